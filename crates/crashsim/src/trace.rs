@@ -86,8 +86,8 @@ impl std::fmt::Display for Event {
 }
 
 thread_local! {
-    /// Whether the next store of this thread belongs to a step that has begun, and hence is not a turn of its
-    /// own.
+    /// Whether the next store of this thread is the second half of an atomic update. The scheduler has had
+    /// its turn at the update's beginning, so the store is no further scheduling point.
     static IN_UPDATE: Cell<bool> = const { Cell::new(false) };
 }
 

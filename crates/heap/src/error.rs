@@ -55,8 +55,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction changed what this one had read, or is changing it. Whatever this transaction does
-    /// next, it is run again from the start.
+    /// Another transaction has changed data that this one has read, or is changing it. Whatever this
+    /// transaction does next, it is run again from the start.
     #[error(
         "another transaction changed the same objects, or may have; return this error from the closure, and the transaction runs again"
     )]
@@ -173,7 +173,7 @@ pub enum Error {
         /// The keys' type.
         key: Box<str>,
     },
-    /// The program called inside a transaction of the heap what can run between transactions only.
+    /// The program made a call inside a transaction of the heap that is allowed only between transactions.
     #[error(
         "{what} waits for transactions of this heap to end, and runs inside one; call it after the transaction"
     )]
@@ -315,14 +315,14 @@ impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
 }
 
 impl From<OutOfBounds> for Error {
-    /// Offsets come from media, so that one outside the region is damage.
+    /// Offsets come from media, so an offset outside the region is damage.
     #[cold]
     fn from(e: OutOfBounds) -> Error {
         tembo_pool::Error::from(e).into()
     }
 }
 
-/// Media damage at `off`.
+/// Damage on media at `off`.
 #[cold]
 pub(crate) fn corrupt(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
     tembo_pool::Error::corrupt(what, off, expected, found).into()

@@ -1,14 +1,14 @@
 //! Handles: volatile references that keep objects alive from one transaction to the next.
 //!
-//! The counts of handles are in memory only, so that a crash ends all handles. An object that only handles
-//! keep alive is an *orphan*. The commit that removed its last pointer wrote its offset to an orphan slot on
+//! The counts of handles are in memory only, so a crash ends all handles. An object that only handles keep
+//! alive is an *orphan*. The commit that removes its last pointer writes its offset to an orphan slot on
 //! media, so that the next opening of the heap can release it.
 //!
-//! A handle shares the counts, but not the heap: dropping the heap closes it. Handles that are left lead
-//! nowhere, and the heap refuses them after its next opening.
+//! A handle shares the counts, but does not keep the heap open: dropping the heap closes it. Handles that are
+//! left lead nowhere, and the heap refuses them after its next opening.
 //!
 //! A held object has an orphan slot from the commit of its first handle on, whether it is an orphan or not.
-//! So its last pointer can be removed in a full pool.
+//! Its last pointer can therefore be removed even in a full pool.
 
 use crate::error::{Result, corrupt};
 use crate::layout::{ORPHAN_SLOTS, PmHeap, PmOrphans};
@@ -49,7 +49,7 @@ impl<B: Brand, T> Clone for Handle<B, T> {
 }
 
 impl<B: Brand, T> Handle<B, T> {
-    /// A handle that does not count yet, and the transaction's share in it.
+    /// A handle that does not count yet, and the transaction's share of it.
     pub(crate) fn new(handles: Arc<OfProcess<Handles>>, off: u64) -> (Handle<B, T>, NewHandle) {
         let object = Arc::new(HeldObject { handles, off, counts: AtomicBool::new(false) });
         (Handle { object: object.clone(), of: PhantomData }, NewHandle { object })
@@ -139,7 +139,7 @@ struct HandleTables {
     held: HashMap<u64, usize>,
     /// The slot of every orphan.
     slots: HashMap<u64, u64>,
-    /// The slots that are kept for held objects which are no orphans.
+    /// The slots that are kept for held objects that are no orphans.
     spare: HashMap<u64, u64>,
     free_slots: Vec<u64>,
     /// Orphans without a handle.
@@ -151,7 +151,8 @@ impl HandleTables {
         self.held.len() + self.slots.len()
     }
 
-    /// Puts a slot back: for its object if that is held, otherwise for any.
+    /// Returns a slot that was found for an object: keeps it for that object if handles hold it, otherwise
+    /// makes it free for any object.
     fn put_slot(&mut self, object: u64, slot: u64) {
         let has_one = self.slots.contains_key(&object) || self.spare.contains_key(&object);
         if self.held.contains_key(&object) && !has_one {
@@ -255,7 +256,8 @@ impl Handles {
         })
     }
 
-    /// Takes back a slot that was found for an object, or keeps it for that.
+    /// Returns a slot that was found for an object: keeps it for that object if handles hold it, otherwise
+    /// makes it free for any object.
     pub(crate) fn put_slot(&self, object: u64, slot: u64) {
         self.with(|tables| tables.put_slot(object, slot));
     }
@@ -294,7 +296,7 @@ impl Handles {
         })
     }
 
-    /// Puts them back after a commit that failed.
+    /// Puts orphans back after a commit that failed.
     pub(crate) fn put_abandoned(&self, objects: impl IntoIterator<Item = u64>) {
         self.with(|tables| {
             let HandleTables { slots, abandoned, .. } = tables;

@@ -28,13 +28,12 @@ use std::sync::Arc;
 use tembo_pmem::{OfProcess, offset_of};
 use tembo_pool::{Options, Pool, Stats};
 
-/// A closure that may be run again, and abandoned in the middle: it captures nothing that it could change.
+/// A closure that may be run again, or be abandoned midway: it captures nothing that it could change.
 /// Everything [`UnwindSafe`] is `Repeatable`.
 ///
-/// The compiler does not see everything. A closure can capture a `Mutex`, an atomic, a channel, a file and
-/// anything else that the program shares with the rest of the world, or a `Cell` in an
-/// [`AssertUnwindSafe`](std::panic::AssertUnwindSafe). Its effects on them, and its output and its changes of
-/// statics, happen each time that it runs, and stay when the transaction is taken back.
+/// The compiler does not see everything. A closure can capture a `Mutex`, an atomic, a channel, a file, or a
+/// `Cell` in an [`AssertUnwindSafe`](std::panic::AssertUnwindSafe). Its effects on these, its output, and its
+/// changes of statics happen each time that it runs, and stay when the transaction is rolled back.
 #[diagnostic::on_unimplemented(
     message = "a transaction cannot change anything outside of its heap",
     label = "holds something outside that it could change",
@@ -66,7 +65,7 @@ impl<B: Brand, R: Persist> std::fmt::Debug for Heap<B, R> {
 
 impl<R: Persist + Default> Heap<Scoped<'static>, R> {
     /// Opens the heap in a file, or creates it, for the length of a closure. No other heap has its brand, so
-    /// that nothing of it can get into another.
+    /// none of its objects can get into another heap.
     ///
     /// # Errors
     ///
@@ -150,9 +149,9 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
 
     /// As [`open`](Self::open), in a pool that is open already, and in which no other heap is open.
     ///
-    /// A clone of the pool can write anything anywhere, past everything that keeps a heap sound. This is for
-    /// programs that have a pool of their own, and do not write to the heap in it. A program without the
-    /// pool's crate cannot get one.
+    /// A clone of the pool can write anything anywhere, and thereby make the heap unsound. This is for
+    /// programs that have a pool of their own and do not write to the heap through it. A program that does
+    /// not use the pool's crate cannot get a pool.
     ///
     /// # Errors
     ///
@@ -176,7 +175,7 @@ pub(crate) fn open_pool(path: &Path, options: &Options) -> Result<Pool> {
     let mut marks = reader.marks()?;
     check(&reader, &mut marks)?;
     if reader.roots()?.len() == 1 {
-        // Maps in the same pool are not the heap's, and the heap does not read them.
+        // Maps in the same pool do not belong to the heap, and the heap does not read them.
         marks.finish()?;
     }
     drop(reader);
@@ -194,7 +193,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
 
     /// Runs a transaction that may write. It is committed, and durable, when the closure returns `Ok`. It
     /// changes nothing if the closure returns an error or panics. It is run again after a conflict with
-    /// another transaction. So the closure must have no effects of its own, which `Fn` and [`Repeatable`]
+    /// another transaction. The closure must therefore have no other effects, which `Fn` and [`Repeatable`]
     /// ensure as far as the compiler can.
     ///
     /// Inside a transaction of the same heap it becomes part of that one, which fails as a whole if this one
@@ -235,7 +234,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         retry::write(&self.shared, run)
     }
 
-    /// Runs a transaction that reads. It writes nothing, and waits only for commits that are storing.
+    /// Runs a transaction that only reads. It waits only for commits that are storing.
     ///
     /// # Errors
     ///
@@ -267,8 +266,8 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     }
 
     /// Releases all objects that have died but have not been released. Every commit releases a bounded part
-    /// of them too. Both work in a pool that is full to the last byte: where the record of a large step finds
-    /// no room, smaller ones are tried.
+    /// of them too. Both work in a pool that is full to the last byte: if the redo record of a large step
+    /// finds no room, smaller steps are tried.
     ///
     /// # Errors
     ///
@@ -305,8 +304,8 @@ impl<B: Brand, R: Persist> Heap<B, R> {
 /// Opens the heap of a pool, or makes it if the pool has no roots yet.
 fn open_shared<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> Result<HeapShared> {
     pool.check_process()?;
-    // Ownership records are in memory, so that there must be one set of them. No structure lies at 0, which
-    // stands for the pool's heap, also before there is one.
+    // Ownership records are in memory, so there must be only one set of them. The offset 0, at which no
+    // structure lies, stands for the pool's heap, even before the heap exists.
     let hold = pool.hold(0).ok_or(Error::InUse)?;
     let root = pool.roots()?.into_iter().find(|root| root.name == ROOT_NAME);
     let (off, types) = match root {

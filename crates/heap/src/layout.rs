@@ -11,7 +11,7 @@ pub const ROOT_KIND: u32 = 0x4845_4150;
 pub(crate) const ROOT_NAME: &str = "heap";
 /// The first word of a heap. Its last digit is the version of the layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TMBHEAP3");
-/// The first word while objects are converted to the layouts of another program (`migrate`). Of the same
+/// The first word while a migration converts objects to other layouts (`migrate`). Its last digit is the same
 /// version.
 pub(crate) const MAGIC_MIGRATING: u64 = u64::from_le_bytes(*b"TMBHEAM3");
 
@@ -127,13 +127,13 @@ media_struct! {
     }
 }
 
-/// From an object to its value, where the head precedes the value.
+/// Bytes from an object to its value, if the head precedes the value.
 pub(crate) const OBJECT_HEAD_BYTES: u64 = size_of::<PmObject>() as u64;
-/// From an object to its value, where the head is a line's tag. The offsets of these objects, and of no
-/// others, are no multiples of 16.
+/// Bytes from an object to its value, if the head is a line's tag. Only the offsets of such objects are no
+/// multiples of 16.
 const TAGGED_HEAD_BYTES: u64 = 8;
-/// From an array object to its first element. Elements of whole lines begin with lines, as does their block,
-/// whose length then is a multiple of lines too.
+/// Bytes from an array object to its first element. Elements of whole lines are line-aligned: their block is,
+/// because its length is also a multiple of a line.
 #[inline(always)]
 pub(crate) const fn array_head_bytes(element_bytes: u64) -> u64 {
     match element_bytes != 0 && element_bytes.is_multiple_of(LINE) {
@@ -143,7 +143,7 @@ pub(crate) const fn array_head_bytes(element_bytes: u64) -> u64 {
 }
 /// Bytes of a line.
 pub(crate) const LINE: u64 = 64;
-/// Slots of a block of them.
+/// Slots in a block of orphan slots.
 pub(crate) const ORPHAN_SLOTS: u64 = 63;
 
 /// Whether an object of this type is a line with a tag.
@@ -152,7 +152,7 @@ pub(crate) const fn has_line<T>() -> bool {
     size_of::<T>() as u64 == LINE
 }
 
-/// From an object, as pointers to it have it, to its value of this type.
+/// Bytes from the offset that pointers to an object hold to its value of this type.
 #[inline(always)]
 pub(crate) const fn head_bytes<T>() -> u64 {
     if has_line::<T>() { TAGGED_HEAD_BYTES } else { OBJECT_HEAD_BYTES }
@@ -246,12 +246,12 @@ impl Kind {
         Kind(self.0 & (TYPE_BITS | ARRAY) | SHELL)
     }
 
-    /// The object that a migration has made of it, if it has.
+    /// The object's successor, if a migration has made one.
     pub(crate) fn successor(self) -> Option<u64> {
         (self.0 & MOVED != 0).then_some((self.0 >> NEXT_SHIFT) << NEXT_UNIT)
     }
 
-    /// The word after a migration has made `successor` of the object.
+    /// The word of an object that a migration has replaced by `successor`.
     pub(crate) fn moved(self, successor: u64) -> Kind {
         debug_assert!(successor.is_multiple_of(1 << NEXT_UNIT));
         Kind(self.0 & (TYPE_BITS | ARRAY) | MOVED | (successor >> NEXT_UNIT) << NEXT_SHIFT)

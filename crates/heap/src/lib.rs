@@ -73,23 +73,22 @@
 //!
 //! # Recovery
 //!
-//! The pool's alone: records are replayed or not. Later commits release dying objects, and the orphans of an
-//! ended process, a bounded number each.
+//! The pool's alone: records are replayed or not. Each later commit releases a bounded number of dying
+//! objects, and of orphans of an ended process.
 //!
 //! # Concurrency
 //!
-//! Any number of threads. Each transaction sees one state of the heap, and commits as if it ran alone
-//! (`orec.rs`). Count records are owned after data records, in the order of their numbers. A wait for a data
-//! record is bounded.
+//! Any number of threads may run transactions. Each transaction sees one state of the heap, and commits as if
+//! it ran alone (`orec.rs`). Count records are owned after data records, in the order of their numbers. A
+//! wait for a data record is bounded.
 //!
 //! # Source
 //!
-//! NV-heaps, all of section 3. D1: types guard what its run-time checks guard. D2: pointers have 8 bytes
-//! instead of 16, and objects 16 bytes of metadata instead of 80. D3: changes are redone from one record with
-//! one fence, rather than undone from copies with one fence each. D4: weak pointers lead to the object
-//! itself, whose memory stays until the last of them is gone, rather than to a proxy. D5: dying objects wait
-//! in a list through the first words of their own heads, so that destruction needs no stack, and resumes
-//! after a crash.
+//! NV-heaps, all of section 3. D1: types replace its run-time checks. D2: pointers have 8 bytes instead of
+//! 16, and objects 16 bytes of metadata instead of 80. D3: changes are redone from one record with one fence,
+//! rather than undone from copies with one fence each. D4: weak pointers lead to the object itself, whose
+//! memory stays until the last of them is gone, rather than to a proxy. D5: dying objects wait in a list
+//! through the first words of their own heads, so that destruction needs no stack, and resumes after a crash.
 //!
 //! # Order of the modules
 //!

@@ -17,7 +17,7 @@ pub enum Layer {
     NoDur,
 }
 
-/// A layer, as the code asks for it.
+/// The parts of a layer, as flags.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts {
     /// Whether pointers are counted.

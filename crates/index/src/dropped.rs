@@ -1,4 +1,4 @@
-//! Maps that were dropped: they have no name any more, and their blocks are freed step by step.
+//! Dropped maps: they have lost their names, and their blocks are freed step by step.
 //!
 //! # Media layout
 //!
@@ -6,33 +6,32 @@
 //! PmHeader::dropped ──▶ head of a map ──next_dropped──▶ head of a map ──▶ 0
 //! ```
 //!
-//! A head is that of a map of any kind, as its first word says, and leads to what is left of the map. In an
-//! ordered map without versions the tree is one of those that were cleared (`wbtree/clear.rs`). In the
-//! others the word of an inner node that leads to a child is 0 once that is freed; queues and named
-//! snapshots are taken off their fronts, as ever.
+//! The first word of a head says which kind of map it is. The head leads to what is left of the map. In an
+//! ordered map without versions that is a cleared tree (`wbtree/clear.rs`). In the other kinds, freeing a
+//! child sets the word in its inner node to 0; queues and named snapshots are emptied from the front, as
+//! always.
 //!
 //! # Invariants
 //!
 //! * I1: what is left of a dropped map leads to each of its blocks exactly once, and to nothing else
 //!   (`check_dropped`).
-//! * I2: an inner node is there as long as one of its children is, and a leaf as long as one of its records
-//!   is.
+//! * I2: an inner node is freed after all its children, and a leaf after all its records.
 //!
 //! # Commit point
 //!
 //! Dropping is one record: the name goes, the head joins the list, and the tree of an ordered map without
-//! versions becomes a cleared one. It allocates nothing, so that it works in a full pool, and takes the
-//! same time for a map of any size. A step of freeing takes one node with its records off what is left, or
-//! one block of another kind, and is part of its caller's record.
+//! versions becomes a cleared one. It allocates nothing, so it works in a full pool, and it takes the same
+//! time for a map of any size. A step frees one node with its records, or one block of another kind, and is
+//! part of its caller's record.
 //!
 //! # Recovery
 //!
-//! None: the list is what media says, and the next step goes on. Opening does not look at it.
+//! None: the list on media is always valid, and the next step goes on with it. Opening does not look at it.
 //!
 //! # Concurrency
 //!
-//! The thread that drops a map, or frees one, is the only one that gives or takes names, and nobody has a
-//! handle of the map. Blocks wait for pinned readers before they are reused, as always.
+//! While a thread drops or frees a map, no other thread changes names, and nobody has a handle of the map.
+//! Freed blocks wait for pinned readers, as always.
 
 use crate::error::{Error, Result, corrupt};
 use crate::map_kind::{MapFormat, MapKind};
@@ -40,17 +39,17 @@ use crate::versioned::{self, HashStructure, TreeStructure};
 use crate::{U64Tree, WbTree, u64tree, wbtree};
 use tembo_pool::{Feature, Marks, Pool, Tx};
 
-/// Takes the name off a map, of any kind, and leaves its blocks to [`reclaim_dropped`]; returns whether
-/// there was one. Needs no space, and takes the same time for a map of any size. The name can be given
-/// again at once. [`Feature::Dropped`] has to be [enabled](Pool::enable).
+/// Removes the name of a map of any kind, and leaves the map's blocks to [`reclaim_dropped`]. Returns whether
+/// there was such a map. Needs no space, and takes the same time for a map of any size. The name can be
+/// reused at once. [`Feature::Dropped`] has to be [enabled](Pool::enable).
 ///
-/// No handle of the map may be in use, and none may be opened before the commit has returned. That of a map
-/// that keeps state in memory is found ([`Error::InUse`]); that of a [`WbTree`] is not.
+/// No handle of the map may be in use, and none may be opened before the commit has returned. A handle of a
+/// map that keeps state in memory is detected ([`Error::InUse`]); a handle of a [`WbTree`] is not.
 ///
 /// # Errors
 ///
-/// [`Error::InUse`]; [`Error::Pool`] if the name is that of something else, or the head is damaged;
-/// [`Error::FormatVersion`]. The transaction then is as it was.
+/// [`Error::InUse`]; [`Error::Pool`] if the name belongs to something else, or the head is damaged;
+/// [`Error::FormatVersion`]. After an error the transaction is unchanged.
 pub fn drop_map(tx: &mut Tx<'_>, name: &str) -> Result<bool> {
     let pool = tx.pool().clone();
     let Some(root) = pool.root(name)? else { return Ok(false) };
@@ -91,7 +90,8 @@ fn unname(tx: &mut Tx<'_>, name: &str, kind: MapKind, header: u64) -> Result<boo
 ///
 /// # Errors
 ///
-/// [`Error::Pool`] when a dropped map is damaged. The transaction then is as after the last complete step.
+/// [`Error::Pool`] when a dropped map is damaged. The transaction then has all steps before the damage,
+/// whole.
 pub fn reclaim_dropped(tx: &mut Tx<'_>, steps: usize) -> Result<bool> {
     for _ in 0..steps {
         let header = tx.dropped()?;
@@ -114,7 +114,7 @@ fn kind_at(pool: &Pool, header: u64) -> Result<MapKind> {
     })
 }
 
-/// Frees something of the map, or at last its head.
+/// Frees a part of the map, and its head last.
 fn step(tx: &mut Tx<'_>, header: u64) -> Result<()> {
     let kind = kind_at(tx.pool(), header)?;
     let has_freed = match kind {
@@ -131,7 +131,7 @@ fn step(tx: &mut Tx<'_>, header: u64) -> Result<()> {
     Ok(())
 }
 
-/// Proves I1 of all dropped maps, whose blocks are ticked off; returns how many maps there are. Nobody may
+/// Proves I1 for all dropped maps, and ticks their blocks off. Returns the number of these maps. Nobody may
 /// write meanwhile.
 ///
 /// # Errors

@@ -47,13 +47,13 @@ pub enum Error {
         /// The longest name allowed.
         max_bytes: u64,
     },
-    /// A batch went on after one of its changes had failed; or a thread panicked that made a change
-    /// together with those of others.
+    /// A batch was used after one of its changes had failed; or a thread panicked while it made the changes
+    /// of several threads.
     #[error(
         "a change failed half-way that was made together with this one, so that neither was made; make it again"
     )]
     Abandoned,
-    /// The map was made by another version of this library, whose format is another.
+    /// The map was made by a version of this library that uses another format.
     #[error(
         "the map has format version {found}, and this program reads version {supported}; {}",
         if found > supported { "use a newer Tembo" } else { "dump it with the program that made it, and load the dump" }
@@ -64,17 +64,17 @@ pub enum Error {
         /// The version that can be read.
         supported: u64,
     },
-    /// The process has no memory for what the operation has to gather, in proportion to what it was given
-    /// or asked for.
+    /// The process has no memory for the data that the operation gathers, which grows with its arguments or
+    /// its result.
     #[error("there is no memory for {bytes} bytes; ask for less at a time, or let the process have more")]
     OutOfMemory {
         /// How much was needed at once.
         bytes: u64,
     },
-    /// The structure is open already, and keeps state in memory that must exist once.
+    /// The structure is already open. It keeps state in memory that must exist only once.
     #[error("the tree is open already in this process; clone the handle that is open")]
     InUse,
-    /// The thread holds what it asks for, and would wait for itself for ever.
+    /// The thread already holds the lock that it asks for: waiting would be a deadlock.
     #[error(
         "this thread holds {holds}, and asks for {asks}, for which it would wait for ever; make the change by what it holds, or end that first"
     )]
@@ -111,7 +111,7 @@ impl From<tembo_pool::ErrorKind> for Error {
 }
 
 impl From<OutOfBounds> for Error {
-    /// Offsets come from media, so one that leads nowhere is damage.
+    /// Offsets come from media, so an offset outside of the pool is damage.
     #[cold]
     fn from(e: OutOfBounds) -> Error {
         Error::Pool(e.into())
@@ -124,7 +124,7 @@ pub(crate) fn corrupt(what: &'static str, off: u64, expected: impl ToString, fou
     Error::Pool(tembo_pool::Error::corrupt(what, off, expected, found))
 }
 
-/// A bug: what was found at `off` is not media's, but this crate's own state.
+/// A bug: the value found comes from this crate's own state, not from media.
 #[cold]
 pub(crate) fn internal(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
     Error::Pool(tembo_pool::Error::internal(what, off, expected, found))

@@ -8,8 +8,8 @@ pub(crate) fn fingerprint(key: &[u8]) -> u8 {
     xxh3_64(key) as u8
 }
 
-/// The first 8 bytes as a big-endian number, padded with zeros: two prefixes that differ are in the order
-/// of the byte strings.
+/// The first 8 bytes as a big-endian number, padded with zeros. If two prefixes differ, they compare as their
+/// byte strings do.
 #[inline(always)]
 pub(crate) fn prefix8(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {

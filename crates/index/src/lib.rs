@@ -1,14 +1,14 @@
 //! Ordered persistent indexes in a Tembo pool.
 //!
 //! The only copy of an index lies in the pool: there is nothing to load when the pool is opened and nothing
-//! to write when it is closed. Lookups never wait; what reads several records as they were at one moment
-//! may ([`WbTree::scan`], [`U64Tree`]).
+//! to write when it is closed. Lookups never wait. Operations that read several records as of one moment may
+//! ([`WbTree::scan`], [`U64Tree`]).
 //!
 //! [`WbTree`] maps byte strings to byte strings, and is changed by transactions, or record by record by
 //! many threads that share [`Writers`]. [`U64Tree`] maps 8-byte keys to 8-byte values, and is changed by
 //! any number of threads at once, each change a transaction of its own. [`VersionedTree`] maps byte strings
 //! to byte strings and keeps every version that a snapshot holds: each change, or batch of changes, makes a
-//! version. [`VersionedHash`] does the same without an order. Start with the module essays in
+//! version. [`VersionedHash`] does the same without an order. Start with the heads of
 //! `wbtree/mod.rs`, `u64tree/mod.rs` and `versioned/mod.rs`.
 
 mod dropped;

@@ -61,7 +61,8 @@ impl MapKind {
         }
     }
 
-    /// Which byte of the first word has the version, and what is 0 there.
+    /// The byte of the first word that has the version, as its position and the value that stands for version
+    /// 0.
     fn version_at(self) -> (usize, u8) {
         if self == MapKind::Fixed { (6, b'0') } else { (6, 0) }
     }
@@ -70,7 +71,7 @@ impl MapKind {
         MapKind::ALL.into_iter().find(|known| known.format() == word)
     }
 
-    /// Where the word lies by which the head of a dropped map leads to the next.
+    /// The offset of the word in a dropped map's head that leads to the next.
     pub(crate) fn next_off(self, header: u64) -> u64 {
         header.saturating_add(match self {
             MapKind::Plain => wbtree::layout::field!(PmMap.next_dropped),
@@ -79,11 +80,11 @@ impl MapKind {
         })
     }
 
-    /// The format of the map whose head lies at `header`, by a root of this kind.
+    /// The format of the map whose head lies at `header`, as a root of this kind says.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) if that is no map's head.
+    /// [`Error::Pool`](crate::Error::Pool) if there is no such head.
     pub fn format_at(self, pool: &Pool, header: u64) -> Result<MapFormat> {
         let (ours, word) = (self.format(), pool.region().load_u64(header)?);
         if word == ours {

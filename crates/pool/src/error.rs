@@ -39,7 +39,7 @@ pub enum ErrorKind {
     Io {
         /// The attempted operation.
         what: &'static str,
-        /// To which file.
+        /// The file concerned.
         path: PathBuf,
         /// The operating system's error.
         #[source]
@@ -67,7 +67,7 @@ pub enum ErrorKind {
     NoDirectory {
         /// The path that should be a directory.
         directory: PathBuf,
-        /// Whether there is something else.
+        /// Whether something that is not a directory has this path.
         exists: bool,
     },
     /// The path is a symbolic link that leads nowhere.
@@ -101,7 +101,7 @@ pub enum ErrorKind {
     /// The file does not begin as pools do.
     #[error("the file is not a Tembo pool: it begins with {found}")]
     NotAPool {
-        /// The first bytes, as they can be shown.
+        /// The first bytes, in printable form.
         found: String,
     },
     /// The file was written by a machine of the other byte order.
@@ -135,7 +135,7 @@ pub enum ErrorKind {
     UnknownClass {
         /// The class.
         class: u64,
-        /// Where its chunk's word lies, in bytes from the start of the file.
+        /// The place of the chunk word, in bytes from the start of the file.
         off: u64,
     },
     /// The header does not match its checksum, or holds impossible values.
@@ -166,7 +166,7 @@ pub enum ErrorKind {
         /// How its last use ended.
         ending: Ending,
     },
-    /// Something in the pool is not as it must be.
+    /// An invariant of the pool does not hold: media is damaged.
     #[error(
         "the pool is damaged: {what} at offset {off:#x}: expected {expected}, found {found}; restore it from a copy, or dump what can still be read"
     )]
@@ -180,8 +180,8 @@ pub enum ErrorKind {
         /// The actual contents.
         found: String,
     },
-    /// The program broke a rule of this library, or the library one of its own. Nothing on media is wrong,
-    /// and the operation has not been made.
+    /// A bug: the program broke a rule of this library, or the library broke one of its own. Media is intact,
+    /// and the operation changed nothing.
     #[error(
         "internal error: {what} at offset {off:#x}: expected {expected}, found {found}; this is a bug of the program, not damage of the pool: please report it"
     )]
@@ -205,7 +205,7 @@ pub enum ErrorKind {
         /// Why the pool did not grow.
         why: String,
     },
-    /// A block larger than any the pool can hold was asked for.
+    /// The program asked for a block that is larger than any that the pool can hold.
     #[error(
         "a block of {asked_bytes} bytes was asked for; this pool holds blocks of up to {max_bytes} bytes"
     )]
@@ -215,7 +215,7 @@ pub enum ErrorKind {
         /// The largest possible block.
         max_bytes: u64,
     },
-    /// The process has no memory for a transaction's notes on its large blocks.
+    /// The process has no memory for a transaction's list of the lines of its large blocks.
     #[error("there is no memory for {bytes} bytes; change less at a time, or let the process have more")]
     OutOfMemory {
         /// How much was needed at once.
@@ -288,7 +288,7 @@ pub enum ErrorKind {
     Sync(SyncError),
 }
 
-/// A name or another text from outside, as messages show it: in quotes, escaped, and cut where it is long.
+/// A name or another text from outside, for messages: in quotes, escaped, and cut if it is long.
 #[derive(Debug, Clone, Copy)]
 pub struct Quoted<'t>(pub &'t str);
 
@@ -348,8 +348,8 @@ impl Error {
         ErrorKind::Corrupt { what, off, expected: expected.to_string(), found: found.to_string() }.into()
     }
 
-    /// A bug: of this library, or of a structure built on it. Damage on media is [`corrupt`](Self::corrupt)
-    /// instead.
+    /// A bug in this library or in a structure built on it. For damage on media there is
+    /// [`corrupt`](Self::corrupt).
     #[cold]
     pub fn internal(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
         ErrorKind::Internal { what, off, expected: expected.to_string(), found: found.to_string() }.into()

@@ -1,14 +1,15 @@
 //! The bits of the header's `incompatible` and `features`, and the groups that they form
 //! (`file/features.rs`).
 
-/// Something that is not in every pool, and that builds from before it must not overlook.
+/// A part of the format that is not in every pool. A build that does not know it must notice it, and not pass
+/// over it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Feature {
     /// The header leads to objects that have no name any more and are freed step by step
     /// ([`Tx::set_dropped`](crate::Tx::set_dropped)).
     Dropped,
-    /// The header says how the pool was last opened (`PmHeader::opening`). Builds from before call that word
+    /// The header says how the pool was last opened (`PmHeader::opening`). Earlier builds take that word for
     /// damage.
     Opening,
     /// There are transactional stores among the roots.
@@ -42,7 +43,7 @@ pub(crate) fn has_unknown_classes(features: u64) -> bool {
     unknown(features) & OF_CLASSES != 0
 }
 
-/// The things that bits stand for, in words.
+/// The meaning of bits, in words.
 pub(crate) fn in_words(bits: u64) -> &'static str {
     match (bits & OF_ROOTS != 0, bits & OF_CLASSES != 0, bits & !(OF_ROOTS | OF_CLASSES) != 0) {
         (_, _, true) => "structures",

@@ -48,7 +48,7 @@ pub fn section<T: MediaLayout>(out: &mut String) {
 
 /// The structure that a module's types belong to: a module of the index, or a whole crate.
 ///
-/// Several structures have a type of one name, so that a table is cited as `pool::PmRecord` or
+/// Several structures have types of the same name, so a table is cited with its structure: `pool::PmRecord`,
 /// `wbtree::PmRecord`.
 fn structure(module: &str) -> &str {
     let path = module.strip_prefix("tembo_").unwrap_or(module);

@@ -28,7 +28,7 @@ pub(crate) struct PoolInner {
     pub alloc: Allocator,
     /// Bits of the features that the pool has.
     pub features: Mutex<u64>,
-    /// Objects that are open once ([`Pool::claim`]).
+    /// Objects that may be open only once in this process, and are ([`Pool::claim`]).
     pub open_objects: Mutex<HashSet<u64>>,
     pub opened: Opened,
     pub uuid: Uuid,
@@ -77,8 +77,8 @@ impl Pool {
         }
     }
 
-    /// Notes that the pool is going to have something that earlier builds do not know. Does nothing if that
-    /// was noted before. Durable on return, and never taken back.
+    /// Sets the bit of a feature, before the first thing that it stands for is written. Durable on return,
+    /// and never undone; does nothing if the bit is set already.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Pool {
         *self.inner.features.lock() & feature.bit() != 0
     }
 
-    /// The bits of features that this build does not know, and with which it opens the pool all the same.
+    /// The feature bits that this build does not know, but that do not keep it from opening the pool.
     pub fn unknown_features(&self) -> u64 {
         unknown(*self.inner.features.lock())
     }
@@ -123,7 +123,8 @@ impl PoolInner {
             return Err(ErrorKind::ReadOnly.into());
         }
         if self.log.has_failed() {
-            // PERSIST(I6): nothing to wait for; a region whose device failed refuses every fence.
+            // PERSIST(I6): there is nothing to wait for. The fence tells whether the device failed: such a
+            // region refuses every fence.
             self.log.region.fence()?;
         }
         Ok(())
@@ -141,7 +142,8 @@ impl PoolInner {
         outcome.map_err(|e| crate::alloc::full(least.saturating_sub(old), &e))?;
         let off = offset_of!(PmHeader, committed) as u64;
         region.store_u64(off, seal(region.len() / PAGE_BYTES, COMMITTED_BITS))?;
-        // PERSIST(I5): the file is long enough before this, and nothing in the new part is used before this.
+        // PERSIST(I5): the file has its new length before this word says so, and the new part is not used
+        // before the word is durable.
         region.persist(off, 8)?;
         Ok(())
     }
@@ -162,7 +164,7 @@ impl Drop for PoolInner {
     fn drop(&mut self) {
         if !self.opened.read_only && !self.log.has_failed() {
             // A failure here loses nothing: the records are durable, and the next opening replays them. The
-            // pool is not marked as closed then.
+            // pool is then not marked as closed.
             let _ = self.close();
         }
         self.log.region.unlock_file();

@@ -155,16 +155,16 @@ media_struct! {
     }
 }
 
-/// Lines of a group that share one line for their tags, which comes first. Groups begin at multiples of their
-/// length.
+/// Lines of a group. A group begins with one line that holds the tags of the others, at a multiple of the
+/// group's length.
 pub(crate) const TAGGED_GROUP: u64 = 4;
 /// Bytes of such a group.
 pub(crate) const TAGGED_GROUP_BYTES: u64 = (1 + TAGGED_GROUP) * LINE_BYTES;
 /// Bytes of a tag.
 pub const TAG_BYTES: u64 = LINE_BYTES / TAGGED_GROUP;
 
-/// Where the tag of a line lies that [`Tx::alloc_tagged`](crate::Tx::alloc_tagged) allocated: of any other
-/// offset that says nothing.
+/// The offset of the tag of a line that [`Tx::alloc_tagged`](crate::Tx::alloc_tagged) allocated. For any
+/// other offset the result is meaningless.
 #[inline(always)]
 pub const fn tag_off(line_off: u64) -> u64 {
     let within = line_off % TAGGED_GROUP_BYTES;
@@ -246,7 +246,7 @@ impl Default for Geometry {
 
 impl Geometry {
     /// For pools that stay below 64 MiB: 4 KiB chunks, zones of 64 MiB, 16 lanes of 4 KiB, 64 roots. No block
-    /// can be larger than a zone, also if the pool is later allowed to grow beyond that.
+    /// can be larger than a zone, even if the pool later grows beyond one.
     pub fn small() -> Geometry {
         Geometry { chunk_bytes: 4096, zone_chunks: 1 << 14, lane_count: 16, lane_bytes: 4096, root_count: 64 }
     }
@@ -294,7 +294,7 @@ impl Geometry {
         self.lanes_off() + u64::from(lane) * u64::from(self.lane_bytes)
     }
 
-    /// Bytes of half a lane: of the space for records that live and die together.
+    /// Bytes of half a lane.
     pub(crate) fn half_bytes(&self) -> u64 {
         ((u64::from(self.lane_bytes) - LINE_BYTES) / 2) & !(LINE_BYTES - 1)
     }
@@ -331,7 +331,7 @@ impl Geometry {
         self.zone_off(zone) + chunk * self.chunk()
     }
 
-    /// A number that two offsets have in common if they lie in the same chunk.
+    /// A number that is the same for all offsets in one chunk.
     #[inline]
     pub(crate) fn chunk_key(&self, off: u64) -> u64 {
         off >> self.chunk_bytes.trailing_zeros()
@@ -362,8 +362,8 @@ impl Geometry {
     }
 }
 
-/// Packs a value of `bits` bits with a check into one word, so that it can change atomically and damage
-/// to it is still seen.
+/// Packs a value of `bits` bits and a check of it into one word: it changes atomically, and damage is
+/// detected.
 pub(crate) fn seal(value: u64, bits: u32) -> u64 {
     let low = value & ((1 << bits) - 1);
     low | (xxh3_64(&low.to_le_bytes()) << bits)
@@ -381,7 +381,7 @@ pub(crate) const COMMITTED_BITS: u32 = 40;
 pub(crate) const FEATURE_BITS: u32 = 32;
 /// Bits of the offset in `PmHeader::dropped`.
 pub(crate) const DROPPED_BITS: u32 = 48;
-/// Where that word lies: the only one of the header that records change.
+/// The offset of that word, the only one of the header that records change.
 pub(crate) const DROPPED_OFF: u64 = offset_of!(PmHeader, dropped) as u64;
 /// Bits of the sequence number in `watermark`.
 pub(crate) const WATERMARK_BITS: u32 = 48;

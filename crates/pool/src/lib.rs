@@ -28,7 +28,7 @@
 //!
 //! # Layers
 //!
-//! Each imports only from those above it in this list:
+//! Each layer imports only from those above it in this list:
 //!
 //! 1. `feature.rs`, `ending.rs`, `error.rs`, `layout.rs`: names, errors and media types (`format.rs`
 //!    documents these);
@@ -51,14 +51,14 @@
 //! * I4: allocated = reachable after every crash ([`Marks`]).
 //! * I5: the header's magic is durable after everything that makes an empty pool, the file's name after its
 //!   contents, and the header's length word after the space that it counts.
-//! * I6: a number that any record has is at most the watermark, or its record is live: the watermark is
+//! * I6: the sequence number of any record is at most the watermark, or the record is live. The watermark is
 //!   raised after the home words of the records that it declares dead are durable (`log/recover.rs`).
 //! * I7: chunks from a zone's `zero_from` on read as zero on media (`alloc/zone.rs`).
 //! * L1 to L6 make one fence per commit enough; `log/mod.rs` states them in full, and why.
 //! * L2: memory that a live record changes or covers is not handed out again.
 //! * L4: a record never changes bytes that it covers itself.
 //! * L6: a record is written over only when it is dead.
-//! * O1 and O2, of the word that tells whether the pool was closed, are in `file/opening.rs`.
+//! * O1 to O3 are about the word that tells whether the pool was closed; see `file/opening.rs`.
 //!
 //! # Commit point
 //!
@@ -73,8 +73,8 @@
 //!
 //! A lane has one writer at a time; lanes commit concurrently, and `log/mod.rs` lists their locks. Readers
 //! pin an epoch and never wait (`tembo_sync::Epochs`). The allocator's lock is taken once per slab
-//! (`alloc/mod.rs`). Locks of the words that a transaction changes are the structure's; [`Writers`] keeps
-//! them for the structures of a pool.
+//! (`alloc/mod.rs`). A structure has its own locks for the words that its transactions change; [`Writers`]
+//! keeps them.
 //!
 //! # Source
 //!

@@ -1,5 +1,5 @@
-//! Guards of an open pool: pins, which keep freed memory from being used again, and objects that are open
-//! once.
+//! Guards of an open pool: pins, which keep freed memory from being reused, and claims of objects that may be
+//! open only once.
 
 use crate::Result;
 use crate::inner::{Pool, PoolInner};
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use tembo_pmem::{OfProcess, Region};
 use tembo_sync::{Epochs, PinSlot};
 
-/// Keeps memory that is freed from now on from being used again while it lives.
+/// While a pin lives, memory that is freed is not reused.
 ///
-/// Pinning costs about ten nanoseconds and never waits. A pin may be sent to another thread. One that
-/// lives long keeps freed memory from being reused.
+/// Pinning costs about ten nanoseconds and never waits. A pin may be sent to another thread. A pin that lives
+/// long makes freed memory pile up.
 pub struct Pin {
     inner: Arc<OfProcess<PoolInner>>,
     slot: PinSlot<'static>,
@@ -56,7 +56,8 @@ impl std::fmt::Debug for BriefPin<'_> {
     }
 }
 
-/// An object that is open once, by [`Pool::claim`] or [`Pool::hold`], until this is dropped.
+/// The claim of an object ([`Pool::claim`], [`Pool::hold`]): nobody else in this process can open it until
+/// this is dropped.
 pub struct OpenGuard {
     pool: Pool,
     off: u64,
@@ -71,17 +72,17 @@ impl Drop for OpenGuard {
 }
 
 impl OpenGuard {
-    /// Ends the current epoch, and returns it: memory that was made unreachable before this call has no
-    /// readers as soon as [`oldest_pin`](Self::oldest_pin) is higher. For a guard of [`Pool::claim`].
+    /// Ends the current epoch, and returns it. Memory that was made unreachable before this call has no
+    /// readers as soon as [`oldest_pin`](Self::oldest_pin) is higher. Only for guards of [`Pool::claim`].
     ///
-    /// For memory that structures keep outside of the pool; blocks of the pool wait by themselves.
+    /// For memory that structures keep outside of the pool; the pool's own blocks wait in limbo.
     pub fn end_epoch(&self) -> u64 {
         let log = &self.pool.inner.log;
         debug_assert!(log.line_owners.is_on(), "a lane may end epochs without a locked instruction");
         log.epochs.retire(false)
     }
 
-    /// The epoch of the oldest pin there is, or the current one.
+    /// The epoch of the oldest pin, or the current epoch if nothing is pinned.
     pub fn oldest_pin(&self) -> u64 {
         self.pool.inner.log.epochs.safe_before()
     }
@@ -100,32 +101,31 @@ impl Pool {
         Pin { slot: self.inner.log.epochs.pin(), inner: self.inner.clone() }
     }
 
-    /// As [`pin`](Self::pin), for a short while on one thread: does not keep the pool open by itself, and
-    /// costs no locked instruction.
+    /// As [`pin`](Self::pin), for a short time on one thread. It does not keep the pool open, and costs no
+    /// locked instruction.
     #[inline(always)]
     pub fn pin_briefly(&self) -> BriefPin<'_> {
         let epochs = &self.inner.log.epochs;
         BriefPin { slot: epochs.pin_briefly(), epochs, thread: PhantomData }
     }
 
-    /// As [`pin_briefly`](Self::pin_briefly), where that takes a few instructions, as it mostly does; else
-    /// `None`.
+    /// As [`pin_briefly`](Self::pin_briefly) if a few instructions suffice, as they mostly do; else `None`.
     #[inline(always)]
     pub fn try_pin_briefly(&self) -> Option<BriefPin<'_>> {
         let epochs = &self.inner.log.epochs;
         epochs.try_pin_briefly().map(|slot| BriefPin { slot, epochs, thread: PhantomData })
     }
 
-    /// As [`pin_briefly`](Self::pin_briefly), for concurrent writers: it costs a locked instruction, and
-    /// spares the others the barriers that brief pins want of every thread now and then.
+    /// As [`pin_briefly`](Self::pin_briefly), for concurrent writers. It costs a locked instruction, but does
+    /// not need the barriers across all threads that other brief pins cause now and then.
     #[inline]
     pub fn pin_for_writing(&self) -> BriefPin<'_> {
         let epochs = &self.inner.log.epochs;
         BriefPin { slot: epochs.pin(), epochs, thread: PhantomData }
     }
 
-    /// Claims an object for a structure that keeps volatile state for it, such as locks, and hence must
-    /// not be opened twice by one process; `None` if it is open already. The guard may [end
+    /// Claims an object for a structure that keeps volatile state for it, such as locks, so that one process
+    /// does not open it twice; `None` if it is open already. The guard may [end
     /// epochs](OpenGuard::end_epoch).
     ///
     /// # Errors
@@ -134,13 +134,12 @@ impl Pool {
     pub fn claim(&self, off: u64) -> Result<Option<OpenGuard>> {
         self.check_process()?;
         let log = &self.inner.log;
-        // ORDER: from here on no lane takes itself for the only one, so that a guard can end epochs
-        // concurrently.
+        // ORDER: from here on no lane treats itself as the only one, so a guard can end epochs concurrently.
         log.line_owners.turn_on(log.lanes(), 0)?;
         Ok(self.open_once(off))
     }
 
-    /// As [`claim`](Self::claim), for a structure that ends no epochs: costs the pool's writers nothing.
+    /// As [`claim`](Self::claim), for a structure that ends no epochs. It costs the pool's writers nothing.
     pub fn hold(&self, off: u64) -> Option<OpenGuard> {
         self.assert_process();
         self.open_once(off)

@@ -69,9 +69,9 @@ impl Pool {
         }
     }
 
-    /// Makes a pool of an empty file that is open for reading and writing. `path` is the one that the file
-    /// has or is to get, for messages and for [`path`](Self::path): so a program can fill a pool before it
-    /// names the file.
+    /// Makes a pool of an empty file that is open for reading and writing. `path` is the path that the file
+    /// has or will get, for messages and for [`path`](Self::path). This allows a program to fill a pool
+    /// before it names the file.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Pool {
         Pool::start(region, header, opened)
     }
 
-    /// Opens the pool in a region that is mapped already: for images and the crash simulator.
+    /// Opens the pool in a region that is already mapped. For crash images and the crash simulator.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Pool {
         Pool::start(region, header, Opened::default())
     }
 
-    /// Makes a new pool in a region, which reads as zero: for tests and the crash simulator.
+    /// Makes a new pool in a region that reads as zero. For tests and the crash simulator.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl Pool {
             if opened.to_mark.is_some() && features & Feature::Opening.bit() == 0 {
                 (features, lacks_features) = (features | Feature::Opening.bit(), true);
             }
-            // The features first: the word of the opening is one of them.
+            // Features come first: the `opening` word is covered by one.
             if lacks_features && is_writable {
                 features::set(&region, features)?;
             }
@@ -152,7 +152,8 @@ impl Pool {
         })?;
         let mut alloc = Allocator::open(&region, geometry);
         alloc.classes.has_later = has_unknown_classes(features);
-        // Takes long the first time when there are other threads already: not by the first reader.
+        // The first registration takes long if there are other threads; it is done here so that no reader
+        // pays for it.
         register_heavy_fence();
         let inner = PoolInner {
             log: Log::new(region, geometry, seed, seq),
@@ -165,12 +166,12 @@ impl Pool {
             recovery,
         };
         let inner = Arc::new(OfProcess::new(inner));
-        // SAFETY: nobody takes it out of the `Arc`, and a child never drops it.
+        // SAFETY: nobody moves the region out of the `Arc`, and a child never drops it.
         unsafe { inner.log.region.be_empty_in_children() };
         Ok(Pool { inner })
     }
 
-    /// The path it was opened by, if it is a file.
+    /// The path by which it was opened, if it lies in a file.
     pub fn path(&self) -> Option<&Path> {
         self.inner.opened.path.as_deref()
     }
@@ -200,7 +201,7 @@ impl Pool {
         self.inner.alloc.max_block_bytes()
     }
 
-    /// Takes a lane, to write with.
+    /// Takes a lane, which is needed to write.
     ///
     /// # Errors
     ///
@@ -210,8 +211,8 @@ impl Pool {
         Ok(Lane::new(self.clone(), self.inner.log.take_lane()?))
     }
 
-    /// Takes a lane for a caller that could do without one: `None` if half of them are in use, or a little
-    /// more, where threads ask at once.
+    /// Takes a lane for a caller that could do without one; `None` if half of the lanes are in use. (Threads
+    /// that ask at the same time may get a few more.)
     ///
     /// # Errors
     ///
@@ -265,7 +266,7 @@ impl Pool {
         Marks::read(self.region(), self.geometry(), &self.inner.alloc.classes)
     }
 
-    /// How long the pool is, and how much of that is not used. Takes time with the number of zones only.
+    /// The sizes of the pool. Takes time in proportion to the number of zones only.
     ///
     /// # Panics
     ///
@@ -277,8 +278,8 @@ impl Pool {
         Stats { pool_bytes, max_bytes, unused_bytes }
     }
 
-    /// Gives unused space back to the file system, in runs of at least 1 MiB. Returns the bytes. Reads every
-    /// slab of the pool; other writers wait meanwhile only when they need a new slab.
+    /// Gives runs of at least 1 MiB of unused space back to the file system, and returns how many bytes that
+    /// are. Reads every slab of the pool; other writers wait only if they need a new slab.
     ///
     /// # Errors
     ///

@@ -1,14 +1,15 @@
-//! The locks that a thread holds while code of others runs under them. A thread that asks for one of them
-//! again gets an error instead of waiting for itself for ever.
+//! The locks that a thread holds while foreign code, such as a caller's closure, runs under them. A thread
+//! that asks for one of them again gets an error instead of a deadlock with itself.
 //!
-//! Noted is what the callers of this library may do something else under: a batch, and what calls a
-//! closure. It is read only where a thread is about to wait, so that it costs nothing elsewhere.
+//! Only locks under which a caller of this library may do something else are noted: those of batches, and of
+//! operations that call a closure. The list is read only when a thread is about to wait, and costs nothing
+//! otherwise.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::MutexGuard;
 
-/// The thread holds the lock that it asks for, and would wait for itself for ever.
+/// The thread already holds the lock that it asks for: waiting would be a deadlock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this thread holds {holds}, and asks for {asks}, for which it would wait for ever")]
 pub struct WouldWait {
@@ -23,12 +24,12 @@ thread_local! {
     static HELD: RefCell<Vec<(usize, &'static str)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// As long as this lives, its thread is known to hold a lock.
+/// While this lives, its thread is noted as the holder of a lock.
 #[derive(Debug)]
 pub struct HeldHere {
     lock: usize,
     thread: usize,
-    /// Stays in its thread, as the guards of locks do.
+    /// Must not leave its thread, like the guard of a lock.
     _stays: PhantomData<MutexGuard<'static, ()>>,
 }
 
@@ -47,7 +48,7 @@ impl HeldHere {
 
 impl Drop for HeldHere {
     fn drop(&mut self) {
-        // At the very end of a thread there is nothing left to take it out of.
+        // When a thread is ending, its list may be gone already.
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
             if let Some(at) = held.iter().rposition(|(lock, _)| *lock == self.lock) {

@@ -1,4 +1,4 @@
-//! The lane manager of a pool: lanes that threads write with by turns, or at once.
+//! The lane manager of a pool: threads take turns with its lanes, or write concurrently.
 
 use crate::inner::Pool;
 use crate::turns::{self, HeldHere, WouldWait};
@@ -11,34 +11,34 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use tembo_sync::back_off;
 
-/// Writers of a pool, at most.
+/// The most writers of a pool.
 const WRITERS_MAX: usize = 16;
-/// The limit before it was found out.
+/// The value of `limit` before it is determined.
 const UNKNOWN: usize = usize::MAX;
-/// Threads meet a writer at work this often before there is another one.
+/// Another writer is added after threads have found a writer busy this often.
 const MEETINGS: u32 = 64;
 
-/// The writers of a pool's structures: transactions by themselves, and single changes by several threads at
-/// once, which respect the locks `L`.
+/// The writers of a pool's structures. A transaction runs alone; single changes of several threads run
+/// concurrently and respect the locks `L`.
 ///
-/// There is one lane as long as one is enough, and then nothing but its turns is locked. Threads that often
-/// wait for each other take more lanes of the pool, up to one per processor, half of the pool's, or 16; these
-/// are kept. A writer with a lane of its own must be the only one of a structure.
+/// As long as one lane is enough, there is only one, and its turn is the only lock. Threads that often wait
+/// for each other take more lanes of the pool, up to one per processor, half of the pool's, or 16; these are
+/// kept. A structure whose writer has its own lane must have no other writer.
 #[derive(Debug)]
 pub struct Writers<L> {
     pool: Pool,
     first: Writer,
     others: Box<[WriterSlot]>,
-    /// How many writers there are. Changes in the first one's turn only.
+    /// The number of writers. Changes only in the turn of the first.
     count: AtomicUsize,
-    /// How many there may be; fewer, for good, once the pool had no lane for another.
+    /// The most writers that there may be. It is lowered for good when the pool has no lane for another.
     limit: AtomicUsize,
     meetings: AtomicU32,
-    /// Scans for which no writer begins.
+    /// Scans that hold writers back.
     scans: AtomicU32,
     /// Made before there are two writers.
     locks: OnceLock<L>,
-    /// Transactions whose commit began, and ended.
+    /// The number of transactions whose commit has begun, and of those whose commit has ended.
     begun: AtomicU64,
     ended: AtomicU64,
 }
@@ -48,7 +48,7 @@ pub struct Writers<L> {
 #[repr(align(128))]
 struct WriterSlot(OnceLock<Writer>);
 
-/// The turn to make one change.
+/// The turn of one writer, to make one change.
 #[derive(Debug)]
 pub struct Turn<'w, L> {
     /// The transaction for it.
@@ -57,7 +57,7 @@ pub struct Turn<'w, L> {
     pub locks: Option<&'w L>,
 }
 
-/// As long as this lives, no writer begins ([`Writers::hold_back`]).
+/// While this lives, no writer begins ([`Writers::hold_back`]).
 #[derive(Debug)]
 pub struct HeldBack<'w>(&'w AtomicU32);
 
@@ -90,8 +90,8 @@ impl<L: Default> Writers<L> {
         }
     }
 
-    /// Waits until no thread writes and begins a transaction. As long as it lasts no other does. In a thread
-    /// that has a turn it waits for ever: see [`expect_other`](Self::expect_other).
+    /// Waits until no thread writes, and begins a transaction. No other thread writes while it lasts. A
+    /// thread that already has a turn would wait for ever: see [`expect_other`](Self::expect_other).
     #[inline]
     pub fn begin(&self) -> Tx<'_> {
         self.pool.assert_process();
@@ -99,7 +99,7 @@ impl<L: Default> Writers<L> {
         self.first.begin_before(|| (1..self.count()).filter_map(|number| self.writer(number)))
     }
 
-    /// Refuses to let a thread wait that has a turn already, and has [said so](Self::hold_here). `asks` names
+    /// Refuses to wait if this thread already has a turn and has [noted it](Self::hold_here). `asks` names
     /// the purpose of the turn.
     ///
     /// # Errors
@@ -109,28 +109,28 @@ impl<L: Default> Writers<L> {
         turns::expect_other(self.key(), asks)
     }
 
-    /// Notes that the thread has a turn, for the purpose that `holds` names, as long as the result lives: for
-    /// turns in which code may run that asks for another.
+    /// Notes that the thread has a turn while the result lives; `holds` names its purpose. For turns in which
+    /// code runs that may ask for another.
     #[doc(hidden)]
     pub fn hold_here(&self, holds: &'static str) -> HeldHere {
         HeldHere::note(self.key(), holds)
     }
 
-    /// Stands for the turns of these writers.
+    /// The key under which turns of these writers are noted.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Lets no thread begin to write as long as the result lives. A thread that has begun goes on, and so
-    /// changes something once more; after that nothing changes. The caller waits for no one, so that it may
-    /// have a turn itself, or locks that others wait for.
+    /// Keeps threads from beginning to write while the result lives. A thread that has begun goes on and may
+    /// change something once more; after that nothing changes. This does not wait, so the caller may have a
+    /// turn itself, or locks that others wait for.
     pub fn hold_back(&self) -> HeldBack<'_> {
         self.scans.fetch_add(1, Ordering::Relaxed);
         HeldBack(&self.scans)
     }
 
-    /// Waits as long as a thread [holds writers back](Self::hold_back). A number that is seen late lets one
-    /// more begin.
+    /// Waits while a thread [holds writers back](Self::hold_back). A thread that sees the number late begins
+    /// one more change.
     #[inline]
     fn wait_for_scans(&self) {
         /// Scans last micro- or milliseconds.
@@ -143,16 +143,16 @@ impl<L: Default> Writers<L> {
         }
     }
 
-    /// Commits a transaction of [`begin`](Self::begin). It is durable on return, and readers that compare
-    /// [`commits`](Self::commits) see all of it or nothing. Other readers may see some of its changes before
-    /// the others.
+    /// Commits a transaction of [`begin`](Self::begin). It is durable on return. Readers that compare
+    /// [`commits`](Self::commits) see all of it or nothing; other readers may see some of its changes earlier
+    /// than the rest.
     ///
     /// # Errors
     ///
     /// As for [`Tx::commit`].
     #[inline]
     pub fn commit(&self, tx: Tx<'_>) -> Result<()> {
-        /// Counts the end, also of a commit that fails.
+        /// Counts the end of the commit, even if it fails.
         struct Under<'w>(&'w AtomicU64);
         impl Drop for Under<'_> {
             fn drop(&mut self) {
@@ -166,19 +166,19 @@ impl<L: Default> Writers<L> {
         tx.commit()
     }
 
-    /// A number that changes with every transaction that is [committed](Self::commit) here; none while one
-    /// is.
+    /// A number that changes with every transaction that is [committed](Self::commit) here; `None` while a
+    /// commit is under way.
     pub fn commits(&self) -> Option<u64> {
         // ORDER: loads before this stay before it.
         fence(Ordering::Acquire);
-        // The ends first: with as many beginnings afterwards, nothing was under way in between.
+        // `ended` is loaded first: if `begun` is equal afterwards, no commit was under way in between.
         let ended = self.ended.load(Ordering::Acquire);
         let begun = self.begun.load(Ordering::Acquire);
         (begun == ended).then_some(begun)
     }
 
-    /// Adds a writer, as threads that wait for each other do by themselves; returns whether the pool had a
-    /// lane for it.
+    /// Adds a writer; threads that often wait for each other do this by themselves. Returns whether the pool
+    /// had a lane for it.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl<L: Default> Writers<L> {
         self.locks.get_or_init(L::default);
         slot.0.get_or_init(|| Writer::new(lane));
         self.meetings.store(0, Ordering::Relaxed);
-        // ORDER: release: a thread that sees the number sees the writer and the locks.
+        // ORDER: release, so that a thread that sees the number sees the writer and the locks.
         self.count.store(count + 1, Ordering::Release);
         Ok(true)
     }
@@ -223,7 +223,8 @@ impl<L: Default> Writers<L> {
     ///
     /// # Errors
     ///
-    /// [`WouldWait`] if this thread has all turns, as it has [said](Self::hold_here), and errors of the pool.
+    /// [`WouldWait`] if this thread has all turns and has [noted it](Self::hold_here), and errors of the
+    /// pool.
     #[inline]
     pub fn turn<E: From<Error> + From<WouldWait>>(&self) -> Result<Turn<'_, L>, E> {
         self.pool.check_process()?;
@@ -236,27 +237,27 @@ impl<L: Default> Writers<L> {
         self.turn_of_many()
     }
 
-    /// How many writers threads that wait for each other make. Found out when it matters: asking the system
-    /// takes longer than the first write of a process may.
+    /// The number of writers up to which waiting threads add more. Determined when it is first needed: asking
+    /// the system would delay the first write of a process too long.
     #[cold]
     fn limit(&self) -> usize {
         if self.limit.load(Ordering::Relaxed) == UNKNOWN {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
             let limit = processors.min(self.pool.geometry().lane_count as usize / 2).min(WRITERS_MAX);
-            // Unless `add` has found fewer meanwhile.
+            // The exchange fails if `add` has stored a lower limit meanwhile.
             let _ = self.limit.compare_exchange(UNKNOWN, limit, Ordering::Relaxed, Ordering::Relaxed);
         }
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// The turn with one writer's transaction.
+    /// The turn that holds a writer's transaction.
     #[inline]
     fn turn_with<'w>(&'w self, tx: Tx<'w>) -> Turn<'w, L> {
-        // With the first one's turn, a single writer stays the only one.
+        // Whoever has the turn of the only writer keeps it the only one: another is added in that turn only.
         Turn { tx, locks: if self.count() == 1 { None } else { self.locks.get() } }
     }
 
-    /// The locks, which there are once there are two writers.
+    /// The locks; `None` until there are two writers.
     pub fn locks(&self) -> Option<&L> {
         self.locks.get()
     }

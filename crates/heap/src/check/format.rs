@@ -1,4 +1,4 @@
-//! The format and the types that a heap declares.
+//! Reads the format and the types that a heap declares.
 
 use crate::error::{Error, Result, corrupt};
 use crate::layout::{Kind, MAGIC, MAGIC_MIGRATING, PmHeap, ROOT_KIND, ROOT_NAME, kind_off};

@@ -1,5 +1,5 @@
-//! The check: reads a whole heap without changing it and without its program's types, and proves that every
-//! pointer is valid, every count exact, and nothing leaked.
+//! The check: it reads a whole heap, without changing it and without its program's types, and proves that
+//! every pointer is valid, every count exact, and nothing leaked.
 
 mod format;
 mod summary;

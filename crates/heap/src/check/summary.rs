@@ -9,23 +9,23 @@ pub struct Summary {
     pub types: Vec<TypeUsage>,
     /// Objects that only handles kept alive when the heap was last in use.
     pub orphans: u64,
-    /// Objects that have died, and have not been released yet.
+    /// Dead objects that have not been released yet.
     pub dying: u64,
-    /// Objects with nothing but their memory left, for weak pointers that lead to them.
+    /// Dead objects whose memory stays because weak pointers lead to them.
     pub shells: u64,
-    /// Objects with a successor, made by a migration that is unfinished.
+    /// Objects that an unfinished migration has replaced by a successor.
     pub moved: u64,
-    /// Circles of strong pointers without a pointer from outside. Their counts never reach 0.
+    /// Circles of strong pointers with no pointer from outside. The counts of their objects never reach 0.
     pub circles: Vec<Circle>,
 }
 
-/// Objects that keep each other alive, while neither the root nor a handle leads to them. With one of the
-/// circle's pointers weak they would die.
+/// Objects that keep each other alive, while neither the root nor a handle leads to them. They would die if
+/// one of the circle's pointers were weak.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Circle {
     /// The offset of one of its objects.
     pub off: u64,
-    /// The names of the types of its objects, in the order of the pointers; the first few of a long one.
+    /// The names of its objects' types, in the order of the pointers; of a long circle only the first few.
     pub path: String,
     /// The number of objects that it keeps alive, its own included.
     pub objects: u64,

@@ -14,29 +14,29 @@ use std::collections::HashMap;
 use tembo_pmem::{Region, offset_of};
 use tembo_pool::{Marks, Pool};
 
-/// The knowledge of an object so far.
+/// The findings about an object so far.
 #[derive(Debug, Default)]
 struct Seen {
     strong: u64,
     weak: u64,
-    /// Its pointers were followed.
+    /// Whether its pointers were followed.
     is_walked: bool,
     is_orphan: bool,
     is_listed: bool,
-    /// Neither the root nor an orphan nor a dying object leads to it.
+    /// Whether it is *apart*: neither the root nor an orphan nor a dying object leads to it.
     is_apart: bool,
 }
 
 struct Walk<'w> {
-    /// For each object apart: another one with a strong pointer to it.
+    /// For each object apart, another one with a strong pointer to it.
     before: HashMap<u64, u64, foldhash::fast::FixedState>,
     region: &'w Region,
     types: Types,
     seen: HashMap<u64, Seen, foldhash::fast::FixedState>,
     next: Vec<u64>,
-    /// A migration is unfinished.
+    /// Whether a migration is unfinished.
     is_migrating: bool,
-    /// The pool holds blocks of unknown structures.
+    /// Whether the pool has blocks of unknown structures.
     beside_unknown: bool,
 }
 
@@ -51,9 +51,9 @@ pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
     walk(pool, marks, false).map(|(_, summary)| summary)
 }
 
-/// As [`check`], in a pool with other structures whose blocks are unknown. It cannot tell objects that only
-/// circles lead to from those blocks, and does not look for them. Counts may be higher than the pointers that
-/// it found.
+/// As [`check`], in a pool with other structures whose blocks are unknown. It cannot distinguish objects in
+/// circles from those blocks, so it does not look for them, and accepts counts that are higher than the
+/// number of pointers found.
 ///
 /// # Errors
 ///
@@ -183,7 +183,7 @@ impl Walk<'_> {
         Ok(listed)
     }
 
-    /// Objects in blocks that nothing leads to: in circles or leaked, which their counts tell.
+    /// Objects in blocks to which nothing leads. Their counts tell whether they are in circles or leaked.
     fn find_apart(&mut self, marks: &Marks) -> Result<Vec<u64>> {
         let mut apart = Vec::new();
         for block in marks.unreached() {
@@ -219,11 +219,11 @@ impl Walk<'_> {
         Ok(fits && is_held && !kind.is_dying() && !kind.is_shell())
     }
 
-    /// The circles among objects apart. Their counts are exact, so each has a predecessor, and going back
-    /// leads to a circle.
+    /// The circles among the objects apart. Their counts are exact, so each has a predecessor, and following
+    /// predecessors leads to a circle.
     fn circles(&self, apart: &[u64]) -> Result<Vec<Circle>> {
         const SHOWN_MAX: usize = 8;
-        // The number of the circle that going back from an object leads to.
+        // For each object, the number of the circle to which its predecessors lead.
         let mut circle_of: HashMap<u64, usize, foldhash::fast::FixedState> = HashMap::default();
         let mut circles: Vec<Circle> = Vec::new();
         for object in apart {
@@ -267,7 +267,7 @@ impl Walk<'_> {
             ));
         }
         match self.types.get(kind.type_number()) {
-            // Shells may have been given another type by a migration.
+            // A migration may have given a shell another type.
             Some(info)
                 if !kind.is_shell() && is_tagged(object) != (info.bytes == LINE && !kind.is_array()) =>
             {
@@ -384,7 +384,8 @@ impl Walk<'_> {
             return Err(corrupt("an object", object, "alive, dying or a shell", found));
         }
         let bytes = match kind.is_array() {
-            // A migration may have given the shell a type with a larger value, which it never has.
+            // A migration may have given the shell a type with a larger value; the shell never has such a
+            // value.
             _ if kind.is_shell() => OBJECT_HEAD_BYTES,
             false => OBJECT_HEAD_BYTES + info.bytes,
             true => {

@@ -15,12 +15,12 @@ use xxhash_rust::xxh3::xxh3_64;
 /// A key of maps: any [`Plain`] type, whose keys are equal if all their bytes are, and [`PString`] and
 /// [`PBytes`], which are looked up by `&str` and `&[u8]`.
 ///
-/// Media has hashes, in the order of entries, so they are the same in every program and version (XXH3 with 64
-/// bits). They do not protect from keys that are chosen to collide.
+/// The places of entries on media depend on hashes, so hashes are the same in every program and version (XXH3
+/// with 64 bits). They do not protect against keys that are chosen to collide.
 ///
-/// A type of a program's own may be a key too. Its methods must give the same answer for the same key each
-/// time; otherwise keys are not found, and nothing worse happens. None of them, and no `Ord` of a [`Plain`]
-/// key, may run a transaction that writes to the same heap: the operation of the map then fails with
+/// A type of a program's own may be a key too. Its methods must always give the same answer for the same key;
+/// otherwise keys are not found, but nothing worse happens. Neither these methods nor the `Ord` of a
+/// [`Plain`] key may run a transaction that writes to the same heap: the operation of the map would fail with
 /// [`Error::MapChanged`](crate::Error::MapChanged).
 pub trait MapKey: Persist {
     /// The type by which it is looked up.
@@ -73,11 +73,11 @@ pub trait MapKey: Persist {
 
 /// A key that has an order: a [`Plain`] type with [`Ord`], or [`PString`] and [`PBytes`] by their bytes.
 ///
-/// The order must be total, and the same each time. Otherwise keys are not found, or an operation ends with
-/// [`Error::KeyOrder`](crate::Error::KeyOrder); the map stays sound. While other threads write, `Ord` may
-/// compare a value that is half of one and half of another. The result is dropped, but it must not panic.
+/// The order must be total, and always the same. Otherwise keys are not found, or an operation ends with
+/// [`Error::KeyOrder`](crate::Error::KeyOrder); the map stays sound. While other threads write, `Ord` may see
+/// a mixture of two values. The result is dropped, but `Ord` must not panic.
 pub trait OrdKey: MapKey {
-    /// How the key at a place compares with this one.
+    /// The order of the key at a place relative to this one.
     ///
     /// # Errors
     ///

@@ -8,9 +8,9 @@
 //! | [`PMap`] | values by key, in the keys' order | a line or two for each level of a tree |
 //! | [`PBox`] | one value, in an object that nothing else leads to | an allocation |
 //!
-//! They consist of objects. The transaction that they are given changes them together with everything else
-//! that it changes: none of them logs, locks or flushes anything. Their methods are those of their places,
-//! and take the transaction first.
+//! Collections consist of objects. A transaction changes them together with everything else that it changes;
+//! they do not log, lock or flush by themselves. Their methods are those of their places, and take the
+//! transaction first.
 
 pub(crate) mod hash;
 mod keys;

@@ -1,7 +1,7 @@
 //! Keys in slots, and their order.
 //!
-//! An entry stays in its slot when others are inserted and removed: only bytes of [`Order`] move, which lie
-//! in one line. So an insertion changes two lines, however many entries there are.
+//! An entry stays in its slot when others are inserted and removed: only bytes of the [`Order`] move, which
+//! lie in one line. An insertion therefore changes two lines, however many entries there are.
 
 use crate::error::{Error, Result, corrupt};
 use crate::objects::brand::Brand;
@@ -18,8 +18,8 @@ pub(crate) const SLOTS: usize = 31;
 /// Words of an [`Order`].
 const ORDER_WORDS: usize = 4;
 
-/// The number of slots in use in the first byte, then their numbers in the order of their keys, then the
-/// numbers of the free slots.
+/// The order of a node's slots, a byte each. The first byte is the number of slots in use; their numbers
+/// follow in the order of their keys, and then the numbers of the free slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Persist, Plain)]
 #[persist(crate = crate, name = "PMap::Order")]
 #[repr(C)]
@@ -51,13 +51,13 @@ impl Order {
         bytes
     }
 
-    /// Whether all numbers are those of slots.
+    /// Whether all bytes are valid.
     #[inline(always)]
     fn is_sane(&self) -> bool {
         const ONES: u64 = 0x0101_0101_0101_0101;
         const TOO_MUCH: u64 = !(SLOTS as u64 * ONES);
-        // A number one higher than the last slot's has a bit that no slot number has; the count may be that
-        // high.
+        // `SLOTS` is all ones in binary. The count, and each slot number plus one, are at most that, so a
+        // higher bit is damage.
         let [first, rest @ ..] = self.words;
         let bits = first | (first.wrapping_add(ONES - 1));
         rest.iter().fold(bits, |bits, word| bits | word | word.wrapping_add(ONES)) & TOO_MUCH == 0
@@ -74,7 +74,7 @@ impl Order {
         self.len() == SLOTS
     }
 
-    /// The slot of the entry `at`. From the number of entries on, a free slot.
+    /// The slot of the entry `at`; a free slot if `at` is not below the number of entries.
     #[inline(always)]
     pub(crate) fn slot(&self, at: usize) -> usize {
         let at = at + 1;
@@ -142,9 +142,10 @@ impl<B: Brand, K: Persist> Clone for Sorted<'_, B, K> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found {
     pub(crate) order: Order,
-    /// The entry with the key, or the one before which it belongs.
+    /// The entry with the key, or the entry before which the key belongs.
     pub(crate) at: usize,
-    /// 1 if it is there, else 0. A word like the others, so that a copy of all waits for no part of one.
+    /// 1 if the key is there, else 0. It is a whole word, so that copying all fields does not wait for a
+    /// partial store.
     is_there: u64,
     /// The offset of the child before it, 0 in a leaf, and the kind of the children.
     pub(crate) child: u64,
@@ -247,7 +248,7 @@ impl<'t, B: Brand, K: Persist> Sorted<'t, B, K> {
         if found.at == NO_NODE { Err(self.damage()) } else { Ok(found) }
     }
 
-    /// The order of the key in a slot and another one; `None` if the words are no node.
+    /// Compares the key in a slot with another one; `None` if the words are no valid node.
     #[inline(always)]
     fn compare_in(self, words: &[AtomicU64], slot: usize, key: &K) -> Option<Ordering>
     where

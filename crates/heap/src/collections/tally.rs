@@ -1,4 +1,4 @@
-//! The number of a map's entries, counted in several places, so that few insertions conflict.
+//! Tallies: the number of a map's entries, counted in several lines, so that insertions rarely conflict.
 
 use crate::error::{Result, corrupt};
 use crate::objects::brand::Brand;
@@ -12,7 +12,7 @@ use crate::{Persist, Plain};
 #[persist(crate = crate)]
 #[repr(C)]
 pub(super) struct Tally {
-    /// Insertions less removals that were counted here.
+    /// Insertions minus removals that were counted here.
     pub count: i64,
     /// The progress of growth in this part of a hash map.
     pub grown: u64,

@@ -7,7 +7,7 @@ use crate::objects::slots::PArr;
 use crate::tx::{ReadTx, Tx};
 use crate::{Persist, Plain};
 
-/// Bytes that lie in the field itself, if there are no others.
+/// Up to this many bytes lie in the field itself.
 const NEAR_BYTES: usize = 16;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Persist, Plain)]
@@ -52,7 +52,7 @@ fn bytes_of(words: &[u64], len: usize) -> Vec<u8> {
 /// Bytes of any length, which are read and set as a whole. Up to 16 of them lie in the field, more in an
 /// array that never changes: setting makes another.
 ///
-/// They conflict like the object that they are a field of. For bytes that change here and there, use a
+/// They conflict like the object of which they are a field. For bytes that change one by one, use a
 /// [`PVec<u8>`](super::PVec).
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]

@@ -9,8 +9,8 @@ use crate::tx::{ReadTx, Tx};
 
 /// An object with no other pointer to it: for large, optional or recursive fields.
 ///
-/// Shared objects need a [`PRc`], which other pointers, weak ones too, may equal. A box opens as a [`Ref`],
-/// which no pointer can be linked to. So the box stays the only pointer, and its value dies when the box is
+/// For shared objects, and targets of weak pointers, use a [`PRc`]. A box opens as a [`Ref`], to which no
+/// pointer can be linked. The box therefore stays the only pointer, and its value dies when the box is
 /// emptied, filled anew, or dies itself.
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]

@@ -39,16 +39,16 @@ use crate::{Persist, Plain};
 ///
 /// # Places
 ///
-/// An element stays where it is when others are pushed, and its place stays valid. A place is that of an
-/// index, not of a value: after `insert`, `remove` and `swap_remove` another element may be there, and after
+/// An element stays where it is when others are pushed, and its place stays valid. A place belongs to an
+/// index, not to a value: after `insert`, `remove` and `swap_remove` another element may be there, and after
 /// `pop`, `truncate`, `clear` and `shrink` none.
 ///
 /// # Conflicts
 ///
-/// Its length and the pointers to its arrays belong to the object that it is a field of, so that two
-/// concurrent pushes conflict. Elements of less than 64 bytes conflict with their neighbours in a line. A
-/// larger one conflicts alone. All conflict together if their size is no multiple of eight bytes (and not 1,
-/// 2 or 4).
+/// The length and the pointers to the arrays belong to the object of which the vector is a field, so two
+/// concurrent pushes conflict. Elements of less than 64 bytes conflict with their neighbours in the same
+/// line; larger ones conflict separately. If the size is no multiple of eight bytes (and not 1, 2 or 4), all
+/// elements conflict with each other.
 #[derive(Debug, Persist)]
 #[persist(crate = crate)]
 #[repr(C)]
@@ -73,7 +73,7 @@ impl<T: Persist> Default for PVec<T> {
     }
 }
 
-/// Elements that a new vector has room for: about a line of them. A power of two.
+/// The number of elements that a new vector has room for: about a line of them. A power of two.
 const fn first_room<T>() -> usize {
     match size_of::<T>() {
         0..=4 => 16,
@@ -198,7 +198,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         }
     }
 
-    /// The places of all elements at this time, which the caller may change meanwhile.
+    /// The places of all present elements. The caller may change the vector meanwhile.
     ///
     /// # Errors
     ///
@@ -281,8 +281,8 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
         tx.set(self.count(), len as u64)
     }
 
-    /// Removes all elements, and frees their memory. Commits release their targets a bounded part at a time,
-    /// so that the length does not matter.
+    /// Removes all elements, and frees their memory. Each commit releases a bounded part of their targets, so
+    /// the cost does not depend on the length.
     ///
     /// # Errors
     ///

@@ -15,8 +15,8 @@
 //! # Invariants
 //!
 //! - I1: an object's strong count is the number of strong pointers that lead to it, from objects that are
-//!   alive or in a list of dying ones. Of a dying array only the elements count that have not been released.
-//!   Weak counts likewise. The root object has one strong pointer more.
+//!   alive or in a list of dying ones. In a dying array only elements that have not been released count. The
+//!   same holds for weak counts. The root object has one strong pointer more.
 //! - I2: an object with no strong pointer is an orphan (in an orphan slot), or dying (in exactly one list),
 //!   or a shell (only weak pointers lead to it).
 //! - I3: a list of dying objects is linked by the first words of their heads, and ends.
@@ -104,8 +104,8 @@ pub(crate) fn commit_work(
     let outcome = prepare(shared, active, writer, deaths).and_then(|()| publish(shared, active, writer));
     match outcome {
         Ok(version) => {
-            // Before any record is released: until then no other commit reaches the new objects, and so none
-            // decides about them without their handles.
+            // Handles are confirmed before any record is released: until then no other commit reaches the new
+            // objects, so none decides about their deaths without their handles.
             writer.held.iter().for_each(|claim| {
                 shared.handles.hold(claim.off());
                 claim.confirm();
@@ -121,7 +121,7 @@ pub(crate) fn commit_work(
             writer.buffers.locks.iter().for_each(|index| shared.count_orecs.release(*index, version));
         }
         Err(_) => {
-            // This comes first: another commit must not free a block that this one was to free.
+            // The rollback comes first: no other commit may free a block while this one still claims it.
             writer.ptx.roll_back();
             writer.dying_first = dying_first;
             let unused = writer.buffers.orphaned.iter().chain(&writer.buffers.spare);
@@ -152,7 +152,7 @@ fn prepare(
         return Ok(());
     }
     lock_counts(shared, writer);
-    // A transaction that read pointers which are gone would count objects that have died since. From here on
+    // A transaction that has read outdated pointers would count objects that have died since. From here on
     // none of its objects can die.
     if let Some(active) = active
         && !shared.clock.stands_at(active.rv())
@@ -209,7 +209,7 @@ fn publish(shared: &HeapShared, active: Option<&ActiveTx>, writer: &mut WriterCo
         }
         version = number.version;
     }
-    // In either outcome; after the fence these stores would wait for it.
+    // Cleared in either outcome, and before the fence, because later stores would wait for it.
     writer.deltas.clear();
     writer.fresh.clear();
     writer.ptx.commit_and_begin()?;

@@ -1,5 +1,5 @@
-//! Dying objects: those that died in a commit which did not release them, and orphans without handles. Each
-//! lane has a list of them, and later commits release a bounded part each.
+//! Dying objects: objects whose commit did not release them when they died, and orphans without handles. Each
+//! lane has a list of them, and each later commit releases a bounded part.
 
 use crate::counts::commit::{CommitFailure, DEATHS_MAX, commit_work};
 use crate::counts::resolve::{CountResolver, unknown_type};
@@ -23,12 +23,12 @@ struct Step {
     elements: u64,
     /// Pointers of one object or element.
     pointers: usize,
-    /// Objects that it destroys because their last pointers go.
+    /// Objects that it destroys because it removes their last pointers.
     deaths: usize,
 }
 
-/// The steps, the largest first. In a full pool a record has to fit into half a lane, so smaller steps are
-/// tried until one fits. The last fits into the smallest lane.
+/// The steps, the largest first. In a full pool a redo record has to fit into half a lane, so smaller steps
+/// are tried until one fits. The last fits into the smallest lane.
 const STEPS: [Step; 5] = [
     Step { objects: 16, elements: 128, pointers: usize::MAX, deaths: DEATHS_MAX },
     Step { objects: 8, elements: 64, pointers: 64, deaths: 16 },
@@ -62,11 +62,11 @@ pub(crate) fn collect(shared: &HeapShared, writer: &mut WriterContext, budget: u
     Ok(false)
 }
 
-/// Releases all dying objects, also those in lists without a writer.
+/// Releases all dying objects, including those in lists without a writer.
 pub(crate) fn collect_all(shared: &HeapShared) -> Result<()> {
     shared.pool.check_process()?;
     if running::of(shared).is_some() {
-        // It would wait for its own records.
+        // The call would wait for the ownership records of its own transaction.
         return Err(Error::InsideTransaction { what: "`collect`" });
     }
     let mut writer = shared.take_writer()?;
@@ -145,8 +145,8 @@ fn collect_step(shared: &HeapShared, writer: &mut WriterContext, step: &Step) ->
     outcome
 }
 
-/// Releases pointers of the list's first objects, in a transaction that has done nothing so far. Returns the
-/// number of these objects: 0 if another transaction still writes to the first.
+/// Releases pointers of the list's first objects, in an empty transaction. Returns the number of these
+/// objects; 0 if another transaction still writes to the first.
 fn take_dying(shared: &HeapShared, writer: &mut WriterContext, step: &Step) -> Result<usize> {
     let mut taken = 0;
     while writer.dying_first != 0 && taken < step.objects {
@@ -173,8 +173,8 @@ struct Dying<'c> {
     object: u64,
     kind: Kind,
     info: &'c TypeInfo,
-    /// The number of elements whose pointers are released, and of all. An object that is no array counts as
-    /// one element.
+    /// The number of elements whose pointers are released; the next field is the number of all. An object
+    /// that is no array counts as one element.
     released: u64,
     len: u64,
 }

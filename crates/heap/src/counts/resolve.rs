@@ -84,7 +84,7 @@ impl CountResolver<'_> {
             if self.writer.fresh.get(object).is_none() {
                 let counts = *self.counts(object)?;
                 if counts.kind.is_dying() || counts.kind.is_shell() {
-                    // It died after it was read.
+                    // The object has died since it was read.
                     return Err(Error::Conflict);
                 }
             }
@@ -141,7 +141,7 @@ impl CountResolver<'_> {
         Ok(())
     }
 
-    /// Keeps an orphan slot for each object that is held from now on.
+    /// Keeps an orphan slot for each object that handles of this transaction hold.
     fn keep_slots(&mut self) -> Result<()> {
         for i in 0..self.writer.held.len() {
             let object = self.writer.held[i].off();
@@ -209,7 +209,7 @@ impl CountResolver<'_> {
     /// A slot of a block that this commit makes.
     fn new_slot(&mut self) -> Result<u64> {
         if self.writer.buffers.new_slots.is_empty() {
-            // The record of this word owns the chain of blocks until the commit is over.
+            // Whoever owns this word's record owns the chain of blocks until the commit is over.
             if !self.can_change(self.shared.off) {
                 return Err(Error::Conflict);
             }
@@ -378,7 +378,7 @@ impl CountResolver<'_> {
             }
             let counts = Counts { strong: 0, weak: 0 }.changed(strong, weak);
             let counts = counts.ok_or(Error::TooManyPointers { off: object })?;
-            // A store to a block that was freed again does no harm.
+            // A store to a block that this transaction also frees is harmless.
             match is_tagged(object) {
                 true => ptx.set_tag_word(block_of(object), 1, counts.encode())?,
                 false => ptx.store(counts_off(object), counts.encode())?,

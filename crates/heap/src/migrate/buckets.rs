@@ -35,8 +35,8 @@ pub(crate) fn convert_entry<'t, B: Brand, K: MapKey, Old: Persist, New: Migrate<
     Ok(new)
 }
 
-/// Fills a new bucket with the new versions of the entries in an old one. Fewer new ones may fit, so that
-/// more buckets follow it. The old chain follows after those.
+/// Fills a new bucket with the new versions of the entries in an old one. If fewer of them fit, further new
+/// buckets follow it. The rest of the old list follows these.
 pub(crate) fn convert_bucket<'t, B: Brand, K: MapKey, Old: Persist, New: Migrate<Old>>(
     tx: &mut Tx<'t, B>,
     old: Ref<'t, B, Bucket<K, Old>>,

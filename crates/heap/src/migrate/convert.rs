@@ -19,7 +19,7 @@ pub(super) struct Step {
     pub old: u64,
     pub new: u64,
     pub describe: TargetFn,
-    /// None for objects that die when the objects that lead to them are converted.
+    /// `None` for objects that die when the objects that lead to them are converted.
     pub convert: Option<Convert>,
 }
 

@@ -170,7 +170,7 @@ impl Migration<'_> {
         Ok(())
     }
 
-    /// Makes changes in one transaction, or in several where its record finds no room.
+    /// Makes changes in one transaction, or in several if its redo record finds no room.
     fn write_parts<T: Copy>(
         &self,
         changes: &[T],
@@ -186,7 +186,7 @@ impl Migration<'_> {
         }
     }
 
-    /// Frees moved objects, which no pointer leads to any more.
+    /// Frees moved objects, to which no pointer leads any more.
     fn free(&self, moved: &[(u64, u64)]) -> Result<()> {
         for some in moved.chunks(BATCH) {
             self.write_parts(some, &|tx, (object, successor)| {

@@ -1,4 +1,4 @@
-//! Migrations: from the layouts that types had to those that they have now.
+//! Migrations: conversions of objects from old layouts of their types to the present ones.
 //!
 //! # Media layout
 //!
@@ -13,7 +13,7 @@
 //!    pointer leads to it but the first word of the old object's head.
 //! 3. Lead all pointers to moved objects to their successors, except those in moved objects, so that nothing
 //!    dies. Then remove those. A bounded number in each transaction.
-//! 4. Free the moved objects, which no pointer leads to any more: a bounded number in each transaction.
+//! 4. Free the moved objects, to which no pointer leads any more: a bounded number in each transaction.
 //! 5. Remove the old types, and restore the number: one transaction.
 //!
 //! # Invariants
@@ -27,9 +27,9 @@
 //!
 //! # Recovery
 //!
-//! An interrupted migration is run again. The objects show which of them are done, and the list of types,
-//! which has both layouts, shows the types. Steps 2 and 3 find the remaining work by a walk over the whole
-//! heap.
+//! An interrupted migration is run again. The heads of the objects show which are done, and the list of
+//! types, which has both layouts, shows which types change. Steps 2 and 3 find the remaining work by a walk
+//! over the whole heap.
 //!
 //! # Concurrency
 //!

@@ -22,8 +22,8 @@ use tembo_pool::{Options, Pool};
 /// The migrations of the types of a heap.
 ///
 /// [`run`](Self::run) it before the heap is opened. If there is nothing to do it only reads the heap's types,
-/// so that a program can keep its migrations, and run them at every start. Several versions are migrated one
-/// after the other, each by a `Migrations` of its own.
+/// so a program can keep its migrations and run them at every start. Several versions are migrated one after
+/// the other, each by its own `Migrations`.
 #[derive(Default)]
 pub struct Migrations {
     steps: Vec<Step>,
@@ -60,7 +60,7 @@ impl Migrations {
             self.push::<Bucket<K, Old>, Bucket<K, New>>(convert_buckets::<K, Old, New>);
         }
         if lie_in_buckets::<K, New>() {
-            // The entries that the buckets had led to die with them.
+            // The entries to which the old buckets led die with them.
             let describe = TargetFn(TypeInfo::of::<Bucket<K, New>>);
             let (old, new) = (Entry::<K, Old>::HASH, Bucket::<K, New>::HASH);
             self.steps.push(Step { old, new, describe, convert: None });
@@ -78,9 +78,9 @@ impl Migrations {
     /// Runs the migrations on the heap in a file, if there is one. Returns the number of converted objects.
     ///
     /// Each object of an old type is converted in a transaction of its own. After a crash the heap does not
-    /// open ([`Error::Migrating`]) until the migrations are run again, which continues where they were.
-    /// Converted objects need room in the pool twice. Time and memory grow with the number of all objects,
-    /// unless there is nothing to do.
+    /// open ([`Error::Migrating`]) until the migrations are run again; they continue where they stopped. Each
+    /// converted object takes room twice until the migration ends. Time and memory grow with the number of
+    /// all objects, unless there is nothing to do.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Migrations {
     /// As for [`run`](Self::run).
     pub fn run_in(&self, pool: Pool) -> Result<u64> {
         let mut converted = 0;
-        // Twice, since the first may have finished an interrupted run.
+        // Two rounds, since the first may only finish an interrupted run.
         for _ in 0..2 {
             if let Some(migration) = self.begin(&pool)? {
                 converted += migration.finish()?;

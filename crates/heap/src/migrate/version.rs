@@ -61,7 +61,7 @@ pub trait Migrate<Old: Persist>: Persist {
     ///
     /// # Errors
     ///
-    /// Any ends the migration, which goes on when it is run again.
+    /// Any error ends the migration, which continues when it is run again.
     fn migrate<'t, B: Brand>(tx: &ReadTx<'t, B>, old: Ref<'t, B, Old>) -> Result<Self>;
 
     /// Sets the pointers of the new value at its place: [`Tx::carry`] takes over those that stay. Objects

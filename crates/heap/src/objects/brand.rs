@@ -1,6 +1,6 @@
 //! Brands: types that tell the compiler which heap a value belongs to.
 //!
-//! Every handle of a transaction carries the brand of its heap, so that a pointer of one heap cannot be
+//! Every object and place of a transaction carries the brand of its heap, so a pointer of one heap cannot be
 //! stored in another. Media has no brands.
 
 use std::marker::PhantomData;
@@ -18,14 +18,14 @@ impl Brand for Scoped<'_> {}
 ///
 /// # Safety
 ///
-/// `is_open` always returns the same flag, and no other brand's.
+/// `is_open` always returns the same flag, and no other brand has that flag.
 pub unsafe trait NamedBrand: Brand + 'static {
     /// Whether a heap with this brand is open.
     fn is_open() -> &'static AtomicBool;
 }
 
-/// States that two brands are the same: that of a transaction, and that of an object that it links. Every
-/// brand is the same as itself only.
+/// States that the brand of a transaction and that of an object that it links are the same. Every brand is
+/// the same as itself only.
 #[diagnostic::on_unimplemented(
     message = "this belongs to the heap `{Self}`, and the transaction to the heap `{B}`",
     label = "of another heap than the transaction",
@@ -37,7 +37,7 @@ pub trait SameHeap<B>: Brand + same::Same<B> {}
 
 impl<B: Brand> SameHeap<B> for B {}
 
-/// Keeps programs from implementing [`SameHeap`] for two brands of theirs.
+/// Keeps programs from implementing [`SameHeap`] for two different brands.
 mod same {
     pub trait Same<B> {}
     impl<B> Same<B> for B {}
@@ -78,7 +78,7 @@ macro_rules! brand {
     };
 }
 
-/// Keeps a named brand for one heap.
+/// Reserves a named brand for one heap.
 #[derive(Debug)]
 pub(crate) struct BrandLease(&'static AtomicBool);
 

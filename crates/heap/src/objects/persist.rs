@@ -23,7 +23,7 @@ use std::fmt::Write;
     note = "for a type of your own: #[derive(Persist)] #[repr(C)]"
 )]
 pub unsafe trait Persist: Sized + 'static {
-    /// Hash of the type's name and of its parameters' names. It identifies the targets of pointers.
+    /// Hash of the type's name and of its parameters' names. Pointers name the types of their targets by it.
     const NAME_HASH: u64;
     /// Hash of the type's name and layout.
     const HASH: u64;

@@ -1,5 +1,5 @@
-//! Places and objects as a transaction names them. They are two words each, free to copy, and end with the
-//! transaction.
+//! Places and objects, by which a transaction names parts of the heap. They are a few words each, cheap to
+//! copy, and end with the transaction.
 
 use crate::layout::head_bytes;
 use crate::objects::brand::{Brand, OfAnyThread};
@@ -13,8 +13,8 @@ pub(crate) type Tie<'t, B, T> = PhantomData<(fn(&'t ()) -> &'t (), fn(B) -> B, O
 /// A marker that stays on its thread.
 pub(crate) struct OneThread<B>(PhantomData<(*const (), fn(B))>);
 
-// SAFETY: no type is `OfAnyThread`, and no program can make one so, so that this sends nothing. It replaces
-// what the compiler would say about the pointer by the message of `OfAnyThread`.
+// SAFETY: no type implements `OfAnyThread`, and no program can implement it, so this never applies. It only
+// replaces the compiler's message about the pointer by that of `OfAnyThread`.
 unsafe impl<B> Send for OneThread<B> where PhantomData<B>: OfAnyThread {}
 // SAFETY: as above.
 unsafe impl<B> Sync for OneThread<B> where PhantomData<B>: OfAnyThread {}
@@ -176,7 +176,7 @@ impl<'t, B: Brand, T> Obj<'t, B, T> {
         Obj { value: Ref::new(value_off, key) }
     }
 
-    /// The object as pointers to it have it.
+    /// The offset that pointers to the object hold.
     #[inline(always)]
     pub(crate) fn object_off(self) -> u64 {
         self.value.off.wrapping_sub(head_bytes::<T>())

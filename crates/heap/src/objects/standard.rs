@@ -1,9 +1,9 @@
 //! Types of the standard library that may lie in a heap, besides numbers and arrays: `NonZero`, `Duration`,
 //! tuples, and `Option`s of small types.
 //!
-//! The language fixes the layout of `NonZero` only. So each type is encoded here, in as many bytes as it has
-//! in memory. An assertion refuses a compiler that gives it another size. For any bytes on media `decode`
-//! returns a value or refuses them.
+//! The language fixes the layout of `NonZero` only. The other types therefore have an encoding here, with as
+//! many bytes as they have in memory; an assertion refuses a compiler that gives them another size. For any
+//! bytes on media, `decode` returns a value or refuses them.
 //!
 //! | type | its bytes |
 //! |---|---|
@@ -61,7 +61,7 @@ non_zero! { u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 }
 
 const NANOS: u32 = 1_000_000_000;
 
-// SAFETY: it has no pointers, and all that is encoded is two numbers.
+// SAFETY: it has no pointers, and only two numbers are encoded.
 unsafe impl Persist for Duration {
     const NAME_HASH: u64 = LayoutHash::new("Duration").finish();
     const HASH: u64 = Self::NAME_HASH;
@@ -120,7 +120,7 @@ pub trait Optional: Plain {
     #[doc(hidden)]
     fn encode_option(value: Option<Self>, out: &mut [u8]);
 
-    /// The optional value of these bytes; `None` if they are those of none.
+    /// The optional value of these bytes; the outer `None` stands for invalid bytes.
     #[doc(hidden)]
     fn decode_option(bytes: &[u8]) -> Option<Option<Self>>;
 }
@@ -194,7 +194,7 @@ optional_narrow! {
     char as u32, none 0x11_0000;
 }
 
-/// The offsets of a tuple's elements: those of the largest alignment first, so that there are no gaps. No
+/// The offsets of a tuple's elements. Elements with larger alignments come first, so there are no gaps. No
 /// order takes less room, so a tuple in memory has at least as many bytes.
 const fn places<const N: usize>(sizes: [usize; N], aligns: [usize; N]) -> [usize; N] {
     let mut places = [0; N];

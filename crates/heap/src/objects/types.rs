@@ -110,8 +110,8 @@ impl Types {
         Ok(())
     }
 
-    /// Adds the types that pointers of `roots` lead to, however far, unless the heap has them already.
-    /// Refuses a type that the heap has with another layout, unless `is_left` knows that layout's hash.
+    /// Adds the types that are reachable by pointers from `roots`, unless the heap has them already. Refuses
+    /// a type that the heap has with another layout, unless `is_left` knows that layout's hash.
     pub(crate) fn add_reachable(
         &mut self,
         tx: &mut Tx<'_>,
@@ -145,7 +145,7 @@ impl Types {
     }
 }
 
-/// These types and every type that their pointers lead to, however far.
+/// These types, and every type that is reachable from them by pointers.
 fn reachable(roots: Vec<TargetFn>) -> Result<Vec<TypeInfo>> {
     let mut seen = HashMap::new();
     let mut found: Vec<TypeInfo> = Vec::new();
@@ -214,7 +214,7 @@ fn record_image(info: &TypeInfo, number: u64, next: u64) -> Vec<u8> {
 /// The longest record that is accepted.
 const RECORD_BYTES_MAX: u64 = 16 << 20;
 
-/// The longest value that is accepted: with it, no array's length overflows.
+/// The longest value that is accepted. Up to this length, no array's size overflows.
 const VALUE_BYTES_MAX: u64 = 1 << 31;
 
 /// The condition with these words, if its tag lies in the value.
@@ -318,7 +318,7 @@ pub(crate) fn for_each_pointer(
     Ok(())
 }
 
-/// The number that these bytes are on this machine.
+/// These bytes as a number, in this machine's byte order.
 pub(crate) fn number_of_bytes(bytes: &[u8]) -> u64 {
     match *bytes {
         [a] => u64::from(a),

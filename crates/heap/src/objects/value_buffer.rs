@@ -1,4 +1,4 @@
-//! Values as words: the only unsafe code of this crate besides that of `Persist` and the accessors.
+//! Values as words. This is the only unsafe code of this crate besides that of `Persist` and the accessors.
 
 use crate::objects::persist::{Persist, Plain};
 use std::marker::PhantomData;
@@ -26,8 +26,8 @@ impl<T: Persist> ValueBuffer<T> {
     pub(crate) fn zeroed(&mut self) -> ValueWords<'_, T> {
         let words = (&raw mut *self).cast::<u64>();
         // SAFETY: `self` is this many aligned words, any of which may be written, and the first call
-        // initialises them. They stay borrowed mutably, so that no move loses those of their bytes that are
-        // not of a `T`.
+        // initialises them. They stay borrowed mutably, so no move loses the bytes that do not belong to the
+        // `T`.
         let words = unsafe {
             words.write_bytes(0, Self::COUNT);
             std::slice::from_raw_parts_mut(words, Self::COUNT)

@@ -13,15 +13,15 @@ use tembo_pool::BriefPin;
 
 /// The end of an attempt to write.
 pub(super) enum AttemptEnd {
-    /// All that it did is durable, and it holds nothing any more.
+    /// Everything that it did is durable, and it holds no resources any more.
     Committed,
     /// The body returned an error.
     Aborted,
     /// The commit failed.
     Failed(Box<Error>),
-    /// The attempt has to be made again. The outcome of its body is void.
+    /// The attempt has to be made again, and the outcome of its body dropped.
     Conflicted {
-        /// It kept no list of its reads, so that perhaps nothing that it read has changed.
+        /// Whether it kept no list of its reads, so its reads may still hold.
         was_optimistic: bool,
     },
 }
@@ -54,7 +54,7 @@ impl<'c> WriteAttempt<'c> {
         match commit_attempt(self.shared, &self.active, deaths) {
             Ok(()) => {
                 if let Some(writer) = self.active.writer.get_mut().take() {
-                    // It has nothing of this transaction left.
+                    // The writer has nothing of this transaction left.
                     self.shared.put_writer(writer);
                 }
                 note_clock(self.active.rv());
@@ -155,14 +155,14 @@ fn commit_attempt(
     Ok(())
 }
 
-/// Releases a bounded number of dying objects. The transaction itself is committed, so that an error here is
-/// kept for [`Heap::left_behind`](crate::Heap::left_behind), and later commits try again.
+/// Releases a bounded number of dying objects. The transaction itself is committed, so an error here is kept
+/// for [`Heap::left_behind`](crate::Heap::left_behind), and later commits try again.
 #[cold]
 fn go_on_collecting(shared: &HeapShared, active: &ActiveTx, writer: &mut WriterContext) {
     if let Err(e) = collect(shared, writer, COLLECT_MAX) {
         *shared.left.lock() = Some(e);
     }
-    // These commits are the thread's own, so that the heap stays quiet for it. If others committed meanwhile,
-    // the next transaction takes the heap for quiet wrongly once.
+    // These commits are the thread's own, so the heap stays quiet for it. If others have committed meanwhile,
+    // the next transaction once takes the heap for quiet by mistake, which costs a retry at most.
     active.set_rv(shared.clock.now().count());
 }

@@ -11,7 +11,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     pub(super) fn new() -> Backoff {
-        // Of two conflicting threads, one should wait longer; the addresses of their stacks differ.
+        // One of two conflicting threads should wait longer; the addresses of their stacks differ.
         let here = 0_u8;
         let random = hash_u64(&raw const here as u64) | 1;
         Backoff { attempts: 0, random }

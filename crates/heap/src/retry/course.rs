@@ -1,4 +1,4 @@
-//! The course of a transaction that is not the first attempt of an outermost one.
+//! The course of a transaction that is nested or is retried.
 
 use crate::error::Result;
 use crate::retry::backoff::Backoff;
@@ -11,8 +11,8 @@ use crate::stm::shared::HeapShared;
 
 /// After this many attempts a transaction runs serially.
 const ATTEMPTS_MAX: u32 = 12;
-/// After this many attempts inside a transaction of another heap, that one is retried too: it may own what
-/// another thread waits for, which in turn owns what this one waits for.
+/// After this many attempts inside a transaction of another heap, that one is retried too: it may own a
+/// record for which another thread waits, while that thread owns a record for which this one waits.
 const INSIDE_MAX: u32 = 4;
 const _: () = assert!(
     INSIDE_MAX < ATTEMPTS_MAX,
@@ -55,7 +55,7 @@ impl<'c> Course<'c> {
         was_optimistic: bool,
     ) -> Option<ValidationMode> {
         if was_optimistic {
-            // Perhaps nothing that it had read has changed.
+            // The reads may still have been valid.
             distrust_quiet();
             wait_for_turn(shared);
             return Some(ValidationMode::Validated);

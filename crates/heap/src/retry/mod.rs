@@ -1,4 +1,4 @@
-//! Running transactions: again after a conflict, serially after many.
+//! Runs transactions: again after a conflict, serially after many conflicts.
 
 mod attempts;
 mod backoff;

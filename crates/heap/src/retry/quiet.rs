@@ -5,7 +5,7 @@ use crate::stm::hazards::ValidationMode;
 use crate::stm::shared::HeapShared;
 use std::cell::Cell;
 
-// With several heaps a thread's counters mix; they are then less useful, and nothing else.
+// A thread with several heaps has the same counters for all. They are then less useful, but harmless.
 thread_local! {
     /// Transactions that this thread still runs with validation from the start.
     static VALIDATED_LEFT: Cell<u32> = const { Cell::new(0) };
@@ -84,7 +84,7 @@ fn validated_mode(is_first_attempt: bool) -> ValidationMode {
     ValidationMode::Validated
 }
 
-/// Has the thread's next transactions validate from the start.
+/// Makes the thread's next transactions validate from the start.
 pub(super) fn distrust_quiet() {
     VALIDATED_LEFT.set(VALIDATED_FOR);
 }

@@ -10,12 +10,12 @@ use crate::stm::running::{self, Running};
 use crate::stm::shared::HeapShared;
 use std::sync::atomic::Ordering;
 
-/// Runs a transaction that may write. If one of this heap runs on this thread already, it becomes a part of
-/// that, and a failure by an error or a panic fails both.
+/// Runs a transaction that may write. If one of this heap already runs on this thread, the new one becomes a
+/// part of it, and an error or a panic fails both.
 ///
 /// The body is called in one place only, as in [`read`]. Stores that follow a fence wait for it, and the
-/// processor stalls when its store buffer is full. So few stores come between the commit's fence and the
-/// first loads of the thread's next transaction, and every function on that path is inlined.
+/// processor stalls when its store buffer is full. Few stores may therefore come between the commit's fence
+/// and the first loads of the thread's next transaction, and every function on that path is inlined.
 #[inline(always)]
 pub(crate) fn write<O, E: From<Error>>(
     shared: &HeapShared,
@@ -50,13 +50,14 @@ pub(crate) fn write<O, E: From<Error>>(
         };
         match attempt.end(outcome.is_ok(), deaths) {
             AttemptEnd::Committed => {
-                // It has given everything back.
+                // The attempt has given everything back.
                 std::mem::forget(own);
                 return outcome;
             }
             AttemptEnd::Aborted => return outcome,
             AttemptEnd::Failed(e) if deaths > 0 && e.is_full() => {
-                // Later commits release what dies with this one; each of them needs less room.
+                // Retried without destroying objects: later commits release those that die with this one, and
+                // each of them needs less room.
                 drop(own);
                 drop(outcome);
                 deaths = 0;
@@ -64,7 +65,7 @@ pub(crate) fn write<O, E: From<Error>>(
             AttemptEnd::Failed(e) => return Err((*e).into()),
             AttemptEnd::Conflicted { was_optimistic } => {
                 drop(own);
-                // The outcome may hold what the next attempt wants.
+                // The outcome may hold resources that the next attempt needs.
                 drop(outcome);
                 match Course::next_mode(&mut course, shared, was_optimistic) {
                     Some(next) => mode = next,
@@ -75,7 +76,8 @@ pub(crate) fn write<O, E: From<Error>>(
     }
 }
 
-/// Runs a transaction that reads. If one of this heap runs on this thread already, it becomes a part of that.
+/// Runs a transaction that only reads. If one of this heap already runs on this thread, the new one becomes a
+/// part of it.
 ///
 /// The body is called in one place only, so that the compiler inlines it: a short body takes less time than a
 /// call.
@@ -105,7 +107,7 @@ pub(crate) fn read<O, E: From<Error>>(
             return outcome;
         }
         drop(own);
-        // The outcome may hold what the next attempt wants.
+        // The outcome may hold resources that the next attempt needs.
         drop(outcome);
         if !Course::retry(&mut course, shared) {
             return Err(Error::Conflict.into());

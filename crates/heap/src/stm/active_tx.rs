@@ -13,8 +13,8 @@ use std::cell::{Cell, RefCell};
 pub(crate) struct ActiveTx {
     /// The version of the heap that it sees.
     rv: Cell<u64>,
-    /// The same while there are no hazards, so that a word may be loaded from its place if this is the clock
-    /// then; otherwise [`NEVER`].
+    /// The clock of the transaction's start while there are no hazards; otherwise [`NEVER`]. A word loaded
+    /// from its place is valid if the clock still has this value.
     quiet_at: Cell<u64>,
     /// The owner number, once it has a writer.
     pub number: Cell<u64>,
@@ -22,25 +22,26 @@ pub(crate) struct ActiveTx {
     written: Cell<u64>,
     /// The hazards of its reads and writes: none in most transactions that only read.
     hazards: Cell<ReadHazards>,
-    /// Nested transactions that may write, and have not ended well. It commits only if there are none.
+    /// The number of nested transactions that may write and have not ended successfully. The transaction
+    /// commits only if there are none.
     pub nested_unfinished: Cell<u32>,
     /// Values that are borrowed mutably.
     pub borrowed: Cell<u32>,
-    /// The number of nested transactions that may write, ended or not. What was read before a program's own
-    /// code ran still holds if the number is unchanged.
+    /// The number of nested transactions that may write, ended or not. If it is unchanged after a program's
+    /// own code has run, earlier reads still hold.
     writers_begun: Cell<u64>,
     /// The number of written values that may have variants.
     variants: Cell<u64>,
     pub may_write: bool,
-    /// It owns records from the first write on, not from its commit: see `orec.rs`.
+    /// Whether it owns records from the first write on, not only from its commit on: see `orec.rs`.
     pub owns_early: bool,
     /// The records that it has read.
     pub(super) reads: RefCell<Option<Box<ReadList>>>,
     pub writer: RefCell<Option<Box<WriterContext>>>,
 }
 
-/// A wait for a committing or owning transaction spins this often before it yields, and yields until the
-/// second limit before it is a conflict.
+/// A wait for a committing or owning transaction spins this often, then yields up to the second limit, and
+/// then becomes a conflict.
 const SPINS: u32 = 100;
 const YIELDS: u32 = SPINS + 20;
 
@@ -96,9 +97,9 @@ impl ActiveTx {
         }
     }
 
-    /// Lends its state to a nested transaction until [`take_back`](Self::take_back). Its own tokens are
-    /// refused meanwhile. The nested transaction may reach them, by a mutex for example, and would change
-    /// what its own tokens take for borrowed.
+    /// Lends its state to a nested transaction until [`take_back`](Self::take_back). The outer transaction's
+    /// tokens are refused meanwhile: the nested one could reach them, through a mutex for example, and change
+    /// values that are borrowed through its own tokens.
     pub(crate) fn lend(&self) -> ActiveTx {
         ActiveTx {
             rv: self.rv.clone(),
@@ -178,8 +179,8 @@ impl ActiveTx {
         self.quiet_at.set(if self.hazards.get() == ReadHazards::NONE { rv } else { NEVER });
     }
 
-    /// A word just loaded from its place is valid if this is the clock afterwards. It never is while there
-    /// are hazards.
+    /// A word loaded from its place is valid if the clock has this value afterwards. While there are hazards
+    /// the clock never has it.
     #[inline(always)]
     pub(crate) fn quiet_at(&self) -> u64 {
         self.quiet_at.get()
@@ -338,7 +339,7 @@ impl ActiveTx {
         self.variants.set(self.variants.get() + 1);
     }
 
-    /// Ends quiet reads: the clock has moved, so that other commits may have stored.
+    /// Ends quiet reads: the clock has moved, so other commits may have stored.
     #[cold]
     pub(crate) fn end_quiet(&self) -> Result<()> {
         if self.may_write && !self.has(ReadHazards::NOTES) {

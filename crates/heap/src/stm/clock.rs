@@ -129,8 +129,8 @@ impl Clock {
             }
             now = ending;
         }
-        // ORDER: of this thread and one that takes the clock for shared, one sees the other: this one the
-        // flag, or that one the state.
+        // ORDER: of this thread and one that takes the clock for shared, at least one sees the other: this
+        // thread sees the flag, or that thread sees the state.
         fence(Ordering::SeqCst);
         if !storing.is_anyone() {
             // Now no version is newer than the clock.
@@ -139,8 +139,8 @@ impl Clock {
         }
     }
 
-    /// Whether the clock still is `seen`. If so, it was when places were read before, and no commit has
-    /// stored to them since.
+    /// Whether the clock still is `seen`. If so, it had this value during all earlier reads, and no commit
+    /// has stored to those places since.
     #[inline(always)]
     pub(crate) fn stands_at(&self, seen: u64) -> bool {
         // ORDER: the loads of the places come before this one. A thread that loads what a commit has stored
@@ -153,7 +153,7 @@ impl Clock {
 /// With more owners than this, some owner is nearly always storing, and no flag is loaded.
 const LOOKED_AT_MAX: u64 = 4;
 
-/// A word with a cache line of its own, and the next one, since processors fetch lines in pairs.
+/// A word with two cache lines of its own, because processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded<T>(T);
@@ -183,7 +183,8 @@ impl Storing {
         self.highest.0.fetch_max(owner, Ordering::AcqRel);
     }
 
-    /// Sets the owner's flag. The clock's advance, which follows, orders that before everything else.
+    /// Sets the owner's flag. The advance of the clock, which follows, orders this store before everything
+    /// later.
     #[inline(always)]
     pub(crate) fn begin(&self, owner: u64) {
         let flag = &self.flags[owner as usize - 1].0;

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValidationMode {
     /// In quiet times the attempt keeps no list of its reads. If it writes, it conflicts as soon as the clock
-    /// moves. If it only reads, it keeps a list where commits leave the clock as it is.
+    /// moves. If it only reads, it keeps a list while commits leave the clock as it is.
     Optimistic,
     /// The attempt keeps a list of its reads.
     Validated,
@@ -34,8 +34,8 @@ impl ReadHazards {
     /// The heap runs without isolation.
     #[cfg(feature = "research")]
     pub(crate) const BARE: ReadHazards = ReadHazards(32);
-    /// A nested transaction has its state ([`ActiveTx::lend`](super::active_tx::ActiveTx::lend)). It is set
-    /// together with [`DOOMED`](Self::DOOMED), which every read and write tests that is not quiet.
+    /// A nested transaction has its state ([`ActiveTx::lend`](super::active_tx::ActiveTx::lend)). Set
+    /// together with [`DOOMED`](Self::DOOMED), which every read and write tests unless it is quiet.
     pub(super) const LENT: ReadHazards = ReadHazards(64);
 
     /// Whether there are no other hazards than these.

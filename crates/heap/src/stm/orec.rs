@@ -1,10 +1,10 @@
-//! Ownership records: which transaction may write where, and the last version of what is there.
+//! Ownership records: for every place, the transaction that may write there and the last version committed
+//! there.
 //!
-//! A record is a volatile word for all places with the same hash, so that media holds no part of it and no
-//! lock survives a crash. It holds the *version* committed last (a value of the clock), the *owner*, which
-//! may commit the next version, and whether the owner is *committing*, that is, may be storing to the places.
-//! Until then the places keep their contents. Readers therefore ignore owners, and wait only for committing
-//! ones.
+//! A record is a volatile word for all places with the same hash; it is not on media, so no lock survives a
+//! crash. It holds the *version* committed last (a value of the clock), the *owner*, which may commit the
+//! next version, and whether the owner is *committing*, that is, may be storing to the places. Until then the
+//! places keep their contents. Readers therefore ignore owners, and wait only for committing ones.
 //!
 //! # Protocol
 //!
@@ -20,9 +20,9 @@
 //! a read overwrites any earlier value.
 //!
 //! A transaction that retries after a conflict on its reads owns each record from its first write on. Other
-//! transactions then wait for it, and cannot invalidate its reads again. Nothing else changes what it owns,
-//! so that reads of those places need no validation. It first advances its clock to the record's version if
-//! that is newer.
+//! transactions then wait for it, and cannot invalidate its reads again. Only the owner changes the places of
+//! a record, so its own reads there need no validation. It first advances its clock to the record's version
+//! if that is newer.
 //!
 //! ORDER: a locked instruction lies between marking and validating: on the clock or, while the clock is
 //! shared, on the owner's flag. Of two transactions that each read what the other writes, one sees the
@@ -32,10 +32,10 @@
 //! # Several committing threads
 //!
 //! If every commit advanced the clock, committing threads and all readers would contend for its cache line.
-//! So when a commit finds that another got a number since its transaction began, the clock becomes *shared*:
-//! commits leave it as it is, and take the version after it. They load the clock after marking their records,
-//! behind a barrier. A transaction that loaded the clock before them sees that their version is newer; one
-//! that loads it after them sees their marks.
+//! When a commit finds that another got a number since its transaction began, the clock therefore becomes
+//! *shared*: commits leave it as it is, and take the version after it. They load the clock after marking
+//! their records, behind a barrier. A transaction that loaded the clock before them sees that their version
+//! is newer; one that loads it after them sees their marks.
 //!
 //! - A transaction that meets a version newer than its clock raises the shared clock to that version. It goes
 //!   on if all its reads still hold. A thread that returns to its own commit does so too; with many records

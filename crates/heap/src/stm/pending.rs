@@ -1,4 +1,4 @@
-//! Changes that a transaction is going to make, besides the words that it writes.
+//! Changes that a transaction will make besides the words that it writes.
 
 /// Pointers to an object that a transaction adds or, if negative, removes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct FreshObject {
     pub pointers: PointerDelta,
 }
 
-/// Records that the commit is going to own. Some may be there twice, but not many times.
+/// Records that the commit is going to own. There may be some duplicates, but not many.
 #[derive(Debug, Default)]
 pub(crate) struct WantedRecords(Vec<u32>);
 

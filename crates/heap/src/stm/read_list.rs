@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 
-/// The bit of count records among those that were read.
+/// Marks count records in the list.
 pub(crate) const COUNT_RECORD: u32 = 1 << 31;
 
 thread_local! {
@@ -22,7 +22,7 @@ impl Drop for ReadsEnd {
     }
 }
 
-/// Records, each with a version that it is not newer than.
+/// Records, each with a version; the record was not newer than this version when it was read.
 pub(super) type ReadList = Vec<(u32, u64)>;
 
 /// The thread's list, with room for the reads of most transactions.

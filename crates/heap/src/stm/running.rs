@@ -1,4 +1,5 @@
-//! The transactions that run on a thread, so that one begun inside another of its heap becomes part of it.
+//! The transactions that run on a thread: a transaction that begins inside another one of its heap becomes
+//! part of it.
 
 use crate::error::{Error, Result};
 use crate::stm::active_tx::ActiveTx;
@@ -7,7 +8,7 @@ use crate::stm::shared::HeapShared;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// A running transaction, as nested ones find it.
+/// The entry by which nested transactions find a running one.
 struct RunningEntry {
     shared: *const HeapShared,
     active: *const ActiveTx,

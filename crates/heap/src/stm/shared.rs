@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tembo_pmem::{OfProcess, Region, offset_of};
 use tembo_pool::{OpenGuard, Pool};
 
-/// 2^15 ownership records for each processor: enough that two owned at the same time are hardly ever one, and
-/// few enough that they stay in the caches.
+/// 2^15 ownership records for each processor: enough that two places owned at the same time rarely share a
+/// record, and few enough that they stay in the caches.
 const OREC_BITS: u32 = if cfg!(miri) { 8 } else { 15 };
 const OREC_BITS_MAX: u32 = 22;
 const COUNT_OREC_BITS: u32 = if cfg!(miri) { 7 } else { 14 };
@@ -40,7 +40,7 @@ pub(crate) struct HeapShared {
     pub parts: Parts,
     /// Records of places.
     pub orecs: Orecs,
-    /// Records of counts. Commits own them, and nothing else does.
+    /// Records of counts. Only commits own them.
     pub count_orecs: Orecs,
     /// In a cache line of its own, since every commit changes it.
     pub clock: CachePadded<Clock>,
@@ -48,7 +48,7 @@ pub(crate) struct HeapShared {
     writers: Box<[WriterSlot]>,
     /// Slots of lists of dying objects that were not empty when the heap was opened, and have no writer yet.
     pub leftovers: Mutex<Vec<u32>>,
-    /// Handles share them, which does not keep the heap open.
+    /// Shared by handles; this does not keep the heap open.
     pub handles: Arc<OfProcess<Handles>>,
     /// The index of the last release step of dying objects that found room: 0 except in a full pool.
     pub step: AtomicUsize,
@@ -61,7 +61,7 @@ pub(crate) struct HeapShared {
 }
 
 thread_local! {
-    /// The number of the writer that this thread used last, which is in its cache.
+    /// The number of the writer that this thread used last, which is probably still in its cache.
     static LAST_WRITER: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -132,7 +132,7 @@ impl HeapShared {
         self.pool.region()
     }
 
-    /// The table of a record number, as the list of reads has it.
+    /// The table to which a record number in the list of reads belongs.
     #[inline(always)]
     pub(crate) fn records(&self, index: u32) -> &Orecs {
         if index & COUNT_RECORD == 0 { &self.orecs } else { &self.count_orecs }
@@ -144,8 +144,8 @@ impl HeapShared {
         Ok(dying + LINE * u64::from(slot))
     }
 
-    /// Takes a free writer: the one that this thread used last if possible. Makes a new one only when all are
-    /// in use, since one lane alone is cheaper than several.
+    /// Takes a free writer, if possible the one that this thread used last. Makes a new one only when all are
+    /// in use, because a single lane is cheaper than several.
     #[inline]
     pub(crate) fn take_writer(&self) -> Result<Box<WriterContext>> {
         let last = LAST_WRITER.get() as usize;
@@ -192,9 +192,9 @@ impl HeapShared {
         unreachable!("the loop has no end")
     }
 
-    /// The number of commits that other writers than the last one of this thread have begun or ended. A
-    /// thread that has never written leaves out the first writer, and may take the heap for quiet too early,
-    /// which costs time only.
+    /// The number of commits that writers other than this thread's last one have begun or ended. A thread
+    /// that has never written leaves out the first writer, and may take the heap for quiet too early, which
+    /// only costs time.
     pub(crate) fn commits_of_others(&self) -> u64 {
         self.storing.of_others(u64::from(LAST_WRITER.get()) + 1)
     }

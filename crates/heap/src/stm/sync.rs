@@ -5,8 +5,8 @@ pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 pub(crate) use tembo_pmem::prefetch_for_store;
 pub(crate) use tembo_sync::fence_after_exchange;
 
-/// A load that is ordered with other such loads of its thread, and with exchanges of other threads, in one
-/// order that all threads agree on.
+/// A load in the single total order of sequentially consistent operations: other such loads of this thread,
+/// and exchanges of other threads.
 #[inline(always)]
 pub(crate) fn load_in_order(word: &AtomicU64) -> u64 {
     word.load(Ordering::SeqCst)

@@ -24,7 +24,7 @@ impl ActiveTx {
         Ok(())
     }
 
-    /// Whether the transaction has a list of its reads, every record in it has its last version still, and no
+    /// Whether the transaction has a list of its reads, every record in it still has its version, and no
     /// other transaction is storing there.
     pub(crate) fn reads_hold(&self, shared: &HeapShared) -> bool {
         let number = self.number.get();

@@ -1,4 +1,4 @@
-//! The writer context: a lane of the pool, and the buffers of one transaction after the other.
+//! The writer context: a lane of the pool, and buffers that successive transactions reuse.
 
 use crate::error::Error;
 use crate::handles::NewHandle;
@@ -7,8 +7,7 @@ use crate::stm::orec::Orecs;
 use crate::stm::pending::{FreshObject, PointerDelta, WantedRecords};
 use tembo_sync::SmallMap;
 
-/// A lane and the buffers of one transaction after the other. A thread has it for the length of its
-/// transaction.
+/// A lane, and buffers that successive transactions reuse. A thread has it for the length of its transaction.
 #[derive(Debug)]
 pub(crate) struct WriterContext {
     /// The owner number in ownership records, from 1 on.

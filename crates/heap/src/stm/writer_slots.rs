@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 /// A slot for one writer. Putting it back is a plain store: a locked instruction there would wait for all
 /// stores of the commit before.
 pub(crate) struct WriterSlot {
-    /// Owned by this slot, or null. In a cache line of its own, since every transaction changes it.
+    /// The idle writer, which the slot owns, or null. In a cache line of its own, because every transaction
+    /// changes it.
     idle: CachePadded<AtomicPtr<WriterContext>>,
     /// Whether the writer exists.
     pub exists: AtomicBool,

@@ -1,4 +1,4 @@
-//! Allocation of objects and arrays, which the commit links or lets die.
+//! Allocation of objects and arrays. They die with the commit unless they are linked or held.
 
 use crate::error::{Error, Result};
 use crate::layout::{Counts, Kind, OBJECT_HEAD_BYTES, array_head_bytes, has_line, head_bytes, tagged_object};
@@ -78,8 +78,8 @@ impl<'t, B: Brand> Tx<'t, B> {
     }
 }
 
-/// The head of a new object. Its counts are those that most objects have at the commit, which corrects the
-/// others.
+/// The head of a new object. Its counts are those that most objects have at their commit; the commit corrects
+/// the others.
 #[inline(always)]
 pub(crate) fn first_head(type_number: u16, is_array: bool) -> [u64; 2] {
     [Kind::new(type_number, is_array).0, Counts { strong: 1, weak: 0 }.encode()]

@@ -1,4 +1,4 @@
-//! Handles, made of objects in a transaction, and followed back to their objects.
+//! Handles: making them from objects, and getting the objects back.
 
 use crate::error::{Error, Result};
 use crate::handles::Handle;
@@ -9,9 +9,9 @@ use crate::tx::read::ReadTx;
 use crate::tx::write::{Tx, writer_of};
 
 impl<'t, B: Brand> Tx<'t, B> {
-    /// Makes a handle of an object, which counts from the commit on. An object without pointers may be held
-    /// too. The commit keeps eight bytes in the file for a held object, so that its last pointer can be
-    /// removed in a full pool.
+    /// Makes a handle of an object. It counts from the commit on. An object without pointers may be held too.
+    /// The commit keeps eight bytes in the file for a held object, so that its last pointer can be removed in
+    /// a full pool.
     ///
     /// # Errors
     ///
@@ -37,8 +37,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         if !handle.counts() {
             return Err(Error::Cancelled);
         }
-        // This is read and validated like everything else: another thread may drop the handle before the
-        // commit.
+        // This read is validated like every other: another thread may drop the handle before the commit.
         if !self.is_alive(handle.off())? {
             return self.active.conflict();
         }

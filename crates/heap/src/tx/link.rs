@@ -9,8 +9,8 @@ use crate::objects::type_info::PointerKind;
 use crate::tx::write::Tx;
 
 impl<'t, B: Brand> Tx<'t, B> {
-    /// Lets a pointer lead to an object, or to nothing. The object that it led to before dies with the commit
-    /// if no other pointer leads to it.
+    /// Makes a pointer lead to an object, or null. The object to which it led before dies with the commit if
+    /// no other pointer leads to it.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.write_words(key, off, &[to])
     }
 
-    /// Notes one pointer more or less to an object.
+    /// Notes that an object gains or loses pointers.
     #[inline(always)]
     pub(crate) fn count(&mut self, object: u64, kind: PointerKind, by: i64) -> Result<()> {
         if object == 0 || !self.shared.counts_pointers() { Ok(()) } else { self.count_one(object, kind, by) }

@@ -1,4 +1,5 @@
-//! A transaction that reads: values, pointers, and the ways to a word from the fastest to the safest.
+//! A transaction that only reads: values, pointers, and the ways to load a word, from the fastest to the most
+//! general.
 
 use crate::error::{Error, Result, corrupt};
 use crate::layout::{Counts, Kind, OBJECT_HEAD_BYTES, counts_off, head_bytes, kind_off};
@@ -19,7 +20,7 @@ use tembo_pmem::LoadableWords;
 /// The bits of an array's length word that hold the length.
 const LEN_MASK: u64 = 0xFFFF_FFFF;
 
-/// A transaction that reads. It sees one state of the heap, and nothing that a crash could take back.
+/// A transaction that only reads. It sees one state of the heap, and nothing that a crash could undo.
 ///
 /// Every read may end in [`Error::Conflict`]. Return it with `?`, and the transaction is run again.
 pub struct ReadTx<'t, B: Brand> {
@@ -88,7 +89,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         Ok((off != 0).then(|| self.object(off)))
     }
 
-    /// The object that a never-null pointer leads to: for pointers that the program links in the transaction
+    /// The object to which a never-null pointer leads: for pointers that the program links in the transaction
     /// that makes them.
     ///
     /// # Errors
@@ -136,8 +137,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     #[inline(always)]
     pub fn array<T: Persist>(&self, slot: Ref<'t, B, PArr<T>>) -> Result<Option<Arr<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
-        // One load of the clock covers both reads. If it moved, `off` may be no pointer and `len` no length:
-        // `off` then leads to some word of the region or to none, and `len` is dropped.
+        // One load of the clock covers both reads. If the clock has moved, `off` may be no pointer and `len`
+        // no length: `off` then leads to any word of the region or outside of it, and `len` is dropped.
         if let Some(off) = self.words.load(slot.off)
             && off != 0
             && let Some(len) = self.words.load(off.wrapping_add(OBJECT_HEAD_BYTES))

@@ -5,8 +5,8 @@ use crate::objects::place::Ref;
 use crate::tx::read::ReadTx;
 use std::marker::PhantomData;
 
-// SAFETY: no type is `OfAnyThread`, so that this sends nothing. Without it each other field would be named by
-// an error of its own.
+// SAFETY: no type implements `OfAnyThread`, so this never applies. Without it the compiler would report an
+// error for each other field.
 unsafe impl<B: Brand> Send for ReadTx<'_, B> where PhantomData<B>: OfAnyThread {}
 // SAFETY: as above.
 unsafe impl<B: Brand> Sync for ReadTx<'_, B> where PhantomData<B>: OfAnyThread {}

@@ -1,11 +1,11 @@
-//! Moves of whole values, pointers included, for collections: making room for values, moving them, and
+//! Moves of whole values with their pointers, for collections: making room for values, moving them, and
 //! releasing their pointers.
 //!
 //! A *blank* is a place whose pointers are null, but which need not hold a value of its type. A collection
 //! that leaves blanks records how many values there are, and shows only those.
 //!
-//! Programs may have kept places from before a value moved. Their links there are counted like others. So
-//! every overwrite of a place releases the pointers that are there, blank or not.
+//! Programs may have kept places from before a value moved, and links that they make there are counted like
+//! others. Every overwrite of a place therefore releases the pointers that are there, blank or not.
 
 use crate::error::Result;
 use crate::layout::OBJECT_HEAD_BYTES;
@@ -117,8 +117,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.set_image(b, &in_a)
     }
 
-    /// Links a new object in front of the one that a pointer leads to: the pointer leads to the new object,
-    /// and its own pointer `next`, which is null, to the old one.
+    /// Links a new object in front of the one to which a pointer leads: the pointer then leads to the new
+    /// object, and the new object's pointer `next`, which was null, to the old one.
     #[inline]
     pub(crate) fn link_before<T: Persist>(
         &mut self,
@@ -236,7 +236,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         Ok(found)
     }
 
-    /// Allocates an object with the words of a value, or blank where they are zero. Its pointers are counted
+    /// Allocates an object with the words of a value; zeros make a blank. The value's pointers are counted
     /// already.
     pub(crate) fn alloc_image<T: Persist>(&mut self, image: &[u64]) -> Result<Obj<'t, B, T>> {
         assert_eq!(image.len(), ValueBuffer::<T>::COUNT, "the words of {}", T::name());

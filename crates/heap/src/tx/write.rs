@@ -65,7 +65,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         Error::Cancelled
     }
 
-    /// Notes that the map at `off` gains or loses an entry: iterators of an outer transaction may be at it.
+    /// Notes that the map at `off` gains or loses an entry, for iterators of an outer transaction over this
+    /// map.
     #[inline(always)]
     pub(crate) fn note_reshaped(&mut self, off: u64) -> Result<()> {
         if self.active.nested_unfinished.get() == 0 { Ok(()) } else { self.note_reshaped_inside(off) }
@@ -144,8 +145,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         self.own(place.key, place.off)
     }
 
-    /// Prepares a write at `off`, which belongs to `key`. No other transaction writes there from the
-    /// beginning of the commit to its end; in a retry, from now on.
+    /// Prepares a write at `off`, which belongs to `key`. No other transaction writes there during the
+    /// commit; in a retry, none does from now on.
     #[inline(always)]
     pub(crate) fn own(&mut self, key: u64, off: u64) -> Result<()> {
         let (active, shared) = (self.active, self.shared);
@@ -199,7 +200,7 @@ pub(crate) fn writer_of<'s>(shared: &HeapShared, active: &'s ActiveTx) -> Result
         }
         let taken = shared.take_writer()?;
         active.number.set(taken.number);
-        // The slot was empty, so that there is nothing to drop.
+        // The slot was empty, so there is nothing to drop.
         std::mem::forget(writer.replace(taken));
     }
     Ok(CellMut::map(writer, |writer| &mut **writer.as_mut().expect("taken above")))

@@ -13,7 +13,7 @@ use tembo_pool::{Marks, Pool};
 struct Checker<'m, 'k> {
     region: &'m Region,
     marks: &'k mut Marks,
-    /// The least key and the offset of the next leaf, by the link and the bound of the last one.
+    /// The least key and the offset that the next leaf must have, according to the leaf before it.
     expected: (u64, u64),
     records: u64,
 }
@@ -144,7 +144,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// Checks the words of an object at `off` that have no use.
+/// Checks that the unused words of an object at `off` are zero.
 fn expect_zero(region: &Region, what: &'static str, off: u64, runs: &[(u64, u64)]) -> Result<()> {
     for at in
         runs.iter().flat_map(|(start, words)| (0..*words).map(move |word| off + start + WORD_BYTES * word))

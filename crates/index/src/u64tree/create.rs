@@ -1,4 +1,4 @@
-//! The handle of a tree: making one, opening one.
+//! The handle of a tree: creating and opening it.
 
 use super::garbage::Garbage;
 use super::lanes::Lanes;
@@ -19,31 +19,32 @@ use tembo_sync::Bias;
 /// An ordered map from 8-byte keys to 8-byte values in a pool, for any number of threads. Cheap to clone;
 /// all clones are one map.
 ///
-/// Every change is durable when the call returns, and costs one line and one fence (divisions of nodes
-/// aside, which come once in some 80 insertions). It is a transaction of its own: for changes that belong
-/// together, and for keys and values of other sizes, there is [`WbTree`](crate::WbTree). Lookups never
-/// wait.
+/// Every change is durable when the call returns, and costs one line and one fence (except for divisions of
+/// nodes, about one in 80 insertions). It is a transaction of its own. For changes that belong together, and
+/// for keys and values of other sizes, there is [`WbTree`](crate::WbTree). Lookups never wait.
 ///
 /// # Threads
 ///
-/// The first thread that changes anything has the locks for itself, and so saves a tenth to a fifth of the
-/// time of a change, until another thread changes something; from then on, as long as the handle and its
-/// clones live, threads share them. A program that fills a map with one thread and then writes with another
-/// should open it anew in between, if that matters.
+/// Until a second thread changes something, the first has the locks to itself, which saves a tenth to a fifth
+/// of the time of a change. From then on threads share the locks as long as the handle and its clones live. A
+/// program that fills a map with one thread and then writes with another can reopen it in between, if that
+/// matters.
 ///
-/// The map has one of the pool's lanes as long as it is open. Threads that meet while they divide nodes
-/// take up to seven more, while half of the pool's are free, and the map keeps those, too.
+/// The map has one of the pool's lanes as long as it is open. Threads that divide nodes at the same time take
+/// up to seven more while half of the pool's lanes are free, and the map keeps these too.
 ///
 /// A change takes effect between its call and its return, and is visible to every thread that learns of it
-/// from the thread that made it. Only threads that exchange no message at all need a fence: of two threads
-/// each of which changes one key and then looks up the other's, both may find the old value, as with
-/// atomics that are not sequentially consistent.
+/// from the thread that made it. Threads that exchange no message need a fence: if two threads each change
+/// one key and then look up the other's, both may find the old value, as with atomics that are not
+/// sequentially consistent.
 ///
-/// A [`scan`](Self::scan), and what [`range`](Self::range), [`first`](Self::first), [`last`](Self::last)
-/// and [`count`](Self::count) read at one moment, is read again where writers change it meanwhile; after
-/// some tries it makes them wait, and waits itself for those that are in the middle of a change.
+/// A [`scan`](Self::scan) reads its records as of one moment; [`range`](Self::range), [`first`](Self::first),
+/// [`last`](Self::last) and [`count`](Self::count) use scans. A scan starts again if writers change its
+/// records meanwhile. After some tries it makes writers wait, and waits itself for those in the middle of a
+/// change.
 ///
-/// Integers are in their order; other keys of 8 bytes keep theirs as `u64::from_be_bytes`.
+/// Keys are ordered as integers. Byte strings of 8 bytes keep their order if they are converted by
+/// `u64::from_be_bytes`.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo_index::Error> {
@@ -79,10 +80,10 @@ pub(super) struct Tree {
     pub(super) claim: OpenGuard,
     pub(super) header: u64,
     pub(super) best: Best,
-    /// The bias of the leaves' locks.
+    /// The bias of the leaf locks.
     pub(super) bias: Bias,
     pub(super) root: Word,
-    /// The value of the largest key, as it is durably.
+    /// The durable value of the largest key.
     pub(super) last: Exchanged<Option<u64>>,
     /// Held while the largest key's record is changed.
     pub(super) last_lock: CachePadded<Mutex<()>>,
@@ -118,7 +119,7 @@ impl U64Tree {
         U64Tree::start(pool, header, Some(lane))
     }
 
-    /// The kind of its root in the pool's root directory.
+    /// The kind of the tree's root in the pool's root directory.
     pub const ROOT_KIND: u32 = ROOT_KIND;
 
     /// The tree of this name, if there is one. Takes the same time for a tree of any size. A tree is opened
@@ -174,13 +175,13 @@ impl U64Tree {
         Ok(U64Tree { tree: Arc::new(tree) })
     }
 
-    /// For tests: from now on threads divide nodes with lanes of their own even if they do not meet.
+    /// For tests: from now on threads divide nodes with their own lanes even if the first lane is free.
     #[doc(hidden)]
     pub fn prefer_own_lanes(&self) {
         self.tree.lanes.prefer_own();
     }
 
-    /// For tests: how many lanes threads have of their own.
+    /// For tests: how many lanes belong to threads.
     #[doc(hidden)]
     pub fn own_lanes(&self) -> usize {
         self.tree.lanes.owned()

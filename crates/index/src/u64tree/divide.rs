@@ -1,8 +1,8 @@
 //! Dividing a leaf that is full: a new leaf takes the upper part of its keys.
 //!
-//! Mostly the node above has room for the new leaf, and then that node and the leaf are all that changes:
-//! threads do this beside each other, with the lock of structure changes shared, and that node's. Otherwise
-//! more nodes change, under the lock of structure changes alone.
+//! Usually the node above has room for the new leaf, and only that node and the leaf change. Threads do this
+//! concurrently: they share the lock of structure changes and lock that node. Otherwise more nodes change,
+//! and the thread holds the lock of structure changes exclusively.
 
 use super::create::Tree;
 use super::fingerprints::{FIRST_LINES, NOWHERE, NewFingerprints, NewPlaces, bits, fingerprint};
@@ -22,17 +22,17 @@ use tembo_pmem::LINE_BYTES;
 use tembo_pool::{Lane, Tx};
 use tembo_sync::lock_soon;
 
-/// Records that a division moves, more or less. Each is two words written to media. With fewer, leaves are
-/// divided more often and hold less, but slowly: moving a third instead of half divides 9% more often, and
-/// moves two thirds as much.
+/// About how many records a division moves. Each costs two words written to media. If a division moves fewer,
+/// leaves are divided a little more often: moving a third instead of half means 9% more divisions, each of
+/// which moves two thirds as much.
 const MOVED: usize = 40;
-/// It may be so many more or fewer, if that spares sorting.
+/// The number may differ by this much if that avoids sorting.
 const TOLERANCE: usize = 4;
 const _: () = assert!(MOVED + TOLERANCE <= SLOTS_PER_LINE * FIRST_LINES as usize);
 
 const NODE_LINES: usize = (NODE_BYTES / LINE_BYTES) as usize;
 
-/// Where a leaf is divided.
+/// The point at which a leaf is divided.
 struct Split {
     /// The first key that belongs to the new leaf.
     key: u64,
@@ -42,7 +42,7 @@ struct Split {
 
 /// The change of the node above that a new leaf needs.
 enum Above<'g> {
-    /// It takes it beside its left neighbour, in place.
+    /// The node takes the new leaf in place, to the right of the divided one.
     Adds(&'g Inner, ChildEntry),
     Rewired(Rewired<'g>),
 }
@@ -60,14 +60,15 @@ impl Tree {
         })
     }
 
-    /// The same, if nothing changes above the node above; or `false`.
+    /// The same, if only the leaf and the node above it change; otherwise does nothing and returns `false`.
     fn divide_in_place(&self, key: u64) -> Result<bool> {
         let shared = self.share_structure();
         let Some(parent) = self.above_leaves(key, &shared) else { return Ok(false) };
         let _lock = lock_soon(|| parent.lock.try_lock(), || parent.lock.lock());
         let at = parent.taker(parent.position(key));
         match parent.child(at).follow(&shared) {
-            // Very likely there is room for the new separator then, which is not known yet.
+            // The new separator is not known yet. If there is room for the leaf's own separator, there is
+            // very likely room for the new one too.
             Child::Leaf(leaf) if parent.room_for(parent.separator(at)).is_some() => {
                 let mut lane = self.lanes.lock(&self.pool)?;
                 self.divide(key, &Path { nodes: vec![(parent, at)], leaf }, None, &mut lane)
@@ -80,7 +81,7 @@ impl Tree {
     fn above_leaves<'g>(&'g self, key: u64, shared: &'g SharedStructure<'_>) -> Option<&'g Inner> {
         let mut word = &self.root;
         loop {
-            // Nodes further up change only while nobody shares the lock.
+            // Nodes further up change only under the exclusive lock.
             match word.follow(shared) {
                 Child::Inner(inner) if inner.level == 1 => return Some(inner),
                 Child::Inner(inner) => word = inner.child(inner.taker(inner.position(key))),
@@ -89,9 +90,9 @@ impl Tree {
         }
     }
 
-    /// Divides the leaf at the end of the path, which is a key's, if it is full; or returns `false`, since
-    /// the node above has no room, and the lock to change others is missing. Without that the path has that
-    /// node only, which is locked.
+    /// Divides the leaf at the end of the path if it is full; `key` belongs to it. Returns `false` if the
+    /// node above has no room and the caller has no `lock` to change other nodes. Without `lock` the path has
+    /// only the node above, which is locked.
     fn divide(
         &self,
         key: u64,
@@ -100,7 +101,7 @@ impl Tree {
         lane: &mut Lane,
     ) -> Result<bool> {
         let leaf = path.leaf;
-        // Leaves leave the tree under the lock only.
+        // `None` means that the leaf has left the tree.
         let Some(mut locked) = Locked::new(leaf, &self.bias) else { return Ok(true) };
         if !leaf.fingerprints.is_full() {
             return Ok(true);
@@ -139,7 +140,7 @@ impl Tree {
         }
         locked.change_structure();
         leaf.next.store(right);
-        // ORDER: before the records go, and before anything can change in the new leaf: a reader looks here
+        // ORDER: before the moved records go and before the new leaf can change: a reader loads the floor
         // last.
         leaf.floor.store(!split.key, Ordering::Release);
         leaf.fingerprints.clear_all(split.moved);
@@ -153,8 +154,9 @@ impl Tree {
         Ok(true)
     }
 
-    /// Writes a new leaf to the right of another, whose words and keys these are, to a block of zeros, with
-    /// its records from a key on; durable with this thread's next fence.
+    /// Writes the new leaf, which lies to the right of `from`, into a block of zeros: it gets the records
+    /// that `split` moves. `words` and `keys` are those of `from`. The leaf is durable with this thread's
+    /// next fence.
     fn write_leaf(
         &self,
         off: u64,
@@ -169,7 +171,7 @@ impl Tree {
         let head = region.writable_line(off)?;
         [LEAF_KIND, split.key, floor, next].into_iter().enumerate().for_each(|(i, word)| head.store(i, word));
         head.flush();
-        // The lines of records, and one of those that are not placed yet.
+        // The lines of records, and one more for records that are not placed yet.
         let mut image = [[0; WORDS_PER_LINE]; NODE_LINES];
         let mut fingerprints = NewFingerprints::new();
         let mut places = NewPlaces::default();
@@ -183,7 +185,7 @@ impl Tree {
         };
         let (mut later, mut later_count) = ([0_u8; SLOTS], 0);
         for from_slot in bits(split.moved) {
-            // Whether its line has room for a record no processor could foresee.
+            // A processor cannot predict whether a record's line has room, so there is no branch.
             let slot = places.of(keys[from_slot]);
             later[later_count] = from_slot as u8;
             later_count += usize::from(slot == NOWHERE);
@@ -202,8 +204,8 @@ impl Tree {
         Ok(leaf)
     }
 
-    /// Makes the transaction link a new leaf to the right of the one at the end of the path; `None` if the
-    /// lock for that is missing.
+    /// Makes the transaction link a new leaf to the right of the one at the end of the path; `None` if that
+    /// needs `lock` and the caller does not have it.
     fn link_leaf<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -247,7 +249,7 @@ impl Operation for ChooseSplit<'_> {
         let ChooseSplit { keys, key, is_first, is_last } = self;
         let (least, largest) =
             keys.iter().fold((u64::MAX, 0), |(least, largest), key| (least.min(*key), largest.max(*key)));
-        // At the ends of the tree, keys that go on in their direction fill leaves.
+        // Keys that ascend at the right end of the tree, or descend at its left end, fill leaves.
         if is_last && largest < key {
             return Split { key, moved: 0 };
         }
@@ -255,9 +257,9 @@ impl Operation for ChooseSplit<'_> {
         if is_first && key < least {
             return Split { key: least, moved: at_least(least) };
         }
-        // A leaf keeps the larger part if keys descend elsewhere.
+        // A leaf keeps the larger part, unless the new key lies below all others.
         let wanted = if key < least { SLOTS / 2 } else { MOVED };
-        // Keys are spread evenly, most likely.
+        // Keys are probably spread evenly.
         let span = largest - least;
         let above = |count: usize| {
             span.checked_mul(count as u64)

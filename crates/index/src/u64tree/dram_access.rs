@@ -1,5 +1,5 @@
-//! The words of DRAM that an operation reads and stores, for models of memory. The region reports accesses
-//! to the pool to such a model, and none to DRAM.
+//! The words of DRAM that an operation reads and stores, for models of memory. A region reports accesses to
+//! the pool to such a model, but not accesses to DRAM.
 
 use super::U64Tree;
 use super::group::GROUP;
@@ -19,27 +19,27 @@ pub enum DramAccess {
     Remove,
 }
 
-/// A node in DRAM that an operation comes by.
+/// A node in DRAM that an operation visits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DramNode {
     /// 0 of a leaf.
     pub level: u64,
-    /// Where it begins. Another node may lie there later.
+    /// Its address. Another node may lie there later.
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// Where in it the search reads words, in steps: which words a step reads depends on the step before,
-    /// and on nothing in the step itself, or its lines are asked for ahead.
+    /// The places of the words that the search reads, in steps. A step's words depend only on earlier steps,
+    /// or their lines are prefetched.
     pub reads: Vec<Vec<u64>>,
-    /// Where in it the change of the key's record stores a word; in an inner node, where adding a child
-    /// beside the one that is taken does, if that is done in place. (Taking one out stores less.)
+    /// The places of the words that a change of the key's record stores. In an inner node: those that adding
+    /// a child beside the visited one stores, if that is done in place. (Taking a child out stores less.)
     pub stores: Vec<u64>,
-    /// Children; none of a leaf.
+    /// The number of children; 0 for a leaf.
     pub children: usize,
 }
 
 impl U64Tree {
-    /// The nodes in DRAM on the way to a key, as far as DRAM knows them, the root first.
+    /// The nodes in DRAM on the path to a key, the root first, up to the first cold one.
     pub fn dram_way(&self, key: u64, access: DramAccess) -> Vec<DramNode> {
         let pin = self.tree.pool.pin_briefly();
         let (mut way, mut word) = (Vec::new(), &self.tree.root);
@@ -60,11 +60,11 @@ impl U64Tree {
     }
 }
 
-/// An inner node in which the child at `at` is taken: the level and the first separators of the groups,
-/// those of one group and the child, whose lines are asked for while the separators are searched. (By
-/// halves, which is one word of each line at least, as the vector searches read whole lines.) A child that
-/// is added to its right moves those behind it, up to the first place that is free, with their slots, and
-/// has a slot.
+/// The accesses to an inner node whose child at `at` is visited. The search reads the level and the first
+/// separators of the groups, then the separators of one group and the child; the child's lines are prefetched
+/// during the search. (A binary search stands for the vector search, which reads whole lines; it reads at
+/// least one word of each line.) Adding a child to the right of `at` moves those behind it, with their slots,
+/// up to the first free place, and stores the new child's slot.
 fn of_inner(inner: &Inner, at: usize) -> DramNode {
     let address = address(inner);
     let mut reads = vec![vec![place::level(), place::first(1)]];
@@ -86,8 +86,8 @@ fn of_inner(inner: &Inner, at: usize) -> DramNode {
     DramNode { level: inner.level, address, bytes, reads, stores, children: inner.len() }
 }
 
-/// A leaf: its version, its fingerprints, and its bound; a change stores the version twice, length and a
-/// fingerprint. That is a byte and, where a key may be absent, a nibble.
+/// The accesses to a leaf. The search reads its version, its fingerprints and its floor. A change stores the
+/// version twice, the length, and a fingerprint: its byte and, if the key may be absent, its nibble.
 fn of_leaf(leaf: &Leaf, access: DramAccess) -> DramNode {
     let address = address(leaf);
     let at = |off: u64| off - address;

@@ -1,5 +1,5 @@
-//! Freeing a dropped map step by step: the last leaf below the last child, and an inner node when it has
-//! none any more.
+//! Freeing a dropped map step by step. Each step frees the last leaf below the last child, or an inner node
+//! without children.
 
 use super::create::U64Tree;
 use super::layout::{HEADER_BYTES, INNER_KIND, LEAF_KIND, MAX_LEVEL, NODE_BYTES, SLOTS, child_off, root_off};
@@ -26,7 +26,7 @@ pub(crate) fn step(tx: &mut Tx<'_>, header: u64) -> Result<bool> {
     Err(too_deep(off))
 }
 
-/// The children that a node still has, each with where the word lies that leads to it.
+/// The remaining children of a node, each with the offset of the word that leads to it.
 fn children(load: &dyn Fn(u64) -> Result<u64>, off: u64) -> Result<Vec<(u64, u64)>> {
     match load(off)? {
         LEAF_KIND => Ok(Vec::new()),
@@ -44,13 +44,13 @@ fn too_deep(off: u64) -> crate::Error {
 }
 
 impl U64Tree {
-    /// Proves that what is left of a dropped map leads to blocks that are reached once, and ticks them off.
+    /// Proves that the rest of a dropped map leads to each of its blocks once, and ticks them off.
     pub(crate) fn check_dropped(pool: &Pool, header: u64, marks: &mut Marks) -> Result<()> {
         marks.reach(header, HEADER_BYTES)?;
         let load = |at: u64| Ok(pool.region().load_u64(at)?);
         let root = load(root_off(header))?;
         let mut left = if root == 0 { Vec::new() } else { vec![root] };
-        // Each node is reached once, so that this ends.
+        // Each node is reached at most once, so the loop ends.
         while let Some(off) = left.pop() {
             marks.reach(off, NODE_BYTES)?;
             left.extend(children(&load, off)?.into_iter().map(|(_, child)| child));

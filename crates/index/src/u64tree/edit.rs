@@ -23,7 +23,7 @@ enum RecordEdit {
 }
 
 impl RecordEdit {
-    /// The value afterwards, given the one before.
+    /// The value after the change, given the one before it.
     fn outcome(self, old: Option<u64>) -> Option<u64> {
         match (self, old) {
             (RecordEdit::Put(value), _)
@@ -35,23 +35,23 @@ impl RecordEdit {
         }
     }
 
-    /// Whether a value is stored, and made durable, even where it is there already.
+    /// Whether a value is stored and made durable even if it is equal to the old one.
     fn is_stored_again(self) -> bool {
         matches!(self, RecordEdit::Put(_) | RecordEdit::Update(_))
     }
 
-    /// Whether the key is likely, or surely, not there if the change is made.
+    /// Whether the change is mostly, or only, made to absent keys.
     fn expects_absence(self) -> bool {
         matches!(self, RecordEdit::Put(_) | RecordEdit::Insert(_))
     }
 
-    /// Whether a leaf is sparse because of it.
+    /// Whether this change left the leaf sparse.
     fn leaves_sparse(self, leaf: &Leaf) -> bool {
         matches!(self, RecordEdit::Remove) && leaf.len.load(Ordering::Relaxed) < SPARSE
     }
 }
 
-/// A leaf with fewer records is joined with a neighbour, if both fit into one.
+/// A leaf with fewer records than this is joined with a neighbour, if both fit into one leaf.
 const SPARSE: u64 = SLOTS as u64 / 8;
 
 impl U64Tree {
@@ -85,7 +85,7 @@ impl U64Tree {
         self.edit(key, || RecordEdit::Update(value))
     }
 
-    /// Sets the value of a key if it is `expected`, and returns the one before. So the exchange was made if
+    /// Sets the value of a key if it is `expected`, and returns the value before. The exchange was made if
     /// that is `Some(expected)`.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl U64Tree {
         self.edit(key, || RecordEdit::Remove)
     }
 
-    /// `edit` is a function so that the code for each is compiled by itself.
+    /// `edit` is a function so that the code for each kind of change is compiled separately.
     #[inline(always)]
     fn edit(&self, key: u64, edit: impl Fn() -> RecordEdit) -> Result<Option<u64>> {
         self.tree.pool.check_process()?;
@@ -125,11 +125,11 @@ enum Attempt {
     Done(Option<u64>, bool),
     /// The leaf has to be divided.
     Full,
-    /// Nothing was done; who takes more care will find out why.
+    /// Nothing was done; the slow path finds out why.
     Unclear,
 }
 
-/// A leaf, and the version under which it is looked at.
+/// A leaf, and the version under which a thread reads it.
 #[derive(Clone, Copy)]
 struct LeafAt<'g> {
     leaf: &'g Leaf,
@@ -137,13 +137,13 @@ struct LeafAt<'g> {
 }
 
 impl LeafAt<'_> {
-    /// Whether what was found is so, durably.
+    /// Whether the leaf still has that version and no change is under way, so that what was read is durable.
     #[inline(always)]
     fn is_so(self) -> bool {
         is_durable_since(&self.leaf.version, self.version)
     }
 
-    /// Nothing had to be done, if what was found is so.
+    /// The outcome if no change is needed, provided that what was read [is so](Self::is_so).
     #[inline(always)]
     fn done_if_so(self, found: Option<u64>) -> Attempt {
         if self.is_so() { Attempt::Done(found, false) } else { Attempt::Unclear }
@@ -161,8 +161,8 @@ impl<E: Fn() -> RecordEdit> Operation for Change<'_, E> {
         }
         // As in a lookup.
         let pin = tree.pool.pin_briefly();
-        // Another thread's processor may have the lines. Where no other thread changes anything, a prefetch
-        // of a line that is not stored to is useless.
+        // Another processor may have the lines, so they are prefetched for a store. With a single writer,
+        // prefetching a line for a store that never comes is useless.
         let fetch = if tree.bias.is_shared() { Fetch::ToStore } else { Fetch::ToLoad };
         let attempt = match tree.find_place_by(search, key, &pin, fetch) {
             SearchEnd::Leaf(leaf) => tree.try_edit(search, leaf, key, edit())?,
@@ -184,8 +184,8 @@ impl<E: Fn() -> RecordEdit> Operation for Change<'_, E> {
 }
 
 impl Tree {
-    /// Changes a record, where a node is cold, or the leaf is full (`is_full`: surely), or something is
-    /// changing.
+    /// Changes a record on the slow path: a node is cold, the leaf is full (`is_full`: certainly), or
+    /// something is changing.
     #[cold]
     #[inline(never)]
     fn edit_again(&self, key: u64, edit: RecordEdit, is_full: bool) -> Result<Option<u64>> {
@@ -218,10 +218,10 @@ impl Tree {
         }
     }
 
-    /// Makes the change in a leaf where that is plain to do, as it mostly is: nothing else is changing
-    /// there. All that has to be looked at is looked at before the leaf is locked, which is only done if it
-    /// still has the version of that look: beside other threads the lock waits for what this thread flushed
-    /// last, and what comes after it waits for the lock.
+    /// Makes the change in a leaf in the usual case that nothing else is changing there. It reads everything
+    /// before it locks the leaf, and locks only if the leaf still has the version under which it read. With
+    /// other threads around, the lock waits for this thread's last flush, and everything after the lock waits
+    /// for the lock.
     #[inline(always)]
     fn try_edit<S: Search>(&self, search: S, leaf: &Leaf, key: u64, edit: RecordEdit) -> Result<Attempt> {
         leaf.fetch_to_change();
@@ -246,7 +246,7 @@ impl Tree {
         self.try_edit_present(at, slot, line, key, edit)
     }
 
-    /// The same where the key is not in the leaf, under a version.
+    /// The same for a key that was not in the leaf under a version.
     #[inline(always)]
     fn try_edit_absent<S: Search>(
         &self,
@@ -261,8 +261,8 @@ impl Tree {
         at.leaf.fingerprints.fetch_to_set();
         let unused = at.leaf.fingerprints.unused_by(search);
         if unused == 0 {
-            // Others may have changed something between the two looks, or before: then the key may be there
-            // by now.
+            // Other threads may have changed the leaf since the version was read, so the key may be there by
+            // now.
             if !at.is_so() {
                 return Ok(Attempt::Unclear);
             }
@@ -274,7 +274,7 @@ impl Tree {
         self.lock_and_change(at, slot, line, key, edit, None)
     }
 
-    /// The same where the key is in a slot, under a version.
+    /// The same for a key that was in a slot under a version.
     #[inline(always)]
     fn try_edit_present(
         &self,
@@ -291,8 +291,8 @@ impl Tree {
         self.lock_and_change(at, slot, line, key, edit, Some(old))
     }
 
-    /// The same where the key may be in some slots, though not in the likeliest. Apart from the rest since
-    /// it is seldom needed.
+    /// The same for a key that may be in one of some slots, but not in the likeliest. A separate function,
+    /// since it is seldom needed.
     #[inline(never)]
     fn try_edit_elsewhere<S: Search>(
         &self,
@@ -308,7 +308,7 @@ impl Tree {
         }
     }
 
-    /// The line of a slot, asked for to be stored to.
+    /// The line of a slot, prefetched for a store.
     #[inline(always)]
     fn line_to_change(&self, leaf: &Leaf, slot: usize) -> Result<WritableLine<'_>> {
         let off = leaf.line_off(slot / SLOTS_PER_LINE);
@@ -316,7 +316,7 @@ impl Tree {
         Ok(self.region().writable_line(off)?)
     }
 
-    /// Makes the change of a slot whose value is `old`, if the leaf still has that version.
+    /// Locks the leaf if it still has that version, and changes the slot, whose value is `old`.
     #[inline(always)]
     fn lock_and_change(
         &self,
@@ -334,8 +334,7 @@ impl Tree {
         Ok(Attempt::Done(old, old.is_some() && edit.leaves_sparse(at.leaf)))
     }
 
-    /// Makes a change of one slot, in its line, whose leaf is locked and whose version names it; durable on
-    /// return.
+    /// Changes one slot, durably on return. The leaf is locked, and its version names the slot.
     #[inline(always)]
     fn change_slot(
         &self,
@@ -353,7 +352,7 @@ impl Tree {
             None => line.store(place, 0),
         }
         if old.is_none() {
-            // I3: after the value, in the same line.
+            // I3: the key follows the value, in the same line.
             line.store(place, !key);
         }
         line.flush();
@@ -427,7 +426,7 @@ impl Tree {
         Ok(Some(old))
     }
 
-    /// The same for the largest key, whose record is in the header.
+    /// Makes the change for the largest key, whose record is in the header.
     #[cold]
     fn edit_last(&self, edit: RecordEdit) -> Result<Option<u64>> {
         let pin = self.pool.pin_briefly();

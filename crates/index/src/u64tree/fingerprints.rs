@@ -1,11 +1,11 @@
-//! Fingerprints: twelve bits for every slot of a leaf, in DRAM, so that a search loads only lines that
-//! likely hold the key.
+//! Fingerprints: twelve bits for every slot of a leaf, in DRAM. A search loads only lines that probably hold
+//! the key.
 //!
-//! With eight, three insertions of ten would meet the fingerprint of another key, and load its line to find
-//! that out; with twelve, two of a hundred do.
+//! With eight bits, three insertions of ten would meet another key with the same fingerprint, and load its
+//! line to find that out; with twelve bits, two of a hundred do. The twelve bits are a byte and a nibble.
 //!
-//! Written under the leaf's lock and read by anyone at any time. A reader checks afterwards that the leaf
-//! did not change, so that it may see any mixture of old and new bytes; but not a new byte with an old
+//! Fingerprints are written under the leaf's lock and read at any time. A reader checks afterwards that the
+//! leaf did not change, so it may see any mixture of old and new bytes, but not a new byte with an old
 //! nibble.
 
 use super::layout::{SLOTS, SLOTS_PER_LINE, WORDS_PER_LINE};
@@ -16,12 +16,12 @@ use tembo_sync::hash_u64;
 
 /// The byte of an unused slot.
 const UNUSED: u8 = 0;
-/// With those that fill the last word, which are unused.
+/// The number of slots, rounded up to whole words; the surplus is unused.
 const PADDED_SLOTS: usize = 8 * WORDS;
-/// A one in each byte, and seven.
+/// A 1 in each byte; `SEVEN` has seven ones in each.
 const LOW: u64 = 0x0101_0101_0101_0101;
 const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
-/// The bits of slots that there are.
+/// The bits of existing slots.
 const ALL: u128 = (1 << SLOTS) - 1;
 
 /// A key's fingerprint.
@@ -29,7 +29,7 @@ const ALL: u128 = (1 << SLOTS) - 1;
 pub(super) struct Fingerprint {
     /// Never that of an unused slot.
     pub(super) byte: u8,
-    /// The lower half is for slots up to 63, the upper one for the others.
+    /// The lower nibble is used for slots up to 63, the upper one for the others.
     pub(super) nibbles: u8,
 }
 
@@ -38,21 +38,20 @@ pub(super) struct Fingerprint {
 pub(super) fn fingerprint(key: u64) -> Fingerprint {
     let hash = hash_u64(key);
     let byte = (hash >> 56) as u8;
-    // The lines that `lines_of` finds depend little on the bits of the nibbles.
+    // `lines_of` hardly depends on the bits that the nibbles come from.
     Fingerprint { byte: byte + u8::from(byte == UNUSED), nibbles: (hash >> 40) as u8 }
 }
 
 const LINE_MASK: u64 = (1 << SLOTS_PER_LINE) - 1;
-/// Lines that a new leaf fills, and the others.
+/// The number of lines that a division fills.
 pub(super) const FIRST_LINES: u64 = 14;
 const OTHER_LINES: u64 = (SLOTS / SLOTS_PER_LINE) as u64 - FIRST_LINES;
 
-/// The lines in which a key's record likely is: one of those that a division fills, and one of those that
-/// insertions fill afterwards. They are fetched while the fingerprints, which tell for sure, are still on
-/// their way.
+/// The lines that probably have a key's record: one of those that a division fills, and one of those that
+/// insertions fill later. They are prefetched while the fingerprints are still being loaded.
 #[inline(always)]
 pub(super) fn lines_of(key: u64) -> [usize; 2] {
-    // Which of so many parts of all numbers one lies in, and as what number it lies there.
+    // Divides all numbers into equal `parts`: the part in which a number lies, and its scaled position there.
     let part = |number: u64, parts: u64| {
         let product = u128::from(number) * u128::from(parts);
         ((product >> 64) as u64, product as u64)
@@ -63,8 +62,8 @@ pub(super) fn lines_of(key: u64) -> [usize; 2] {
     [first as usize, (FIRST_LINES + other) as usize]
 }
 
-/// The likeliest of some slots, at least one, for the key whose lines these are: in the first of them if
-/// there is one, or else in the other.
+/// The likeliest of some slots, of which there is at least one, for the key with these lines: one in the
+/// first line if there is any, else one in the other.
 #[inline(always)]
 pub(super) fn likely_slot(slots: u128, [first, other]: [usize; 2]) -> usize {
     const { assert!(FIRST_LINES * SLOTS_PER_LINE as u64 <= 64) };
@@ -78,8 +77,9 @@ pub(super) fn likely_slot(slots: u128, [first, other]: [usize; 2]) -> usize {
     select(near != 0, line + u64::from(near.trailing_zeros()), any) as usize
 }
 
-/// Gives out slots of a new leaf to the records that a division moves there: in their line among the first,
-/// as far as that has room, and in no more lines unless these do not hold them all.
+/// Assigns slots of a new leaf to the records that a division moves. A record goes to its own line among the
+/// first lines if that has room, otherwise to any of the first lines that has; other lines are used only if
+/// these are full.
 #[derive(Default)]
 pub(super) struct NewPlaces {
     /// Slots in use of each line.
@@ -88,7 +88,7 @@ pub(super) struct NewPlaces {
     line: usize,
 }
 
-/// No slot that there is, but in the bounds of arrays of [`PADDED_SLOTS`].
+/// Stands for no slot, but is a valid index into arrays of [`PADDED_SLOTS`].
 pub(super) const NOWHERE: usize = SLOTS;
 const _: () = assert!(NOWHERE < PADDED_SLOTS);
 
@@ -103,7 +103,7 @@ impl NewPlaces {
         core::hint::select_unpredictable(has_room, SLOTS_PER_LINE * line + usize::from(used), NOWHERE)
     }
 
-    /// The first slot that is left, after all keys had a chance for one of theirs. One for each record.
+    /// The first free slot. Called after every key has tried its own line, once for each record that is left.
     pub(super) fn any(&mut self) -> usize {
         while usize::from(self.used[self.line]) == SLOTS_PER_LINE {
             self.line += 1;
@@ -113,19 +113,19 @@ impl NewPlaces {
     }
 }
 
-/// The fingerprints of a leaf that is made.
+/// The fingerprints of a leaf under construction.
 pub(super) struct NewFingerprints {
     bytes: [u8; PADDED_SLOTS],
     nibbles: [u8; PADDED_SLOTS / 2],
 }
 
 impl NewFingerprints {
-    /// Those of a leaf without records.
+    /// The fingerprints of a leaf without records.
     pub(super) fn new() -> NewFingerprints {
         NewFingerprints { bytes: [UNUSED; PADDED_SLOTS], nibbles: [0; PADDED_SLOTS / 2] }
     }
 
-    /// Sets that of a slot, once. Overwrites a fingerprint of [`NOWHERE`].
+    /// Sets the fingerprint of a slot, once. That of [`NOWHERE`] may be set again and again.
     #[inline(always)]
     pub(super) fn set(&mut self, slot: usize, fingerprint: Fingerprint) {
         self.bytes[slot] = fingerprint.byte;
@@ -138,12 +138,12 @@ impl NewFingerprints {
 pub(super) struct Fingerprints {
     /// A byte for each slot.
     words: [AtomicU64; WORDS],
-    /// A byte for each slot up to 63: its nibble is in the lower half, and in the upper one that of the
-    /// slot that is higher by 64. The nibbles of unused slots mean nothing.
+    /// A byte for each slot `i` up to 63: its lower half is the nibble of slot `i`, its upper half that of
+    /// slot `i + 64`. The nibbles of unused slots are meaningless.
     nibbles: [AtomicU64; NIBBLE_WORDS],
 }
 
-/// The words that bytes are.
+/// Bytes as words.
 fn words_of<const LEN: usize>(bytes: &[u8]) -> [AtomicU64; LEN] {
     let (words, []) = bytes.as_chunks() else { unreachable!("whole words") };
     std::array::from_fn(|i| AtomicU64::new(u64::from_le_bytes(words[i])))
@@ -155,13 +155,13 @@ impl Fingerprints {
         Fingerprints { words: words_of(&new.bytes), nibbles: words_of(&new.nibbles) }
     }
 
-    /// Asks for the lines of bytes, to be stored to.
+    /// Prefetches the lines of the bytes for a store.
     #[inline(always)]
     pub(super) fn fetch_to_change(&self) {
         self.words.iter().step_by(WORDS_PER_LINE).for_each(prefetch_for_store);
     }
 
-    /// Asks for the line of nibbles, to be stored to.
+    /// Prefetches the line of the nibbles for a store.
     #[inline(always)]
     pub(super) fn fetch_to_set(&self) {
         prefetch_for_store(&self.nibbles[0]);
@@ -170,13 +170,13 @@ impl Fingerprints {
     /// The slots with this fingerprint, a bit each.
     #[inline(always)]
     pub(super) fn matches_by<S: Search>(&self, search: S, fingerprint: Fingerprint) -> u128 {
-        // ORDER: a byte that is found was stored after its nibble, and so it is looked at first.
+        // ORDER: a byte is stored after its nibble, so the bytes are loaded first.
         let bytes = search.equal_bytes(&self.words, fingerprint.byte);
         bytes & search.equal_nibbles(&self.nibbles, fingerprint.nibbles)
     }
 
-    /// The slots with the byte of this fingerprint. For a caller that expects the key, the nibbles tell
-    /// little that the record does not tell.
+    /// The slots with the byte of this fingerprint. A caller that expects the key to be there loads its
+    /// record anyway and does not need the nibbles.
     #[inline(always)]
     pub(super) fn candidates_by<S: Search>(&self, search: S, fingerprint: Fingerprint) -> u128 {
         search.equal_bytes(&self.words, fingerprint.byte)
@@ -226,8 +226,8 @@ impl Fingerprints {
         for (i, word) in self.words.iter().enumerate() {
             let slots = (slots >> (8 * i)) as u8;
             if slots != 0 {
-                // Bit i alone in byte i, then the high bit of each byte that is not zero, then ones in that
-                // byte.
+                // Byte i first gets bit i alone, then its high bit if it is not zero, then ones in all its
+                // bits.
                 let spread = u64::from(slots).wrapping_mul(LOW) & 0x8040_2010_0804_0201;
                 let high = spread.wrapping_add(SEVEN) | spread;
                 let mask = (high >> 7 & LOW) * 0xFF;
@@ -262,7 +262,7 @@ mod tests {
 
     const SOME: Fingerprint = Fingerprint { byte: 0xA5, nibbles: 0xC7 };
 
-    /// The same for every slot.
+    /// A leaf with the same fingerprint in every slot.
     fn all(fingerprint: Fingerprint) -> Fingerprints {
         let mut new = NewFingerprints::new();
         (0..SLOTS).for_each(|slot| new.set(slot, fingerprint));
@@ -281,7 +281,7 @@ mod tests {
         let mut new = NewFingerprints::new();
         known.iter().enumerate().for_each(|(i, known)| known.iter().for_each(|known| new.set(i, *known)));
         let fingerprints = Fingerprints::new(new);
-        // Slots of both halves; one of them had another key of the same byte or nibble.
+        // Slots of both halves; one had another key with the same byte or nibble before.
         for slot in [5, 69, 3, 123] {
             fingerprints.set(slot, some(0x80, slot % 3));
             known[slot] = Some(some(0x80, slot % 3));
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(bits(1 << 123 | 5).collect::<Vec<_>>(), [0, 2, 123]);
     }
 
-    /// The lines of a key tell nothing about its byte or its nibble.
+    /// The lines of a key do not correlate with its byte or its nibble.
     #[test]
     fn few_keys_of_the_same_lines_have_the_same_fingerprint() {
         let keys = || (0..400_000_u64).filter(|key| lines_of(*key) == lines_of(0));

@@ -1,4 +1,4 @@
-//! Values in DRAM that have left the tree, and wait for the readers that may still look at them.
+//! Values in DRAM that have left the tree and wait until no reader can look at them.
 
 use parking_lot::Mutex;
 use tembo_pool::OpenGuard;
@@ -6,7 +6,7 @@ use tembo_pool::OpenGuard;
 /// A value that is dropped later: a node, a leaf's order, or a record.
 pub(super) type Waste = Box<dyn Send>;
 
-/// This many are kept before the oldest are looked at.
+/// The number of values from which on the list is searched for some that can be dropped.
 const BATCH: usize = 64;
 
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub(super) struct Garbage {
 }
 
 impl Garbage {
-    /// Drops `waste`, which nobody can reach any more, as soon as no pin from before is left.
+    /// Drops `waste`, which is unreachable, some time after all present pins have ended.
     pub(super) fn add(&self, claim: &OpenGuard, waste: Waste) {
         let epoch = claim.end_epoch();
         let mut list = self.waste.lock();

@@ -14,11 +14,11 @@ use tembo_pool::BriefPin;
 /// The end of a search.
 pub(super) enum SearchEnd<'g> {
     Leaf(&'g Leaf),
-    /// A node that is cold, at this offset.
+    /// A cold node at this offset.
     Cold(u64),
 }
 
-/// For what the lines of records are asked for in which a key's likely is.
+/// The purpose for which the likely lines of a key's record are prefetched.
 #[derive(Clone, Copy)]
 pub(super) enum Fetch {
     ToLoad,
@@ -69,9 +69,9 @@ impl Operation for Get<'_> {
     #[inline(always)]
     fn run_by<S: Search>(self, search: S) -> Result<Option<u64>> {
         let Get { tree, key } = self;
-        // No call but the last: what is kept for others would be stored, and stores wait for the last fence
-        // in a buffer that is soon full. And few instructions, so that those of the next lookup are under
-        // way while this one waits for memory.
+        // This path makes no call but the last: a call would save registers, and these stores wait for the
+        // last fence in a store buffer that is soon full. It also has few instructions, so that the processor
+        // begins the next lookup while this one waits for memory.
         if key != u64::MAX
             && let Some(pin) = tree.pool.try_pin_briefly()
             && let SearchEnd::Leaf(leaf) = tree.find_place_by(search, key, &pin, Fetch::ToLoad)
@@ -83,7 +83,7 @@ impl Operation for Get<'_> {
     }
 }
 
-/// A lookup that takes its time.
+/// A lookup on the slow path.
 struct GetAgain<'t> {
     tree: &'t Tree,
     key: u64,
@@ -115,7 +115,7 @@ impl Operation for GetAgain<'_> {
     }
 }
 
-/// The way to a leaf.
+/// The search for the leaf of a key.
 struct FindPlace<'g, 'p> {
     tree: &'g Tree,
     key: u64,
@@ -137,7 +137,7 @@ impl Tree {
         self.last.get(pin).copied().flatten()
     }
 
-    /// Where the search for a key ends.
+    /// The node at which the search for a key ends.
     #[inline(always)]
     pub(super) fn find_place_by<'g, S: Search>(
         &'g self,
@@ -146,15 +146,15 @@ impl Tree {
         pin: &'g BriefPin<'_>,
         fetch: Fetch,
     ) -> SearchEnd<'g> {
-        // Where the root is on media is in no node. If it is a leaf, lines at the region's start are asked
-        // for in place of its own, which costs less than to ask here whether there is one.
+        // No node holds the root's offset on media. If the root is a leaf, the lines at the start of the
+        // region are prefetched instead of its own: that costs less than a check here.
         static NO_OFF: AtomicU64 = AtomicU64::new(0);
         let (mut word, mut off) = (&self.root, &NO_OFF);
         loop {
             match word.follow(pin) {
                 Child::Inner(inner) => (word, off) = inner.way_by(search, key),
                 Child::Leaf(leaf) => {
-                    // They come while the fingerprints do.
+                    // These lines arrive together with the fingerprints.
                     let off = off.load(Ordering::Relaxed);
                     for line in lines_of(key).map(|line| off.wrapping_add(line_off(0, line))) {
                         match fetch {
@@ -171,12 +171,12 @@ impl Tree {
         }
     }
 
-    /// The same, for callers without a chosen way to search.
+    /// The same, for callers that have not chosen a search.
     pub(super) fn find_place<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> SearchEnd<'g> {
         self.best.run(FindPlace { tree: self, key, pin })
     }
 
-    /// The value of a key wherever it is, and whatever is changing.
+    /// The value of a key, wherever it lies and whatever is changing.
     #[cold]
     #[inline(never)]
     fn get_again(&self, key: u64) -> Result<Option<u64>> {
@@ -199,7 +199,7 @@ impl Tree {
         }
     }
 
-    /// The leaf behind a link to the right, if DRAM knows it.
+    /// The leaf to which a link to the right leads, if it is not cold.
     pub(super) fn neighbour<'g>(&self, next: &Word, pin: &'g BriefPin<'_>) -> Option<&'g Leaf> {
         match next.follow(pin) {
             Child::Leaf(leaf) => Some(leaf),
@@ -207,8 +207,8 @@ impl Tree {
         }
     }
 
-    /// The same as [`look`](Self::look) where nothing is changing and no other key has the same
-    /// fingerprint; `None` elsewhere.
+    /// The same as [`look`](Self::look), if nothing is changing and no other key has the same fingerprint;
+    /// else `None`.
     #[inline(always)]
     fn glance<S: Search>(&self, search: S, leaf: &Leaf, key: u64) -> Option<Option<u64>> {
         let version = begin(&leaf.version);
@@ -225,7 +225,7 @@ impl Tree {
             }
             Some(load(SLOTS_PER_LINE + slot % SLOTS_PER_LINE))
         };
-        // ORDER: as below. A record that has a fingerprint while nothing is changing is here.
+        // ORDER: as below. While nothing is changing, a record with a fingerprint belongs to this leaf.
         let is_here = found.is_some() || !key > leaf.floor.load(Ordering::Acquire);
         (is_here && is_durable_since(&leaf.version, version)).then_some(found)
     }
@@ -235,8 +235,8 @@ impl Tree {
     fn look(&self, leaf: &Leaf, key: u64) -> Result<LeafLookup> {
         let version = begin(&leaf.version);
         let found = self.search(leaf, key)?;
-        // ORDER: after the search. A division publishes the new bound before anything can change on the
-        // other side.
+        // ORDER: the floor is loaded after the search. A division publishes the new floor before anything can
+        // change in the new leaf.
         if !key <= leaf.floor.load(Ordering::Acquire) {
             return Ok(LeafLookup::Right);
         }
@@ -252,8 +252,8 @@ impl Tree {
         Ok(LeafLookup::Found(found.map(|(_, value)| value)))
     }
 
-    /// Makes a change that is under way durable, if an answer depends on it: one that found the record in
-    /// that slot, or none at all (I4).
+    /// Makes a change that is under way durable if the answer depends on it: if the lookup found the key in
+    /// the changing slot, or did not find it (I4).
     #[cold]
     fn persist_before_answer(&self, leaf: &Leaf, version: Version, found: Option<usize>) -> Result<()> {
         if let Some(slot) = version.slot()
@@ -273,7 +273,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Slot and value of a key in a leaf.
+    /// The slot and the value of a key in a leaf.
     pub(super) fn search(&self, leaf: &Leaf, key: u64) -> Result<Option<(usize, u64)>> {
         match self.other_slot(leaf, leaf.fingerprints.matches_by(Portable, fingerprint(key)), key) {
             NOWHERE => Ok(None),
@@ -281,8 +281,7 @@ impl Tree {
         }
     }
 
-    /// The slot among some that has a key, or [`NOWHERE`]. Apart from the rest since it is seldom needed
-    /// there.
+    /// The one of some slots that has a key, or [`NOWHERE`]. A separate function, since it is seldom needed.
     #[inline(never)]
     pub(super) fn other_slot(&self, leaf: &Leaf, slots: u128, key: u64) -> usize {
         // A leaf that is known lies in the region.
@@ -291,26 +290,25 @@ impl Tree {
         bits(slots).find(has_key).unwrap_or(NOWHERE)
     }
 
-    /// Looks for a key in nodes that are cold, from the one at `off` on; `None` if somebody made that known
-    /// meanwhile, so that the search has to start again.
+    /// Looks for a key in cold nodes, from the one at `off` on. `None` if another thread made that node known
+    /// meanwhile: then the search has to start again.
     ///
-    /// Nobody changes a node that is cold: writers make it known first. A known node does not become cold
-    /// again.
+    /// Nobody changes a cold node: writers make it known first. A known node never becomes cold again.
     fn get_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> Result<Option<Option<u64>>> {
         let outcome = self.search_cold(off, key);
         if self.is_still_cold(off, key, pin) { outcome } else { Ok(None) }
     }
 
-    /// Whether the node at `off` to which a key led is cold as before, so that nobody has changed what was
-    /// read of it or below it since.
+    /// Whether the node at `off`, to which a key led, is still cold. If so, nobody has changed it or anything
+    /// below it.
     pub(super) fn is_still_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> bool {
-        // ORDER: what was read before is not read after this.
+        // ORDER: earlier reads stay before the following check.
         fence(Ordering::Acquire);
         matches!(self.find_place(key, pin), SearchEnd::Cold(still) if still == off)
     }
 
-    /// The leaf to which a key belongs, below or at the cold node at `off`, as it is on media: known to the
-    /// caller alone. `None` as for [`get_cold`](Self::get_cold).
+    /// The leaf to which a key belongs, at or below the cold node at `off`, read from media for the caller
+    /// only. `None` as for [`get_cold`](Self::get_cold).
     pub(super) fn load_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> Result<Option<Leaf>> {
         let region = self.region();
         let load = || -> Result<Option<Leaf>> {
@@ -326,12 +324,12 @@ impl Tree {
         if self.is_still_cold(off, key, pin) { leaf } else { Ok(None) }
     }
 
-    /// The value of a key, below or at the cold node at `off`; `None` if it belongs somewhere else.
+    /// The value of a key, at or below the cold node at `off`; `None` if the key belongs elsewhere.
     fn search_cold(&self, off: u64, key: u64) -> Result<Option<Option<u64>>> {
         let region = self.region();
         let leaf = self.cold_leaf_for(off, key)?;
         let (low, floor) = ColdLeaf { region, off: leaf }.bounds()?;
-        // While a child is added to the node above, a search may come to the left of where it should.
+        // While a child is added to the node above, a search may arrive too far left.
         if key < low || !key <= floor {
             return Ok(None);
         }
@@ -343,7 +341,7 @@ impl Tree {
         Ok(Some(None))
     }
 
-    /// The leaf on media to which a key belongs, below or at the node at `off`.
+    /// The leaf on media to which a key belongs, at or below the node at `off`.
     fn cold_leaf_for(&self, off: u64, key: u64) -> Result<u64> {
         let region = self.region();
         let (mut off, mut below) = (off, u64::MAX);

@@ -1,4 +1,4 @@
-//! Inner nodes as DRAM knows them: their children in order.
+//! Images of inner nodes in DRAM: their children in order.
 
 use super::group::{GROUP, Group, signed};
 use super::layout::{SLOTS, level_off};
@@ -21,41 +21,42 @@ pub(super) struct ChildEntry {
     pub(super) slot: u8,
 }
 
-/// The slot of a child that has none: it is new, or it was taken out.
+/// Stands for no slot: the child is new, or was taken out.
 pub(super) const NEW_SLOT: u8 = u8::MAX;
 
 const _: () = assert!(GROUPS * GROUP >= SLOTS && GROUPS.is_power_of_two());
-/// An inner node with fewer children is joined with a neighbour.
+/// An inner node with fewer children than this is joined with a neighbour.
 pub(super) const SPARSE_CHILDREN: usize = SLOTS / 5;
-/// Children of a group when a node is made, if it has not too many: the rest is room for more.
+/// Children of a group in a newly made node, unless it has too many children; the other places are room for
+/// insertions.
 const FILLED: usize = 5;
 
-/// An inner node's children in order. Made whole; then children can be added where their group has room or
-/// one behind it, and taken out, and a child word exchanged for another of the same node. All this, and
-/// what is read for it, needs the lock of structure changes; for adding children that may be shared, and
-/// then it needs the node's `lock`, too.
+/// An inner node's children in order. The image is made whole. Later, a child can be added if its group, or
+/// one behind it, has room; a child can be taken out; and a child word can be exchanged for another of the
+/// same node. All this, and the reads for it, need the lock of structure changes. For adding a child, that
+/// lock may be shared; then the node's `lock` is needed too.
 ///
-/// A child that was taken out has no slot, and its word is that of the last child before it, until the node
-/// is made anew.
+/// The place of a child that was taken out has no slot, and has the word of the last child before it, until
+/// the node is made anew.
 #[repr(C, align(64))]
 pub(super) struct Inner {
-    /// The first separator of each group, [`signed`]: a search looks at these two lines and then at one
-    /// group's.
+    /// The first separator of each group, [`signed`]. A search reads these two lines and then those of one
+    /// group.
     firsts: [AtomicU64; GROUPS],
     groups: [Group<Word>; GROUPS],
     pub(super) off: u64,
     pub(super) level: u64,
-    /// The slots on media in use.
+    /// The slots on media that are in use, a bit each.
     used: [AtomicU64; 2],
-    /// Each child's slot; [`NEW_SLOT`] of those that were taken out.
+    /// Each child's slot on media; [`NEW_SLOT`] for a child that was taken out.
     slots: [AtomicU8; GROUPS * GROUP],
     /// Taken by threads that share the lock of structure changes. A thread that holds that lock exclusively
-    /// needs none.
+    /// does not need it.
     pub(super) lock: Mutex<()>,
 }
 
 impl Inner {
-    /// `entries` are in order, and neither none nor too many.
+    /// `entries` are in order; there is at least one, and at most `SLOTS`.
     pub(super) fn new(off: u64, level: u64, entries: &[ChildEntry]) -> Box<Inner> {
         let mut inner = Box::new(Inner {
             firsts: std::array::from_fn(|_| AtomicU64::new(signed(u64::MAX))),
@@ -79,7 +80,7 @@ impl Inner {
         inner
     }
 
-    /// Reads a node that is cold, whose least key is `low` and which lies `below` a level.
+    /// Reads a cold node whose least key is `low` and whose level is lower than `below`.
     pub(super) fn load(region: &Region, off: u64, low: u64, below: u64) -> Result<Box<Inner>> {
         let cold = ColdInner { region, off };
         let level = cold.level()?;
@@ -115,21 +116,21 @@ impl Inner {
         self.firsts[1].load(Ordering::Acquire) == signed(u64::MAX)
     }
 
-    /// Which child's keys this one, which is not the largest key, is among, or those of one further right,
-    /// if that is being added.
+    /// The position of the child to which `key` belongs. While a child is being added, the result may lie
+    /// further left. `key` is not the largest key.
     #[inline(always)]
     pub(super) fn position_by<S: Search>(&self, search: S, key: u64) -> usize {
         debug_assert_ne!(key, u64::MAX, "the largest key is in no leaf");
-        // The root mostly has few children, and whether it has is foreseen.
+        // The root mostly has few children; processors predict this branch well.
         let at = if self.has_one_group() { 0 } else { search.last_first(&self.firsts, key) };
         let group = &self.groups[at];
-        // They come while the separators are searched.
+        // These lines arrive while the separators are searched.
         fetch_line(group.children_address());
         fetch_line(group.children_address().wrapping_add(64));
         GROUP * at + search.last_separator(&self.groups, at, key)
     }
 
-    /// Where the search for a key goes on: the word of the child, and where that is on media.
+    /// The child at which the search for a key goes on: its word, and its offset on media.
     #[inline(always)]
     pub(super) fn way_by<S: Search>(&self, search: S, key: u64) -> (&Word, &AtomicU64) {
         let at = self.position_by(search, key);
@@ -146,7 +147,7 @@ impl Inner {
         self.groups[at / GROUP].child(at % GROUP)
     }
 
-    /// Where a child is on media.
+    /// The offset of a child on media.
     #[inline(always)]
     pub(super) fn child_off(&self, at: usize) -> u64 {
         self.groups[at / GROUP].child_off(at % GROUP)
@@ -156,7 +157,7 @@ impl Inner {
         self.groups[at / GROUP].separator(at % GROUP).unwrap_or(u64::MAX)
     }
 
-    /// Whether there is a child, which was not taken out.
+    /// Whether the place has a child that was not taken out.
     fn is_child(&self, at: usize) -> bool {
         self.separator(at) != u64::MAX && !self.was_taken_out(at)
     }
@@ -165,17 +166,17 @@ impl Inner {
         self.slots[at].load(Ordering::Relaxed) == NEW_SLOT
     }
 
-    /// Where children are, in their order.
+    /// The positions of the children, in order.
     pub(super) fn positions(&self) -> impl DoubleEndedIterator<Item = usize> {
         (0..GROUPS * GROUP).filter(|at| self.is_child(*at))
     }
 
-    /// The child to which a position leads: the one there, or if that was taken out, the last before it.
+    /// The child to which a position leads: the one there, or the last before it if that one was taken out.
     pub(super) fn taker(&self, at: usize) -> usize {
         (0..=at).rev().find(|at| self.is_child(*at)).unwrap_or(0)
     }
 
-    /// Children.
+    /// The number of children.
     pub(super) fn len(&self) -> usize {
         self.used.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum()
     }
@@ -190,7 +191,8 @@ impl Inner {
         (at + 1..GROUPS * GROUP).find(|next| self.is_child(*next))
     }
 
-    /// A child and its right neighbour: this one, or if that is the last, the one before.
+    /// The positions of a child and its right neighbour. The child is this one or, if this is the last, the
+    /// one before it.
     pub(super) fn pair(&self, at: usize) -> Option<(usize, usize)> {
         match self.next(at) {
             Some(next) => Some((at, next)),
@@ -208,7 +210,7 @@ impl Inner {
         }
     }
 
-    /// The children, with room for more.
+    /// The children, in a list that has room for one more.
     pub(super) fn entries(&self) -> Vec<ChildEntry> {
         let mut entries = Vec::with_capacity(SLOTS + 1);
         for (group, slots) in self.groups.iter().zip(self.slots.chunks_exact(GROUP)) {
@@ -225,13 +227,13 @@ impl Inner {
         entries
     }
 
-    /// The slot on media of a child with this separator, if one can be added in place.
+    /// The slot on media for a new child with this separator, if it can be added in place.
     pub(super) fn room_for(&self, separator: u64) -> Option<u8> {
         self.group_with_room(self.position(separator) / GROUP)?;
         self.free_slot()
     }
 
-    /// The first group with room, from one on.
+    /// The first group with room, starting at `from`.
     fn group_with_room(&self, from: usize) -> Option<usize> {
         (from..GROUPS).find(|group| self.groups[*group].has_room())
     }
@@ -246,7 +248,7 @@ impl Inner {
     /// Adds a child with the slot that [`room_for`](Self::room_for) gave.
     pub(super) fn add(&self, entry: &ChildEntry) {
         let at = self.position(entry.separator) + 1;
-        // Behind the last place of a full group it is the first of the next.
+        // The place behind the last one of a full group is the first of the next group.
         let with_room = self.group_with_room((at - 1) / GROUP).unwrap_or(GROUPS - 1);
         for group in (at / GROUP..with_room).rev() {
             self.note_slot(
@@ -259,14 +261,14 @@ impl Inner {
         self.note_used(entry.slot);
         self.groups[at / GROUP].add(at % GROUP, entry.separator, entry.child, entry.off);
         if at.is_multiple_of(GROUP) {
-            // ORDER: release, so that a reader that follows it finds the child there.
+            // ORDER: release, so that a reader that follows the separator finds the child there.
             self.firsts[at / GROUP].store(signed(entry.separator), Ordering::Release);
         }
         self.lead_on(at);
     }
 
-    /// Notes the slot of a child that is added in a place, and moves those behind it up, in a group that
-    /// has room.
+    /// Notes the slot of a child that is added at a place, and moves the slots behind it up. The group has
+    /// room.
     fn note_slot(&self, at: usize, slot: u8) {
         let mut slot = slot;
         for slot_of in &self.slots[at..GROUP * (at / GROUP) + GROUP] {
@@ -276,12 +278,12 @@ impl Inner {
         }
     }
 
-    /// Whether a child can be taken out without other nodes having to change, of the root or another node.
+    /// Whether a child can be taken out without a change of other nodes; the root may have fewer children.
     pub(super) fn can_spare(&self, is_root: bool) -> bool {
         self.len() > if is_root { 2 } else { SPARSE_CHILDREN }
     }
 
-    /// Takes out a child that is not the first, and whose keys the child before it has taken over.
+    /// Takes out a child, not the first, whose keys the child before it has taken over.
     pub(super) fn take_out(&self, at: usize) {
         let slot = self.slots[at].load(Ordering::Relaxed);
         let word = &self.used[usize::from(slot / 64)];
@@ -290,7 +292,7 @@ impl Inner {
         self.lead_on(self.taker(at));
     }
 
-    /// Makes places from which children were taken out lead to the child before them at `at`.
+    /// Makes the places behind `at` from which children were taken out lead to the child at `at`.
     fn lead_on(&self, at: usize) {
         let (child, off) = (self.child(at).load(), self.child_off(at));
         for other in at + 1..self.next(at).unwrap_or(GROUPS * GROUP) {
@@ -306,7 +308,7 @@ impl Inner {
     }
 }
 
-/// Where words of a node lie in it.
+/// Offsets of words within a node.
 #[cfg(feature = "research")]
 pub(super) mod place {
     use super::{GROUP, Group, Inner, Word};
@@ -376,7 +378,7 @@ mod tests {
         ChildEntry { separator, child: Link::cold(off), off, slot }
     }
 
-    /// Adds a child in place, or else makes the node anew, as it does if the child has no room in it either.
+    /// Adds a child in place, or makes the node anew if its group has no room.
     fn add(inner: &mut Box<Inner>, entries: &mut Vec<ChildEntry>, separator: u64) {
         if let Some(slot) = inner.room_for(separator) {
             assert!(entries.iter().all(|entry| entry.slot != slot));
@@ -388,8 +390,8 @@ mod tests {
         }
     }
 
-    /// Children come and go at places that a fixed sequence says. A place without a child leads to the last
-    /// child before it.
+    /// Adds and removes children in a fixed random order. A place without a child leads to the last child
+    /// before it.
     #[test]
     fn what_was_taken_out_leads_to_the_child_before_it() {
         let mut state = 1u64;

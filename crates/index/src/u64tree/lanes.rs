@@ -1,9 +1,9 @@
 //! The lanes with which changes of a tree's structure are made durable.
 //!
-//! One to begin with. A thread that finds it in use gets another of its own, if the pool can spare one, and
-//! stays with that: what a lane keeps in DRAM, and the lines of its records, would move from processor to
-//! processor otherwise. The tree keeps them until it is closed; who finds no new one takes one that is not in
-//! use just now, since its thread may have ended.
+//! A tree starts with one lane. A thread that finds it in use gets a lane of its own, if the pool can spare
+//! one, and stays with it: otherwise the lane's DRAM state and the lines of its records would move between
+//! processors. The tree keeps its lanes until it is closed. A thread that gets no new lane takes over one
+//! that is not in use now, because that lane's thread may have ended.
 
 use crate::error::{Error, Result};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo_pool::{Lane, Pool};
 use tembo_sync::{lock_soon, thread_number};
 
-/// Lanes that threads may have for themselves.
+/// The most lanes that belong to threads.
 const OWN_LANES: usize = 7;
 
-/// In lines of its own, as what is changed with every use.
+/// A lane, in cache lines of its own, because every use changes it.
 #[derive(Default)]
 #[repr(align(64))]
 struct Slot(Mutex<Option<Lane>>);
@@ -22,19 +22,20 @@ struct Slot(Mutex<Option<Lane>>);
 /// The lanes of a tree.
 #[repr(align(64))]
 pub(super) struct Lanes {
-    /// The numbers of the threads to which `own` belong; 0 where that is no one.
+    /// The numbers of the threads that own the lanes in `own`; 0: none.
     owners: [AtomicU64; OWN_LANES],
-    /// For tests.
+    /// Set by tests.
     prefers_own: AtomicBool,
     /// `None` in a pool that is open for reading only.
     first: Slot,
     own: [Slot; OWN_LANES],
 }
 
-/// A lane that nobody else uses meanwhile.
+/// A lane that its holder alone uses.
 pub(super) type LaneGuard<'l> = MappedMutexGuard<'l, Lane>;
 
-/// The calling thread as an owner. A thread that ends leaves its lane to the next one that gets its number.
+/// The calling thread's word in `owners`. A thread that ends leaves its lane to the next thread that gets its
+/// number.
 fn owner_word() -> u64 {
     thread_number() as u64 + 1
 }
@@ -60,8 +61,8 @@ impl Lanes {
         }
     }
 
-    /// A lane for the calling thread, which has the lock of structure changes, shared or not: who waits here
-    /// waits for no one who waits for that.
+    /// A lane for the calling thread, which holds the lock of structure changes, shared or not. Holders of
+    /// lanes never wait for that lock, so this cannot be a deadlock.
     pub(super) fn lock(&self, pool: &Pool) -> Result<LaneGuard<'_>> {
         let me = owner_word();
         let mine = self.owners.iter().position(|owner| owner.load(Ordering::Relaxed) == me);
@@ -82,7 +83,7 @@ impl Lanes {
         self.first.lock().ok_or(Error::Pool(tembo_pool::ErrorKind::ReadOnly.into()))
     }
 
-    /// A new lane, which is the calling thread's from now on, if the pool can spare one.
+    /// A new lane, which the calling thread owns from now on, if the pool can spare one.
     #[cold]
     fn take_new(&self, me: u64, pool: &Pool) -> Result<Option<LaneGuard<'_>>> {
         for (owner, slot) in self.owners.iter().zip(&self.own) {
@@ -98,8 +99,8 @@ impl Lanes {
         Ok(None)
     }
 
-    /// A lane that is not in use just now, and is the calling thread's from now on: that whose it was may
-    /// have ended.
+    /// A lane that is not in use now; the calling thread owns it from now on. Its former owner may have
+    /// ended.
     #[cold]
     fn take_over(&self, me: u64) -> Option<LaneGuard<'_>> {
         let (owner, lane) =
@@ -108,12 +109,12 @@ impl Lanes {
         Some(lane)
     }
 
-    /// From now on threads take lanes of their own even while the first is free.
+    /// From now on threads take lanes of their own even if the first one is free.
     pub(super) fn prefer_own(&self) {
         self.prefers_own.store(true, Ordering::Relaxed);
     }
 
-    /// Lanes that belong to threads.
+    /// The number of lanes that belong to threads.
     pub(super) fn owned(&self) -> usize {
         self.owners.iter().filter(|owner| owner.load(Ordering::Relaxed) != 0).count()
     }

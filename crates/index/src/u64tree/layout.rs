@@ -6,13 +6,13 @@ use tembo_pmem::{LINE_BYTES, WORD_BYTES, media_struct, offset_of, size_of};
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"wB+8");
 /// Marks a header, and names the version of the format.
 pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"wB+8 v1\n");
-/// Mark a node as what it is.
+/// The first words of leaves and inner nodes.
 pub(crate) const LEAF_KIND: u64 = u64::from_le_bytes(*b"wB+8leaf");
 pub(crate) const INNER_KIND: u64 = u64::from_le_bytes(*b"wB+8node");
 
 /// Records of a leaf, and children of an inner node.
 pub(crate) const SLOTS: usize = 124;
-/// More levels than this cannot be, whatever media says.
+/// No tree has more levels than this; a higher level on media is damage.
 pub(crate) const MAX_LEVEL: u64 = 16;
 
 media_struct! {
@@ -102,15 +102,16 @@ const _: () = assert!(offset_of!(PmFixedLine, values) == SLOTS_PER_LINE * WORD_B
 const _: () = assert!(offset_of!(PmFixedLeaf, lines) == LINE_BYTES as usize);
 const _: () = assert!((NODE_BYTES / LINE_BYTES - 1) * SLOTS_PER_LINE as u64 == SLOTS as u64);
 
-/// Where the words that are zero begin, and how many there are: of a header, of a leaf, and of an inner node.
+/// The reserved words of a header, of a leaf and of an inner node: where each run begins, and its length.
 pub(super) const RESERVED_OF_HEADER: [(u64, u64); 2] =
     [(NEXT_DROPPED_AT, 6), (offset_of!(PmFixedTree, reserved_b) as u64, 6)];
-/// Where the head of a dropped map has the next one. Zero in a map that is not dropped, as what follows.
+/// The place, in the head of a dropped map, of the word that leads to the next. Zero in a map that is not
+/// dropped, like the reserved words behind it.
 pub(crate) const NEXT_DROPPED_AT: u64 = offset_of!(PmFixedTree, next_dropped) as u64;
 pub(super) const RESERVED_OF_LEAF: [(u64, u64); 1] = [(offset_of!(PmFixedLeaf, reserved) as u64, 4)];
 pub(super) const RESERVED_OF_INNER: [(u64, u64); 1] = [(offset_of!(PmFixedInner, reserved) as u64, 6)];
 
-/// Offsets of the fields of objects at `off`, which comes from media and may be anything.
+/// Offsets of the fields of objects. The object's offset comes from media and may be anything.
 pub(crate) const fn root_off(header: u64) -> u64 {
     header.saturating_add(offset_of!(PmFixedTree, root) as u64)
 }
@@ -142,7 +143,7 @@ pub(crate) const fn key_off(leaf: u64, slot: usize) -> u64 {
     leaf.saturating_add(WORD_BYTES * key_word(slot) as u64)
 }
 
-/// Which word of a leaf is a slot's key, and which its value.
+/// The numbers of the words of a leaf that have a slot's key, and its value.
 #[inline(always)]
 pub(crate) const fn key_word(slot: usize) -> usize {
     let (line, place) = (slot / SLOTS_PER_LINE, slot % SLOTS_PER_LINE);

@@ -1,19 +1,20 @@
-//! A leaf's version: its lock, what is under way in it, and how often it changed.
+//! A leaf's version: a word with the leaf's lock, the slot that is being changed, and a count of changes.
 //!
-//! A writer looks at the leaf, locks it if it still has the version that it had before the look, and names
-//! with the same store the slot that it is about to change (or locks it first, looks, and names the slot
-//! then); it changes that one slot, makes it durable, and unlocks with a higher count. A reader takes no
-//! lock: it loads the version, reads, and loads the version again. If both are equal, at most one change
-//! was under way, in the slot that the version names:
+//! A writer reads the leaf, and locks it if its version has not changed since; the same store names the slot
+//! that the writer is about to change. (It may also lock first, read, and name the slot then.) It changes
+//! that one slot, makes it durable, and unlocks with a higher count. A reader takes no lock: it loads the
+//! version, reads, and loads the version again. If both are equal, at most one change was under way, in the
+//! slot that the version names:
 //!
 //! * A new record becomes visible by its fingerprint, after it is durable.
-//! * A new value, and the end of a record, are visible while they are not durable yet. A reader whose
-//!   answer depends on the slot flushes its line itself and fences. So it neither waits for a writer that
-//!   was stopped nor gives an answer that a crash could take back.
+//! * A new value, and a removal, are visible before they are durable. A reader whose answer depends on the
+//!   slot flushes its line itself and fences. It therefore neither waits for a stopped writer nor gives an
+//!   answer that a crash could undo.
 //!
-//! As long as one thread makes all changes it locks without a locked instruction ([`Bias`]).
+//! As long as one thread makes all changes, it locks without a locked instruction ([`Bias`]).
 //!
-//! Changes of the structure lock the leaf without naming a slot: what they make visible is durable already.
+//! Changes of the structure lock the leaf without naming a slot: everything that they make visible is durable
+//! already.
 
 use super::node::Leaf;
 use super::sync::{AtomicU64, Bias, Ordering, back_off, fence};
@@ -24,7 +25,7 @@ const NO_SLOT: u64 = 127;
 const OBSOLETE: u64 = 1 << 8;
 const COUNT: u64 = 1 << 9;
 
-/// A leaf's version as a reader found it.
+/// A leaf's version as a reader loaded it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version(pub(super) u64);
 
@@ -60,16 +61,16 @@ pub(super) fn begin(version: &AtomicU64) -> Version {
     Version(version.load(Ordering::Acquire))
 }
 
-/// Whether what was read since belongs to one version.
+/// Whether the leaf still has the version `since`, so that everything read in between belongs to one version.
 ///
-/// ORDER: the fence keeps what was read before from being read after.
+/// ORDER: the fence keeps earlier reads before the second load of the version.
 #[inline(always)]
 pub(super) fn is_unchanged(version: &AtomicU64, since: Version) -> bool {
     fence(Ordering::Acquire);
     version.load(Ordering::Relaxed) == since.0
 }
 
-/// Whether, besides, nothing was changing, so that all of it is durable.
+/// The same, and no change was under way either, so that everything read is durable.
 #[inline(always)]
 pub(super) fn is_durable_since(version: &AtomicU64, since: Version) -> bool {
     since.is_quiet() && is_unchanged(version, since)
@@ -78,7 +79,7 @@ pub(super) fn is_durable_since(version: &AtomicU64, since: Version) -> bool {
 /// A locked leaf. Unlocks when dropped, with a higher count if something was changed.
 pub(super) struct Locked<'g> {
     pub(super) leaf: &'g Leaf,
-    /// By which it was locked, if it was.
+    /// The bias, if the leaf was locked by it.
     bias: Option<&'g Bias>,
     /// The version before.
     before: u64,
@@ -87,14 +88,15 @@ pub(super) struct Locked<'g> {
 }
 
 impl<'g> Locked<'g> {
-    /// Waits for the lock; `None` if the leaf has left the tree. All locks of a tree are taken with its bias.
+    /// Waits for the lock; `None` if the leaf has left the tree. All leaves of a tree are locked with the
+    /// same bias.
     pub(super) fn new(leaf: &'g Leaf, bias: &'g Bias) -> Option<Locked<'g>> {
         if !bias.enter() {
             return Locked::shared(leaf);
         }
         let before = leaf.version.load(Ordering::Relaxed);
         if before & (OBSOLETE | LOCKED) == 0 {
-            // Nobody else locks anything meanwhile.
+            // The bias keeps other threads from locking anything.
             leaf.version.store(before | LOCKED | NO_SLOT << SLOT_SHIFT, Ordering::Relaxed);
             // ORDER: as below.
             fence(Ordering::Release);
@@ -105,10 +107,10 @@ impl<'g> Locked<'g> {
         None
     }
 
-    /// Locks a leaf of which nothing changed since a version, in order to change a slot; `None` if
-    /// something did, or is changing. So what was read of the leaf since [`begin`] gave that version is
-    /// still so: it was there then, and whoever changes a leaf locks it before, which this would see. Waits
-    /// for no leaf; once, perhaps, for the thread that has the bias.
+    /// Locks a leaf in order to change a slot, if the leaf still has a version and is not locked; else
+    /// `None`. Everything that the caller has read since [`begin`] returned that version is then still true,
+    /// because every change of a leaf locks it first. Does not wait for the leaf; may wait once for the
+    /// thread that has the bias.
     #[inline(always)]
     pub(super) fn at(leaf: &'g Leaf, version: Version, slot: usize, bias: &'g Bias) -> Option<Locked<'g>> {
         if !version.is_quiet() {
@@ -122,10 +124,10 @@ impl<'g> Locked<'g> {
                 bias.leave();
                 return None;
             }
-            // Nobody else locks anything meanwhile.
+            // The bias keeps other threads from locking anything.
             //
-            // ORDER: release: a reader to whom this is the version sees all that was changed before, as it
-            // does by a locked instruction, which goes on what the last store released.
+            // ORDER: release: a reader that loads this version sees all earlier changes. (In the other branch
+            // the locked instruction continues the release sequence of the last store.)
             leaf.version.store(locked, Ordering::Release);
         } else {
             leaf.version.compare_exchange(before, locked, Ordering::Acquire, Ordering::Relaxed).ok()?;
@@ -135,7 +137,7 @@ impl<'g> Locked<'g> {
         Some(Locked { leaf, bias: biased.then_some(bias), before, changed: true, obsolete: false })
     }
 
-    /// The same as [`new`](Self::new), beside other threads that lock.
+    /// The same as [`new`](Self::new), without the bias.
     fn shared(leaf: &'g Leaf) -> Option<Locked<'g>> {
         let mut rounds = 0u32;
         loop {
@@ -158,7 +160,7 @@ impl<'g> Locked<'g> {
         }
     }
 
-    /// Names the slot that is changed from here on.
+    /// Names the slot that is about to change.
     #[inline]
     pub(super) fn change(&mut self, slot: usize) {
         self.changed = true;
@@ -167,12 +169,12 @@ impl<'g> Locked<'g> {
         fence(Ordering::Release);
     }
 
-    /// The structure is changed from here on.
+    /// Notes that the structure is about to change.
     pub(super) fn change_structure(&mut self) {
         self.changed = true;
     }
 
-    /// The leaf leaves the tree.
+    /// Unlocks the leaf and marks it as gone from the tree.
     pub(super) fn retire(mut self) {
         (self.changed, self.obsolete) = (true, true);
     }
@@ -188,7 +190,7 @@ impl Drop for Locked<'_> {
         if self.obsolete {
             after |= OBSOLETE;
         }
-        // ORDER: release, so that the next to lock, and readers, see everything that was changed.
+        // ORDER: release, so that readers and the next thread that locks see all changes.
         self.leaf.version.store(after, Ordering::Release);
         if let Some(bias) = self.bias {
             bias.leave();

@@ -1,9 +1,10 @@
-//! Nodes as DRAM knows them: descriptors of leaves and images of inner nodes.
+//! Nodes in DRAM: descriptors of leaves and images of inner nodes.
 //!
-//! With `node/` the only unsafe code of the tree. It holds each of them by one [`Word`], in an inner
-//! image or the root word, and a leaf by that in the descriptor to its left, too, and those of children
-//! that it took the place of (`group.rs`). A node that nobody has looked at since the pool was opened is
-//! *cold*: the word holds its offset. A node that leaves the tree is freed when every earlier pin is gone.
+//! This file and `node/` have the only unsafe code of the tree. One [`Word`], in an inner image or the root
+//! word, leads to each node. Further words lead to a leaf: that of its left neighbour's descriptor, and those
+//! of children whose keys it has taken over (`group.rs`). A node that nobody has visited since the pool was
+//! opened is *cold*: its word holds its offset. A node that leaves the tree is freed when every earlier pin
+//! is gone.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -39,8 +40,8 @@ pub(super) type Structure<'s> = RwLockWriteGuard<'s, ()>;
 /// The same, shared with threads that also divide leaves in place.
 pub(super) type SharedStructure<'s> = RwLockReadGuard<'s, ()>;
 
-/// Proof that what was found in the tree is not dropped meanwhile: a pin, or the lock of structure changes,
-/// which nobody else has, or shares, when anything leaves the tree.
+/// Proof that nodes found in the tree are not dropped: a pin, or the lock of structure changes, shared or
+/// not. Nodes leave the tree only under the exclusive lock.
 pub(super) trait Keeps {}
 impl Keeps for BriefPin<'_> {}
 impl Keeps for Structure<'_> {}
@@ -50,14 +51,14 @@ impl Keeps for SharedStructure<'_> {}
 #[derive(Clone, Copy)]
 pub(super) enum Child<'g> {
     None,
-    /// A node that is on media only, at this offset.
+    /// A node on media only, at this offset.
     Cold(u64),
     Leaf(&'g Leaf),
     Inner(&'g Inner),
 }
 
 impl Child<'_> {
-    /// Where the node is on media.
+    /// The offset of the node on media.
     pub(super) fn off(self) -> u64 {
         match self {
             Child::None => 0,
@@ -68,12 +69,12 @@ impl Child<'_> {
     }
 }
 
-/// The value of a word of the tree. Held no longer than what it leads to is in the tree, or is about to be.
+/// The value of a word of the tree. Held only while its target is in the tree or about to enter it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link(*mut ());
 
-// SAFETY: until it is followed a link is an address and no more; what it leads to then, a leaf or an inner
-// node, is `Send` and `Sync`.
+// SAFETY: a link that is not followed is only an address, and its target, a leaf or an inner node, is `Send`
+// and `Sync`.
 unsafe impl Send for Link {}
 // SAFETY: as above.
 unsafe impl Sync for Link {}
@@ -83,7 +84,7 @@ const COLD: usize = 1;
 const LEAF: usize = 2;
 
 impl Link {
-    /// To no node: as to a cold one that lies nowhere.
+    /// A link to no node: that of a cold node at offset 0.
     pub(super) const NONE: Link = Link(ptr::without_provenance_mut(COLD));
 
     pub(super) fn cold(off: u64) -> Link {
@@ -136,20 +137,20 @@ impl Link {
         })
     }
 
-    /// Drops nodes that were made for a change that came to nothing: they were never in the tree.
+    /// Drops nodes of a change that was abandoned: they were never in the tree.
     pub(super) fn drop_unused(made: Vec<Link>) {
         made.into_iter().for_each(|link| drop(link.take()));
     }
 
-    /// Drops a node that is in no word of the tree any more, when its readers are gone.
+    /// Drops a node to which no word of the tree leads any more, once its readers are gone.
     pub(super) fn discard(self, garbage: &Garbage, claim: &OpenGuard) {
         if let Some(node) = self.take() {
             garbage.add(claim, node.into_waste());
         }
     }
 
-    /// Drops all nodes of a tree that nobody uses any more. Each is in one word of an inner node, or the
-    /// root; the links between leaves are not followed.
+    /// Drops all nodes of a tree that nobody uses any more. Each is found by one word of an inner node, or by
+    /// the root; the links between leaves are not followed.
     pub(super) fn drop_tree(root: &mut Word) {
         let mut links = vec![root.load()];
         while let Some(node) = links.pop() {
@@ -211,7 +212,7 @@ impl Node {
     }
 }
 
-/// A value that is exchanged as a whole; readers keep what they found.
+/// A value that is exchanged as a whole; a reader keeps the value that it found.
 pub(super) struct Exchanged<T>(AtomicPtr<T>);
 
 impl<T> Exchanged<T>
@@ -228,7 +229,7 @@ where
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Asks for all lines of the value, if there is one.
+    /// Prefetches all lines of the value, if there is one.
     #[inline(always)]
     pub(super) fn fetch(&self) {
         let value = self.0.load(Ordering::Relaxed).cast::<u8>();
@@ -257,7 +258,7 @@ impl<T> Drop for Exchanged<T> {
     }
 }
 
-/// Asks the processor for a line of DRAM. Never faults.
+/// Prefetches a line of DRAM. Never faults.
 #[inline(always)]
 pub(super) fn fetch_line(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -269,7 +270,7 @@ pub(super) fn fetch_line(line: *const u8) {
     let _ = line;
 }
 
-/// A leaf's order as some version of it had it: the slots in use, by key.
+/// The slots in use of some version of a leaf, in the order of their keys.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Order {
@@ -300,11 +301,11 @@ impl Order {
 pub(super) struct Leaf {
     /// See `lock.rs`.
     pub(super) version: AtomicU64,
-    /// As on media, since the change that set it is durable.
+    /// The floor on media: the change that set it is durable.
     pub(super) floor: AtomicU64,
-    /// The next leaf, if that is known.
+    /// The next leaf.
     pub(super) next: Word,
-    /// Records, changed under the lock.
+    /// The number of records. Changed under the lock.
     pub(super) len: AtomicU64,
     pub(super) off: u64,
     pub(super) low: u64,
@@ -313,19 +314,19 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// Asks for what a walk looks at first.
+    /// Prefetches the words that a walk reads first.
     #[inline(always)]
     pub(super) fn fetch(&self) {
         fetch_line((&raw const *self).cast());
     }
 
-    /// The offset of a line of records. All of a known leaf lies in the region: it was read, or allocated.
+    /// The offset of a line of records. A known leaf lies in the region as a whole: it was read or allocated.
     #[inline(always)]
     pub(super) fn line_off(&self, line: usize) -> u64 {
         self.off.wrapping_add(line_off(0, line))
     }
 
-    /// Asks for what every change loads and stores to, which another thread's processor may hold.
+    /// Prefetches the words that every change loads and stores; another processor may have them.
     #[inline(always)]
     pub(super) fn fetch_to_change(&self) {
         prefetch_for_store(&self.version);
@@ -347,7 +348,7 @@ impl Leaf {
         }
     }
 
-    /// Reads a leaf that is cold.
+    /// Reads a cold leaf.
     pub(super) fn load(region: &Region, off: u64, low: u64) -> Result<Leaf> {
         let (found_low, floor) = ColdLeaf { region, off }.bounds()?;
         if found_low != low {
@@ -375,7 +376,7 @@ impl Leaf {
     }
 }
 
-/// A leaf on media, of which DRAM knows nothing.
+/// A cold leaf, read from media.
 #[derive(Clone, Copy)]
 pub(super) struct ColdLeaf<'m> {
     pub(super) region: &'m Region,
@@ -383,7 +384,7 @@ pub(super) struct ColdLeaf<'m> {
 }
 
 impl ColdLeaf<'_> {
-    /// The least key that may be here, and the floor.
+    /// The least key that belongs to the leaf, and the floor.
     pub(super) fn bounds(self) -> Result<(u64, u64)> {
         let kind = self.region.load_u64(self.off)?;
         if kind != LEAF_KIND {
@@ -393,7 +394,7 @@ impl ColdLeaf<'_> {
     }
 }
 
-/// An inner node on media, of which DRAM knows nothing.
+/// A cold inner node, read from media.
 #[derive(Clone, Copy)]
 pub(super) struct ColdInner<'m> {
     pub(super) region: &'m Region,
@@ -425,7 +426,7 @@ impl ColdInner<'_> {
         Ok(Some((self.region.load_u64(separator_off(self.off, slot))?, child)))
     }
 
-    /// Separator and offset of the child among whose keys this one is.
+    /// Separator and offset of the child to which a key belongs.
     pub(super) fn child_for(self, key: u64) -> Result<Option<(u64, u64)>> {
         let mut best: Option<(u64, u64)> = None;
         for slot in 0..SLOTS {

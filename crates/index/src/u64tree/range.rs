@@ -1,4 +1,4 @@
-//! Walks over records, fetched by scans of some dozens.
+//! Iteration over records, which are fetched by scans of some dozens.
 
 use super::create::U64Tree;
 use super::scan::Direction;
@@ -28,8 +28,8 @@ impl U64Tree {
         self.range(..).next_back().transpose()
     }
 
-    /// The records whose keys are in a range, in order, from both ends. Records are fetched in groups of
-    /// some dozens; each group is as it was at one moment.
+    /// The records whose keys are in a range, in order; the iterator is double-ended. Records are fetched in
+    /// groups of some dozens, each group as of one moment.
     pub fn range(&self, keys: impl RangeBounds<u64>) -> U64Range {
         let low = match keys.start_bound() {
             Bound::Included(key) => Some(*key),
@@ -77,14 +77,14 @@ impl U64Tree {
 #[derive(Debug)]
 pub struct U64Range {
     tree: U64Tree,
-    /// The keys that were not fetched yet, both ends included.
+    /// The range of keys that are not fetched yet, both ends included.
     left: Option<(u64, u64)>,
     front: VecDeque<(u64, u64)>,
     back: VecDeque<(u64, u64)>,
 }
 
 impl U64Range {
-    /// Refuses what was fetched before a fork, once.
+    /// After a fork, fails once and drops the records fetched before it.
     fn check_process(&mut self) -> Result<()> {
         let checked = self.tree.tree.pool.check_process();
         if checked.is_err() && (self.left.take().is_some() || !self.front.is_empty() || !self.back.is_empty())

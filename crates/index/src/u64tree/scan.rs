@@ -1,4 +1,4 @@
-//! Scans: records in order, as they were at one moment.
+//! Scans: records in order, as of one moment.
 
 use super::create::{Tree, U64Tree};
 use super::fingerprints::bits;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use tembo_pmem::{LINE_BYTES, Region, WORD_BYTES};
 use tembo_pool::BriefPin;
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     Up,
@@ -24,14 +24,14 @@ pub(super) enum Direction {
 struct Seen<'g> {
     leaf: &'g Leaf,
     version: Version,
-    /// Key word and value in the slot that the version names.
+    /// Key word and value of the slot that the version names.
     changing: Option<(u64, u64)>,
 }
 
 /// A leaf that a scan comes to.
 enum Station<'g> {
     Known(&'g Leaf),
-    /// Below or at a node that is cold, at this offset; and the leaf as it is on media.
+    /// A leaf at or below the cold node at this offset, as read from media.
     Cold(u64, Box<Leaf>),
 }
 
@@ -39,24 +39,23 @@ enum Station<'g> {
 enum Read {
     /// The key from which the scan goes on, if there is more in its direction.
     Next(Option<u64>),
-    /// Somebody changed it.
+    /// Another thread changed the leaf.
     Changed,
 }
 
 const WORDS: usize = NODE_WORDS as usize;
 
-/// Tries without a lock.
+/// The number of tries without a lock.
 const FREE_TRIES: usize = 16;
 
 impl U64Tree {
-    /// Appends the first `limit` records from the key `from` on, in ascending order, as they were at one
-    /// moment. Afterwards, also if it fails, what was there before is there still.
+    /// Appends the first `limit` records from the key `from` on, in ascending order, as of one moment. It
+    /// keeps the records that were in the collection before, even if it fails.
     ///
-    /// Starts again when one of the leaves changed meanwhile, or was read for the first time by others,
-    /// too. Where writers never let it end, as they may if it takes many leaves, it makes them wait after
-    /// some tries, and waits itself for those that are in the middle of a change. That
-    /// [`range`](Self::range) comes to this is unlikely, since it takes some dozens of records at one
-    /// moment.
+    /// Starts again if one of the leaves changed meanwhile, or if another thread made one of them known. A
+    /// scan of many leaves might never end while writers are at work; after some tries it makes them wait,
+    /// and waits itself for those in the middle of a change. [`range`](Self::range) rarely comes to this,
+    /// since it fetches only some dozens of records at a time.
     ///
     /// # Errors
     ///
@@ -77,23 +76,23 @@ impl U64Tree {
 
 /// A collection that a scan appends records to.
 pub trait Records {
-    /// How many there are.
+    /// The number of records.
     fn count(&self) -> usize;
 
-    /// Leaves the first ones only, as they were.
+    /// Removes all records but the first `count`.
     fn truncate(&mut self, count: usize);
 
-    /// Makes room for more.
+    /// Makes room for `more` records.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`].
     fn reserve(&mut self, more: usize) -> Result<()>;
 
-    /// Appends a record, for which room was made.
+    /// Appends a record; room was made for it.
     fn push(&mut self, key: u64, value: u64);
 
-    /// Appends records, for which room was made.
+    /// Appends records; room was made for them.
     #[inline]
     fn append(&mut self, records: impl ExactSizeIterator<Item = (u64, u64)>) {
         records.for_each(|(key, value)| self.push(key, value));
@@ -162,7 +161,7 @@ impl Tree {
             records.truncate(start);
             std::hint::spin_loop();
         }
-        // Writers that never rest would never let a long scan end. One try is enough if they have to wait.
+        // A long scan might never end while writers are at work. With the lock, one try is enough.
         let structure = self.lock_structure();
         let _last = self.last_lock.lock();
         while !self.try_scan(keys, limit, direction, records, &pin, Some(&structure))? {
@@ -171,9 +170,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Scans once; false if something changed meanwhile. With the lock of structure changes, it also locks
-    /// the leaves, all until its end: a thread that has a leaf's lock waits for no other, unless it has
-    /// that lock.
+    /// Scans once; false if something changed meanwhile. With the lock of structure changes it also locks its
+    /// leaves until it ends. That cannot be a deadlock: a thread that has a leaf's lock waits for another
+    /// leaf's only if it has the lock of structure changes.
     pub(super) fn try_scan(
         &self,
         (low, high): (u64, u64),
@@ -187,9 +186,9 @@ impl Tree {
         let full = records.count().saturating_add(limit);
         let last_record = self.last.get(pin);
         let last = if high == u64::MAX { self.last(pin).map(|value| (u64::MAX, value)) } else { None };
-        // As many as a scan of some dozens of records has, mostly.
+        // Mostly enough for a scan of some dozens of records.
         let mut seen: SmallVec<[Seen<'_>; 4]> = SmallVec::new();
-        // Nodes that were cold, and the keys that led to them.
+        // Cold nodes, and the keys that led to them.
         let mut cold: SmallVec<[(u64, u64); 4]> = SmallVec::new();
         let mut from = if direction == Direction::Up { low } else { high.min(u64::MAX - 1) };
         if direction == Direction::Down && records.count() < full {
@@ -248,16 +247,16 @@ impl Tree {
         Ok(Station::Known(leaf))
     }
 
-    /// Whether the leaves that a scan read, known and cold ones, are as they were.
+    /// Whether the leaves that a scan read, known and cold ones, are unchanged.
     #[inline]
     fn is_as_read(&self, seen: &[Seen<'_>], cold: &[(u64, u64)], pin: &BriefPin<'_>) -> Result<bool> {
         if !cold.iter().all(|(off, key)| self.is_still_cold(*off, *key, pin)) {
             return Ok(false);
         }
         for Seen { leaf, version, changing } in seen {
-            // One slot of a leaf can change under one version. Another reader may have seen that change,
-            // and its next change may be in a leaf that this scan read later. So the slot must be as it was
-            // during that read.
+            // One slot of a leaf can change under one version. A thread that saw this change may then have
+            // made one in a leaf that this scan read later. The slot must therefore be as it was when the
+            // scan read it.
             if self.changing(leaf, *version)? != *changing || !is_unchanged(&leaf.version, *version) {
                 return Ok(false);
             }
@@ -265,7 +264,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Key word and value in the slot that a version names, if lookups look there.
+    /// Key word and value of the slot that a version names, if lookups consider that slot.
     fn changing(&self, leaf: &Leaf, version: Version) -> Result<Option<(u64, u64)>> {
         let Some(slot) = version.slot().filter(|slot| leaf.fingerprints.used() >> slot & 1 != 0) else {
             return Ok(None);
@@ -274,9 +273,9 @@ impl Tree {
         Ok(Some((region.load_u64(key_off(leaf.off, slot))?, region.load_u64(value_off(leaf.off, slot))?)))
     }
 
-    /// The leaf for a key, made known if it was not, nobody is changing the structure, and the scan
-    /// `may_warm`: not behind a leaf that it read while that was cold, which may be below the same node.
-    /// `None` if the leaf could not be found just now.
+    /// The leaf for a key; `None` if it could not be found now. Makes a cold leaf known if `may_warm` and
+    /// nobody is changing the structure. A scan that has read a cold leaf must not do this, because both may
+    /// lie below the same node.
     fn leaf_at<'g>(
         &'g self,
         key: u64,
@@ -284,7 +283,7 @@ impl Tree {
         may_warm: bool,
         pin: &'g BriefPin<'_>,
     ) -> Result<Option<Station<'g>>> {
-        // Upwards it is the right neighbour of the leaf before, most likely.
+        // In an ascending scan it is probably the right neighbour of the last leaf.
         if let Some(Seen { leaf: before, .. }) = seen.last()
             && let Some(right) = self.neighbour(&before.next, pin)
             && right.low == key
@@ -337,40 +336,40 @@ impl Tree {
         let wanted = Wanted { low, high, floor, full, up };
         let ahead = || {
             if let Some(right) = right {
-                // It comes while this one is read.
+                // The next leaf arrives while this one is read.
                 self.fetch_leaf(right);
                 right.order.fetch();
             }
         };
         let words = region.loadable_words().words(leaf.off, NODE_WORDS);
         match words.and_then(|words| words.first_chunk::<WORDS>()) {
-            // ORDER: relaxed: whether what was loaded belongs together, the look at the version below
-            // tells, behind its fence, and of the one slot that can change under one version the last look
-            // at what is changing, in `try_scan`.
+            // ORDER: relaxed. The check of the version below, behind its fence, tells whether the loads
+            // belong together. For the one slot that can change under one version, `try_scan` checks that at
+            // its end.
             Some(words) => {
-                // No slot has a word beyond that; the remainder spares the check.
+                // Every slot's words are within bounds; the remainder avoids the bounds check.
                 let load = |word: usize| words[word % WORDS].load(Ordering::Relaxed);
                 wanted.append(slots, load, records, ahead);
             }
-            // Loads are reported.
+            // The region reports loads.
             None => wanted.append(slots, |word| load_known(region, leaf, word), records, ahead),
         }
         if version.is_locked()
             && let Some(slot) = version.slot()
         {
-            // I4: what is under way there may be among what was read, or missing from it.
+            // I4: the records read may or may not include the change under way in that slot.
             self.persist_slot(leaf.off, slot)?;
         }
-        // ORDER: after the records. A division publishes the new bound before it takes records out, under
-        // one version.
+        // ORDER: the floor is loaded after the records. A division, under one version, publishes the new
+        // floor before it removes records.
         if leaf.floor.load(Ordering::Acquire) != floor || !is_unchanged(&leaf.version, version) {
             return Ok(Read::Changed);
         }
         Ok(Read::Next(if up { Some(!floor).filter(|_| floor != 0) } else { leaf.low.checked_sub(1) }))
     }
 
-    /// The slots in use, in the order of their keys: as an earlier scan left them, or sorted now and left
-    /// for later ones.
+    /// The slots in use, in the order of their keys. Uses the order that an earlier scan has left, or sorts
+    /// now and leaves the order for later scans.
     fn order<'o>(
         &self,
         leaf: &Leaf,
@@ -392,7 +391,7 @@ impl Tree {
 }
 
 impl Tree {
-    /// Asks for all lines of a leaf at once, since the records of a run of keys lie anywhere in it.
+    /// Prefetches all lines of a leaf at once, since the records of consecutive keys lie anywhere in it.
     pub(super) fn fetch_leaf(&self, leaf: &Leaf) {
         (0..NODE_BYTES).step_by(LINE_BYTES as usize).for_each(|at| self.region().prefetch(leaf.off + at));
     }
@@ -408,9 +407,8 @@ impl Tree {
         keys
     }
 
-    /// The slots in use by key. A key's distance from the leaf's least and its slot are sorted as one word,
-    /// less the lowest bits of the distance where they do not fit; what that leaves out of order is put
-    /// right at the end.
+    /// The slots in use, sorted by key. A key's distance from the leaf's least key and its slot are sorted as
+    /// one word. The lowest bits of a long distance do not fit; a last pass repairs the order.
     fn sorted_slots(&self, leaf: &Leaf, version: Version) -> Order {
         const SLOT_BITS: u32 = 7;
         let used = leaf.fingerprints.used();
@@ -419,8 +417,9 @@ impl Tree {
         let span = (!leaf.floor.load(Ordering::Acquire)).wrapping_sub(leaf.low);
         let shift = SLOT_BITS.saturating_sub(span.leading_zeros());
         for slot in bits(used) {
-            // Not all keys are in the leaf's bounds: that of a record that is being removed is the largest,
-            // and divisions and joins go by steps. In whatever order those are, they have to come last.
+            // Some keys may lie outside of the leaf's bounds: the key of a record that is being removed reads
+            // as the largest, and divisions and joins move records step by step. Such keys must come last, in
+            // any order.
             let distance = keys[slot].wrapping_sub(leaf.low).min(span);
             words[len] = distance >> shift << SLOT_BITS | slot as u64;
             len += 1;
@@ -452,7 +451,7 @@ fn add(records: &mut impl Records, record: Option<(u64, u64)>) -> Result<()> {
     Ok(())
 }
 
-/// Makes room for one more of what a long scan notes of each leaf.
+/// Makes room for one more element in a list that a scan keeps of its leaves.
 #[inline]
 fn make_room<const N: usize, T>(list: &mut SmallVec<[T; N]>) -> Result<()>
 where
@@ -469,7 +468,7 @@ fn no_memory<T>(count: usize) -> Error {
     Error::OutOfMemory { bytes: (count as u64 + 1) * size_of::<T>() as u64 }
 }
 
-/// A word of a leaf that is known, and so lies in the region.
+/// A word of a known leaf, which therefore lies in the region.
 fn load_known(region: &Region, leaf: &Leaf, word: usize) -> u64 {
     let loaded = region.load_u64(leaf.off + WORD_BYTES * word as u64);
     debug_assert!(loaded.is_ok(), "a leaf that is known lies in the region");
@@ -480,16 +479,16 @@ fn load_known(region: &Region, leaf: &Leaf, word: usize) -> u64 {
 struct Wanted {
     low: u64,
     high: u64,
-    /// The leaf's.
+    /// The floor of the leaf.
     floor: u64,
-    /// How many records there are when the scan ends.
+    /// The number of records at which the scan ends.
     full: usize,
     up: bool,
 }
 
 impl Wanted {
-    /// Appends the records of a leaf, whose slots are in the order of their keys; `ahead` comes before that
-    /// if the scan goes on behind them. `load` loads a word of the leaf.
+    /// Appends the records of a leaf; `slots` are in the order of their keys. Calls `ahead` first if the scan
+    /// goes on behind this leaf. `load` loads a word of the leaf.
     #[inline(always)]
     fn append(
         &self,
@@ -510,18 +509,18 @@ impl Wanted {
             (false, false) => 0..end(),
             (_, true) => first()..end(),
         };
-        // The two searches may not have seen the same, as a record was removed meanwhile; then this is all
-        // done again.
+        // The two searches may have seen different states, if a record was removed in between; the scan then
+        // starts again.
         let slots = slots.get(range).unwrap_or_default();
         let room = self.full - records.count();
         if slots.len() < room && !ends {
             ahead();
         }
-        // Keys that are not wanted: beyond the range, or the leaf's bound. That of a record that is being
-        // removed is the largest.
+        // Keys beyond the range or the leaf's floor are not wanted. The key of a record that is being removed
+        // reads as the largest.
         let width = self.high.min((!self.floor).wrapping_sub(1)).wrapping_sub(self.low);
         let is_wanted = |key: u64| key.wrapping_sub(self.low) <= width;
-        // Mostly there are none, and what is looked at for each record is little.
+        // Mostly there are no such keys, so the loop does little for each record.
         let (before, mut all) = (records.count(), true);
         let record_in = |slot: &u8| {
             let key = key_of(slot);
@@ -553,8 +552,8 @@ impl Wanted {
 
 /// Whether a cold leaf is the next one of a scan, by its bounds.
 ///
-/// Nothing else tells that bounds are damaged here. With the lock of structure changes they are compared
-/// with the nodes above.
+/// This is the only check of damaged bounds without the lock of structure changes. With that lock they are
+/// compared with the nodes above.
 fn begins_at(leaf: &Leaf, from: u64, direction: Direction) -> bool {
     match direction {
         Direction::Up => leaf.low == from,

@@ -1,7 +1,7 @@
-//! Changes of the structure: making nodes known, joining leaves, and what follows above.
+//! Changes of the structure: making nodes known, joining leaves, and the resulting changes of inner nodes.
 //!
-//! Under one lock, and so one at a time, except that threads which have it together divide leaves below
-//! different inner nodes (`divide.rs`). A thread that waits for that lock holds no leaf.
+//! All are made under one lock and therefore one at a time, except that threads that share the lock divide
+//! leaves below different inner nodes (`divide.rs`). A thread that waits for that lock holds no leaf.
 
 use super::create::Tree;
 use super::fingerprints::{bits, fingerprint};
@@ -18,23 +18,23 @@ use tembo_pmem::LINE_BYTES;
 use tembo_pool::{KeptSpace, Lane, Tx};
 use tembo_sync::lock_soon;
 
-/// Two nodes become one if what they hold together is at most this much.
+/// Two nodes are joined if together they hold at most this much.
 const JOINED_MAX: usize = SLOTS * 3 / 4;
 
-/// The way from the root to a leaf: the inner nodes with the position in each.
+/// The path from the root to a leaf: the inner nodes, with the position in each.
 pub(super) struct Path<'g> {
     pub(super) nodes: Vec<(&'g Inner, usize)>,
     pub(super) leaf: &'g Leaf,
 }
 
-/// Two leaves beside each other, with their positions in the node above.
+/// Two neighbouring leaves, with their positions in the node above.
 struct LeafPair<'g> {
     parent: &'g Inner,
     left: (usize, &'g Leaf),
     right: (usize, &'g Leaf),
 }
 
-/// A change of the inner nodes whose record is durable: one word of the tree remains to be exchanged.
+/// A change of the inner nodes. Once its redo record is durable, exchanging one word of the tree shows it.
 pub(super) struct Rewired<'g> {
     lock: &'g Structure<'g>,
     /// The word, in the root or in an image that stays.
@@ -42,12 +42,12 @@ pub(super) struct Rewired<'g> {
     new: Link,
     /// Images that leave the tree.
     replaced: Vec<Link>,
-    /// Nodes that are new.
+    /// New nodes.
     made: Vec<Link>,
 }
 
 impl Rewired<'_> {
-    /// For a change that comes to nothing.
+    /// Drops the new nodes of a change that is abandoned.
     pub(super) fn undo(self) {
         Link::drop_unused(self.made);
     }
@@ -64,7 +64,7 @@ impl Tree {
         lock_soon(|| self.structure.try_read(), || self.structure.read())
     }
 
-    /// Makes the nodes on the way to a key known, if the lock is free; returns whether it was.
+    /// Makes the nodes on the path to a key known, if the lock is free; returns whether it was.
     pub(super) fn try_warm(&self, key: u64) -> Result<bool> {
         match self.structure.try_write() {
             Some(lock) => self.path(key, &lock).map(|_| true),
@@ -72,13 +72,13 @@ impl Tree {
         }
     }
 
-    /// Makes the nodes on the way to a key known.
+    /// Makes the nodes on the path to a key known.
     pub(super) fn warm(&self, key: u64) -> Result<()> {
         let lock = self.lock_structure();
         self.path(key, &lock).map(drop)
     }
 
-    /// The way to a key. All nodes on it are known afterwards.
+    /// The path to a key. Makes all nodes on it known.
     pub(super) fn path<'g>(&'g self, key: u64, lock: &'g Structure<'g>) -> Result<Path<'g>> {
         let mut nodes: Vec<(&Inner, usize)> = Vec::new();
         let mut word = &self.root;
@@ -98,7 +98,8 @@ impl Tree {
         }
     }
 
-    /// The node behind a word, made known if it was cold. `low` and `floor` are what its parents say of it.
+    /// The node behind a word, made known if it was cold. `low` and `floor` are the bounds that its parents
+    /// give it.
     fn known<'g>(
         &self,
         word: &Word,
@@ -112,7 +113,7 @@ impl Tree {
         let new = match region.load_u64(off)? {
             LEAF_KIND => {
                 let leaf = Leaf::load(region, off, low)?;
-                // A search that the bound sends on would come back here for ever.
+                // A wrong floor would send a search on to the right and back here for ever.
                 let found = leaf.floor.load(Ordering::Relaxed);
                 if found != floor {
                     return Err(corrupt("the bound of a leaf", floor_off(off), floor, found));
@@ -126,7 +127,7 @@ impl Tree {
         Ok(new.follow(lock))
     }
 
-    /// Makes a change under the lock of structure changes, with a lane.
+    /// Runs a change under the lock of structure changes, with a lane.
     pub(super) fn change_structure(
         &self,
         change: impl FnOnce(&Structure<'_>, &mut Lane) -> Result<()>,
@@ -136,7 +137,7 @@ impl Tree {
         change(&structure, &mut lane)
     }
 
-    /// Joins the leaf to which a key belongs with a neighbour, if there is one with which it fits into one.
+    /// Joins the leaf to which a key belongs with a neighbour, if both fit into one leaf.
     #[cold]
     pub(super) fn join_at(&self, key: u64) -> Result<()> {
         self.change_structure(|lock, lane| self.join_under(key, lock, lane))
@@ -156,7 +157,7 @@ impl Tree {
         };
         let (left_len, right_len) = (left.len.load(Ordering::Relaxed), right.len.load(Ordering::Relaxed));
         let total = left_len + right_len;
-        // An empty leaf goes in any case.
+        // An empty leaf is always joined.
         if total > JOINED_MAX as u64 && left_len.min(right_len) > 0 {
             return Ok(());
         }
@@ -175,7 +176,7 @@ impl Tree {
         if let Some(last) = nodes.last_mut() {
             last.1 = at;
         }
-        // Without space the leaf stays sparse: a record is removed, or not, whatever space there is.
+        // Without space for this the leaf stays sparse: removing a record must not depend on space.
         let Some(rewired) = self.unlink(&mut tx, &nodes, next, lock)? else { return Ok(()) };
         if let Err(e) = tx.commit() {
             rewired.into_iter().for_each(Rewired::undo);
@@ -190,21 +191,21 @@ impl Tree {
             Some(rewired) => self.publish(rewired),
             None => parent.take_out(next),
         }
-        // ORDER: last, since a thread that finds the leaf retired starts again, and has to find everything
-        // in the left leaf.
+        // ORDER: the right leaf is retired last: a thread that finds it retired starts again, and must find
+        // everything in the left leaf.
         right_lock.retire();
-        // The block of the right leaf was in reach until now, and so it has to wait for readers until now.
-        // The caller's pin has kept it meanwhile.
+        // Readers could reach the block of the right leaf until now, so it has to wait for all readers that
+        // are pinned now. The caller's pin has kept it so far.
         lane.defer_frees_to_current_epoch();
         drop(left_lock);
-        // No word leads to the leaf any more: its parent's are gone, and that of the leaf to its left was
-        // exchanged.
+        // No word leads to the leaf any more: those of its parent are gone, and that of its left neighbour
+        // was exchanged.
         gone.discard(&self.garbage, &self.claim);
         Ok(())
     }
 
-    /// Takes the child at `next` out of the last of the nodes, whose position is that of the child before;
-    /// in place, if the node has children to spare. `None` if there is no space for new nodes.
+    /// Takes the child at `next` out of the last of `nodes`, whose position is that of the child before it.
+    /// Works in place if the node has children to spare. `None` if there is no space for new nodes.
     fn unlink<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -224,7 +225,7 @@ impl Tree {
         }
     }
 
-    /// The leaf at the end of a way and the neighbour that it could be joined with, if there is one.
+    /// The leaf at the end of a path and the neighbour with which it could be joined, if there is one.
     fn leaf_pair<'g>(&'g self, path: &Path<'g>, lock: &'g Structure<'g>) -> Result<Option<LeafPair<'g>>> {
         let Some((parent, at)) = path.nodes.last().copied() else { return Ok(None) };
         let Some((at, next)) = parent.pair(at) else { return Ok(None) };
@@ -239,8 +240,8 @@ impl Tree {
         Ok(Some(LeafPair { parent, left: (at, left), right: (next, right) }))
     }
 
-    /// Copies the records of `right` into unused slots of `left`, durably, where they do not count before
-    /// the bound is raised; returns keys and slots.
+    /// Copies the records of `right` into unused slots of `left`, durably. They do not count there until the
+    /// floor is lowered. Returns keys and slots.
     fn copy_records(&self, left: &Leaf, right: &Leaf) -> Result<Vec<(u64, usize)>> {
         let region = self.region();
         let unused = !left.fingerprints.used() & ((1 << SLOTS) - 1);
@@ -255,7 +256,7 @@ impl Tree {
                 region.store_u64(key_off(left.off, to), !key)?;
                 copied.push((key, to));
             } else if region.load_u64(key_off(left.off, to))? != 0 {
-                // An old record that does not count now would count once the bound is raised.
+                // An old record that does not count now would count once the floor is lowered.
                 region.store_u64(key_off(left.off, to), 0)?;
             } else {
                 continue;
@@ -268,8 +269,8 @@ impl Tree {
         Ok(copied)
     }
 
-    /// Puts `children` (made of the first of them) into the place of `count` children of the last of the
-    /// nodes, from its position on.
+    /// Replaces `count` children of the last of `nodes`, from its position on, by `children`, which were made
+    /// of the first of them.
     pub(super) fn rewire<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -296,8 +297,8 @@ impl Tree {
         }
     }
 
-    /// As [`rewire`](Self::rewire), level by level upwards. `level` is that of the node to which the
-    /// children belong.
+    /// As [`rewire`](Self::rewire), level by level upwards. `level` is that of the node whose children are
+    /// replaced.
     fn splice<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -350,7 +351,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes the children the root: one by itself, or several below a new root.
+    /// Makes a single child the new root, or several children the children of a new root.
     fn replace_root<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -367,8 +368,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The children of a node together with those of a neighbour, which is freed, if there is one; and the
-    /// position of the first of the two.
+    /// The children of a node and, if it has a neighbour, those of the neighbour, which is freed. Returns
+    /// also the position of the first of the two.
     fn with_neighbour<'g>(
         &'g self,
         tx: &mut Tx<'_>,
@@ -398,7 +399,7 @@ impl Tree {
         Ok(Some((first, joined)))
     }
 
-    /// Makes a new inner node of children in order; returns what its parent has to hold.
+    /// Makes a new inner node of sorted children; returns its entry for the parent.
     fn make_inner(
         &self,
         tx: &mut Tx<'_>,
@@ -418,15 +419,15 @@ impl Tree {
         Ok(ChildEntry { separator: entries[0].separator, child, off, slot: NEW_SLOT })
     }
 
-    /// Shows a change of the inner nodes, which is durable, to everybody.
+    /// Makes a durable change of the inner nodes visible.
     pub(super) fn publish(&self, rewired: Rewired<'_>) {
         rewired.word.store(rewired.new);
-        // These images were in the words that the change removed, each in one.
+        // Each of these images was in one word, which the change removed.
         rewired.replaced.into_iter().for_each(|image| image.discard(&self.garbage, &self.claim));
     }
 }
 
-/// The bound that the nodes on a way say of what is at position `at` of the last of them.
+/// The floor of the child at position `at` of the last node of a path, as the nodes say.
 fn floor_at(nodes: &[(&Inner, usize)], at: usize) -> u64 {
     let Some(((node, _), above)) = nodes.split_last() else { return 0 };
     if let Some(next) = node.next(at) {
@@ -435,8 +436,8 @@ fn floor_at(nodes: &[(&Inner, usize)], at: usize) -> u64 {
     above.last().map_or(0, |(_, at)| floor_at(above, *at))
 }
 
-/// Writes the children that have no slot yet to slots of `off`, and empties those of the children that are
-/// `gone`.
+/// Writes the children without a slot to free slots of the node at `off`, and clears the slots of the
+/// children that are `gone`.
 fn store_children(tx: &mut Tx<'_>, off: u64, entries: &mut [ChildEntry], gone: &[ChildEntry]) -> Result<()> {
     let mut used = entries.iter().filter(|e| e.slot != NEW_SLOT).fold(0u128, |used, e| used | 1 << e.slot);
     for entry in entries.iter_mut().filter(|entry| entry.slot == NEW_SLOT) {

@@ -1,4 +1,4 @@
-//! The atomics of the version protocol. `tests/protocol.rs` runs `lock.rs` over a model checker's.
+//! The atomics of the version protocol. `tests/protocol.rs` runs `lock.rs` with those of a model checker.
 
 pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
 pub(super) use tembo_sync::{Bias, back_off};

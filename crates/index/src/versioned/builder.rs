@@ -1,6 +1,6 @@
-//! Making a version: the changes of one transaction, gathered in memory and stored when it commits.
+//! Building a version: the changes of one transaction are gathered in memory and stored when it commits.
 //!
-//! Changed nodes are in drafts in memory. No draft is allocated before the commit, so that a node that is
+//! A changed node is a *draft*: a copy in memory. Drafts get their blocks at the commit, so a node that is
 //! made and given up in one version takes no block.
 
 use super::deferred_stamps::DeferredStamps;
@@ -16,26 +16,26 @@ use crate::error::{Error, Result, corrupt};
 use crate::record::{MAX_KEY_BYTES, check_lengths};
 use tembo_pool::{KeptSpace, Lane, Tx};
 
-/// Items that a version takes off the queue of the young beyond two for each that it puts there.
+/// A version takes this many items off the young queue, besides two for each item that it puts there.
 const YOUNG_STEPS: usize = 2;
-/// Changes of a group at most, so that no transaction becomes too large.
+/// The most changes of a group, so that no transaction becomes too large.
 pub(crate) const GROUP_MAX: usize = 64;
 
-/// How a structure changes its keys in a version that is being made.
+/// How a structure changes its keys in a version under construction.
 pub trait BuildVersion: Reclaim {
-    /// The nodes in memory of a version in the making.
+    /// The drafts of a version under construction.
     type Drafts: Default + Send;
 
-    /// Begins to change a version, with the memory of drafts of another.
+    /// Begins to change a version; `drafts` are those of an earlier one, whose memory is reused.
     fn begin(drafts: &mut Self::Drafts, before: View<'_>) -> Result<()>;
 
-    /// Looks for the key of the only change that a version will have, in the version before.
+    /// Looks up the key of the only change that a version will have, in the version before it.
     fn seek(drafts: &mut Self::Drafts, before: &View<'_>, lane: &mut Lane, key: &[u8]) -> Result<()> {
         let _ = (drafts, before, lane, key);
         Ok(())
     }
 
-    /// Puts a key of a length that is allowed; returns whether it was there.
+    /// Puts a key, whose length was checked; returns whether it was there.
     fn put(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool>;
 
     /// Removes a key; returns whether it was there. Calls [`VersionBuilder::change`] before it changes
@@ -45,28 +45,28 @@ pub trait BuildVersion: Reclaim {
     /// The value of a key in the version that is being made.
     fn get_made(builder: &VersionBuilder<Self>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// Removes everything, in time that does not follow how much that is.
+    /// Removes everything, in time that does not depend on how much that is.
     fn clear(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>) -> Result<()>;
 
-    /// Writes and stores all that changed but the head; returns the root.
+    /// Writes and stores all changes except those of the head; returns the root.
     fn write(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>) -> Result<RootWord>;
 }
 
-/// A version in the making.
+/// A version under construction.
 ///
-/// It belongs to a transaction, which is its owner's, and which every call is given: transactions may make
+/// It belongs to a transaction of the caller, which is passed to every call: one transaction may make
 /// versions of several maps.
 pub struct VersionBuilder<S: BuildVersion> {
     pub(crate) header: u64,
     /// The seed of the hashes; 0 in a tree.
     pub(crate) seed: u64,
-    /// Its number.
+    /// The number of the version.
     pub(crate) version: u64,
     pub(crate) retained: Retained,
     pub(crate) before: Version,
-    /// The deferred stamps of the version before, if they are needed by now.
+    /// The stamps that the version before has deferred, if they are needed by now.
     pub(crate) due: DeferredStamps,
-    /// Words that this version does not store for the one before.
+    /// Stamps that this version defers.
     pub(crate) deferred: Vec<u64>,
     pub(crate) length: u64,
     pub(crate) drafts: S::Drafts,
@@ -74,11 +74,11 @@ pub struct VersionBuilder<S: BuildVersion> {
     /// How many changes were begun.
     changes: usize,
     pub(crate) is_changed: bool,
-    /// A change failed half-way.
+    /// Whether a change failed half-way.
     pub(crate) is_broken: bool,
-    /// Nothing was put, so that all that it allocates serves to give space back.
+    /// Whether the version has only removed so far: everything that it allocates then serves to free space.
     pub(crate) only_removes: bool,
-    /// Items of the queues to be looked at beyond those that every version looks at.
+    /// Items of the queues to look at, besides those that every version looks at.
     pub(crate) more_steps: usize,
 }
 
@@ -105,8 +105,8 @@ impl<S: BuildVersion> Default for VersionBuilder<S> {
 }
 
 impl<S: BuildVersion> VersionBuilder<S> {
-    /// Begins a version, with the memory of one that is done, if there is one. The caller holds the map's
-    /// lock until the transaction has ended.
+    /// Begins a version; reuses the memory of a finished one if there is one. The caller holds the map's lock
+    /// until the transaction has ended.
     pub(crate) fn begin(
         shared: &Shared,
         spare: &mut Option<Box<VersionBuilder<S>>>,
@@ -117,8 +117,8 @@ impl<S: BuildVersion> VersionBuilder<S> {
         Ok(builder)
     }
 
-    /// As [`begin`](Self::begin), of a version that will have one change, of this key, and is made with
-    /// this lane.
+    /// As [`begin`](Self::begin), for a version with one change, of this key. The transaction will be one of
+    /// `lane`.
     pub(crate) fn begin_one(
         shared: &Shared,
         spare: &mut Option<Box<VersionBuilder<S>>>,
@@ -132,7 +132,7 @@ impl<S: BuildVersion> VersionBuilder<S> {
         Ok(builder)
     }
 
-    /// Takes the version before to start from, and returns it.
+    /// Starts from the newest version, and returns it.
     #[inline(always)]
     fn look(&mut self, shared: &Shared) -> Result<Version> {
         (self.header, self.seed) = (shared.header, shared.seed);
@@ -156,7 +156,8 @@ impl<S: BuildVersion> VersionBuilder<S> {
         Ok(())
     }
 
-    /// Leaves its memory to another version, unless it has become large.
+    /// Keeps the builder in `spare`, so that the next version reuses its memory, unless that has become
+    /// large.
     #[inline]
     pub(crate) fn leave(self: Box<Self>, spare: &mut Option<Box<VersionBuilder<S>>>) {
         if self.changes <= GROUP_MAX {
@@ -164,7 +165,7 @@ impl<S: BuildVersion> VersionBuilder<S> {
         }
     }
 
-    /// Puts a key; returns whether it was there. After an error nothing of the version can be committed.
+    /// Puts a key; returns whether it was there. After an error the version cannot be committed.
     pub(crate) fn put(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         check_lengths(key, &[value])?;
         self.check_whole()?;
@@ -203,14 +204,14 @@ impl<S: BuildVersion> VersionBuilder<S> {
         if self.is_broken { Err(Error::Abandoned) } else { Ok(()) }
     }
 
-    /// Notes that a change begins. If it fails, nothing of the version can be committed.
+    /// Notes that a change begins. If it fails, the version cannot be committed.
     pub(crate) fn change(&mut self) {
         self.changes += 1;
         self.is_changed = true;
         self.is_broken = true;
     }
 
-    /// Sees to a record that is in the version no more, and was put into `start`.
+    /// Queues or frees a record that has left the version. `start` is the version in which it was put.
     pub(crate) fn give_up_record(&mut self, tx: &mut Tx<'_>, off: u64, start: u64) -> Result<()> {
         if start == self.version {
             return Ok(tx.free(off)?);
@@ -219,8 +220,8 @@ impl<S: BuildVersion> VersionBuilder<S> {
         Ok(())
     }
 
-    /// Makes the version part of its transaction; nothing if there were no changes. When that is durable,
-    /// the version is [shown](Shared::show).
+    /// Makes the version part of its transaction; does nothing if there were no changes. The caller
+    /// [shows](Shared::show) the version when the transaction is durable.
     pub(crate) fn finish(&mut self, tx: &mut Tx<'_>, scan: &mut OldScan) -> Result<Option<Version>> {
         self.check_whole()?;
         if !self.is_changed && self.more_steps == 0 {
@@ -244,14 +245,14 @@ impl<S: BuildVersion> VersionBuilder<S> {
         store(at!(PmCddsHead.version), version.number, self.before.number);
         store(at!(PmCddsHead.root), version.root.0, self.before.root.0);
         store(at!(PmCddsHead.length), version.length, self.before.length);
-        // PERSIST(I5): one record has these words, everything above, and the sums of the new blocks.
+        // PERSIST(I5): one redo record has these words and everything above, and covers the new blocks.
         tx.store_line(self.header, mask, &words)?;
         Ok(Some(version))
     }
 
     /// Frees some of what died in earlier versions, and queues what died in this one.
     ///
-    /// Returns whether some of it was found to be needed.
+    /// Returns whether a held version still needs some of it.
     fn turn_queues(&self, tx: &mut Tx<'_>) -> Result<bool> {
         let mut queues = Queues::open(tx, self.header)?;
         let steps = self.more_steps.saturating_add(YOUNG_STEPS + 2 * self.dead.len());

@@ -1,4 +1,4 @@
-//! Byte strings as readers get them: in place where they lie in a block, else copied out of their entry.
+//! Byte strings for readers: borrowed in place if they lie in a block, else copied out of their entry.
 
 use std::ops::Deref;
 use tembo_pmem::assert_not_left_behind;
@@ -19,13 +19,13 @@ impl<'r> VersionedBytes<'r> {
         VersionedBytes(BytesSource::Media(bytes))
     }
 
-    /// The first `bytes` bytes of a word, as it is in memory.
+    /// The first `bytes` bytes of a word, in memory order.
     #[inline]
     pub(crate) fn word(word: u64, bytes: u8) -> VersionedBytes<'static> {
         VersionedBytes(BytesSource::Word(word.to_ne_bytes(), usize::from(bytes).min(8)))
     }
 
-    /// The bytes, if they are in place. Values are.
+    /// The bytes, if they are borrowed in place, as values in records are.
     pub(crate) fn in_place(&self) -> Option<&'r [u8]> {
         match self.0 {
             BytesSource::Media(bytes) => Some(bytes),

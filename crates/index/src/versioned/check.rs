@@ -1,4 +1,4 @@
-//! Proving a map whole without changing it: the invariants of the module essays.
+//! Proves a map whole without changing it. The invariants are in the heads of the modules.
 
 use super::checker::{Checker, Walk, expect, expect_zero};
 use super::kept_list::{self, KeptVersion};
@@ -10,7 +10,7 @@ use super::version::{check_format, load_version};
 use crate::error::Result;
 use tembo_pool::{Marks, Pool};
 
-/// The contents of a map, in numbers.
+/// Figures of a map's contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionedReport {
     /// The newest version.
@@ -22,8 +22,8 @@ pub struct VersionedReport {
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// Proves the map whole: every invariant of the structure, in the newest version and in every named
-    /// one, and that each of its blocks is allocated and reachable exactly once. Reads everything, changes
+    /// Proves the map whole: every invariant of the structure, in the newest version and in every named one,
+    /// and that each of its blocks is allocated and reachable exactly once. Reads everything and changes
     /// nothing. No writer may be at work meanwhile.
     ///
     /// # Errors
@@ -33,8 +33,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Self::check_at(self.pool(), self.shared.header, marks)
     }
 
-    /// The report of the map whose head lies at `header`, by that head alone: without reading keys, and
-    /// also while a handle is open.
+    /// The report of the map whose head lies at `header`. Reads only the head, and no keys; a handle may be
+    /// open.
     ///
     /// # Errors
     ///
@@ -47,8 +47,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Ok(VersionedReport { version: newest.number, length: newest.length, kept: kept_list::listed(&kept) })
     }
 
-    /// As [`check`](Self::check), of the map whose head lies at `header`: beside any handle that is open,
-    /// and without a lane.
+    /// As [`check`](Self::check), for the map whose head lies at `header`. A handle may be open, and no lane
+    /// is needed.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         for kept in &kept {
             checker.marks.reach(kept.off, KEPT_BYTES + kept.name.len() as u64)?;
         }
-        // I4: what a named version had is still there.
+        // I4: named versions still have their contents.
         kept.iter().try_for_each(|kept| checker.check_version::<S>(Walk::Older, kept.version))?;
         Ok(VersionedReport { version: newest.number, length: newest.length, kept: kept_list::listed(&kept) })
     }

@@ -1,4 +1,4 @@
-//! A walk that proves nodes, records and queues of a map: the invariants of the module essays.
+//! A walk that proves the nodes, records and queues of a map. The invariants are in the heads of the modules.
 
 use super::kept_list::KeptSnapshot;
 use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, at};
@@ -17,19 +17,19 @@ pub trait CheckNodes {
     /// Proves the nodes of a version, and counts its keys.
     fn check_version(checker: &mut Checker<'_, '_>, version: View<'_>) -> Result<()>;
 
-    /// Proves a node that died, and returns its bytes.
+    /// Proves a dead node, and returns its length in bytes.
     fn check_dead_node(checker: &Checker<'_, '_>, dead: &Dead) -> Result<u64>;
 
-    /// Proves all nodes that died at once with this one, and reaches them and their records.
+    /// Proves the nodes of a dead subtree, and ticks them and their records off.
     fn check_dead_subtree(checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()>;
 }
 
-/// Which version is walked.
+/// The version that is walked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Walk {
-    /// The newest version: its blocks are reached.
+    /// The newest version: its blocks are ticked off.
     Newest,
-    /// An older one: its blocks have been reached, from the newest one or from a queue.
+    /// An older version: its blocks were ticked off before, from the newest version or from a queue.
     Older,
 }
 
@@ -46,7 +46,7 @@ pub struct Checker<'m, 'k> {
     pub(super) keys: u64,
     /// The versions that have names.
     pub(super) named: Retained,
-    /// The nodes that were reached, if older versions are to be compared with them.
+    /// The nodes ticked off, if older versions have to be compared with them.
     nodes: HashSet<u64>,
     records: HashSet<u64>,
     has_older: bool,
@@ -78,7 +78,7 @@ impl<'m, 'k> Checker<'m, 'k> {
 }
 
 impl Checker<'_, '_> {
-    /// I2 of a version that can be read in full.
+    /// Checks I2 of a version that can be read in full.
     pub(super) fn check_version<S: CheckNodes>(&mut self, walk: Walk, version: Version) -> Result<()> {
         (self.walk, self.version, self.keys) = (walk, version.number, 0);
         let (region, root, seed) = (self.region, version.root, self.seed);
@@ -89,7 +89,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// I3 of a node.
+    /// Checks I3 of a node.
     pub(super) fn reach_node(&mut self, off: u64, bytes: u64) -> Result<()> {
         match self.walk {
             Walk::Newest => {
@@ -106,7 +106,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// I3 of a record.
+    /// Checks I3 of a record.
     pub(super) fn reach_record(&mut self, off: u64) -> Result<()> {
         match self.walk {
             Walk::Newest => {
@@ -123,7 +123,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// I3 of what died, and I1.
+    /// Checks I1 and I3 of a queue of dead blocks.
     pub(super) fn check_queue<S: CheckNodes>(&mut self, head: u64, queue: QueueWords) -> Result<()> {
         let QueueWords { first: mut chunk, first_idx: mut idx, .. } = queue;
         if chunk != 0 {
@@ -170,8 +170,8 @@ impl Checker<'_, '_> {
                 Ok(())
             }
             DeadKind::Subtree => {
-                // Its last version is walked as the newest one is: its blocks are reached from here and
-                // from nowhere else.
+                // The last version of the subtree is walked like the newest one: its blocks are reached from
+                // here and from nowhere else.
                 (self.walk, self.version) = (Walk::Newest, dead.death - 1);
                 S::check_dead_subtree(self, &dead)
             }

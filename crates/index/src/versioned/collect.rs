@@ -1,10 +1,10 @@
 //! Collection: freeing blocks that no held version needs, in steps of a size that the caller chooses, and
 //! statistics.
 //!
-//! Every version frees what died in the one before it (`builder.rs`). A block that a held version needs
-//! goes to the queue of the old. That is looked through here, from front to back: a block that is still
-//! needed goes to the back. A pass over it in which nothing was given up in the meantime need not be
-//! repeated, so a call has work to do only if something came free.
+//! Every version frees the blocks that died in the one before it (`builder.rs`). A block that a held version
+//! needs goes to the old queue. Collection goes through that queue from front to back, and moves a block that
+//! is still needed to the back. After a whole pass, a call has work to do only once a version has been given
+//! up.
 
 use super::layout::at;
 use super::map::{VersionedMap, Writing};
@@ -15,7 +15,7 @@ use super::structure::VersionedStructure;
 use crate::error::Result;
 use tembo_pool::KeptSpace;
 
-/// Items of one transaction.
+/// Items that one transaction looks at.
 const STEPS_PER_TX: usize = 32;
 
 /// Statistics of a map's versions.
@@ -27,20 +27,20 @@ pub struct VersionedStats {
     pub length: u64,
     /// The versions that snapshots hold, named ones included, each once, in order.
     pub held: Vec<u64>,
-    /// How many of them are held by names.
+    /// How many of them are named snapshots.
     pub kept: usize,
-    /// Blocks that died and were not looked at since; what [`clear`](VersionedMap::clear) removed counts as
-    /// one at first.
+    /// Dead blocks that nobody has looked at since they died; the contents removed by
+    /// [`clear`](VersionedMap::clear) count as one at first.
     pub young_blocks: u64,
-    /// Dead blocks that a version needed which was held when they were looked at last.
+    /// Dead blocks that a held version needed when they were last looked at.
     pub old_blocks: u64,
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// Looks at up to `budget` dead blocks and frees those that no version needs that is held; returns
-    /// whether there is more to do. One fence for each 32 blocks; other writers get their turns in between.
-    /// Call it from a thread of its own, or when there is nothing else to do: changes free what they
-    /// replace by themselves, so that this is for what was held by a snapshot that is gone.
+    /// Looks at up to `budget` dead blocks and frees those that no held version needs; returns whether there
+    /// is more to do. Costs one fence for each 32 blocks; other writers get their turns in between. Changes
+    /// free the blocks that they replace by themselves: this is for blocks that a dropped snapshot held. Call
+    /// it in the background, or when there is nothing else to do.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.collect_up_to(STEPS_PER_TX)
     }
 
-    /// Which versions are held, and how much waits for them.
+    /// The held versions, and how many dead blocks wait for them.
     ///
     /// # Errors
     ///

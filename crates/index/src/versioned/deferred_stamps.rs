@@ -1,12 +1,11 @@
 //! Stamps that the newest version has not stored yet for the version before it.
 //!
-//! A stamp matters only to a comparison of two versions: it has to tell that something changed after the
-//! earlier one, if that is held. Once W has begun, only version W - 1 can still gain its first reader. To
-//! store stamps for that case alone would add words to every change. So W defers them: it lists them in
+//! A stamp tells a comparison of two versions that something changed after the earlier one. It is needed only
+//! if that version is held. Once W has begun, only version W - 1 can still gain its first reader; storing
+//! stamps for that case alone would add words to every change. W therefore defers them: it lists them in
 //! memory when it becomes the newest version. The writer of W + 1 knows whether W - 1 gained a reader,
-//! because no reader can begin to hold it later (the order of stores in `readers.rs`). It stores the stamps
-//! then, or drops them if nobody needs them. Until that is decided, a comparison of W - 1 with W also reads
-//! the list.
+//! because no reader can begin to hold it later (the order of stores in `readers.rs`). That writer stores the
+//! stamps, or drops them if nobody needs them. Until then, a comparison of W - 1 with W also reads the list.
 //!
 //! Media alone suffices for versions with names: naming W - 1 stores the stamps that W deferred for it.
 
@@ -15,17 +14,17 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use tembo_pool::Tx;
 
-/// Words that a version has not stored.
+/// The stamps that a version has deferred.
 #[derive(Debug, Clone, Default)]
 pub struct DeferredStamps {
-    /// The version; what it stores in the words, too.
+    /// The version, which is also the value of each stamp.
     version: u64,
-    /// The words' offsets, in order.
+    /// The offsets of the stamps' words, in ascending order.
     words: Vec<u64>,
 }
 
 impl DeferredStamps {
-    /// The value of the word at `off`, if it is one of these.
+    /// The value of the word at `off`, if it is one of these stamps.
     #[inline]
     pub(crate) fn word(&self, off: u64) -> Option<u64> {
         self.words.binary_search(&off).is_ok().then_some(self.version)
@@ -37,9 +36,9 @@ impl DeferredStamps {
     }
 }
 
-/// Words of a list that is not behind a lock.
+/// Lists of up to this many words need no lock.
 const FEW: usize = 16;
-/// A version that is not there: the list is being changed.
+/// Stands for a version: the list is being changed.
 const CHANGING: u64 = 0;
 
 /// The deferred stamps of the newest version. Set by the writer alone; read by holders of two versions.
@@ -48,18 +47,18 @@ pub(super) struct NewestDeferredStamps {
     version: AtomicU64,
     count: AtomicUsize,
     few: [AtomicU64; FEW],
-    /// If they are more.
+    /// A list of more than [`FEW`] words.
     many: Mutex<Vec<u64>>,
 }
 
 impl NewestDeferredStamps {
-    /// A thread that then finds the version newest finds these words.
+    /// Sets the list. A thread that sees `version` as the newest afterwards finds these words.
     #[inline]
     pub(super) fn set(&self, version: u64, words: &[u64]) {
-        // ORDER: release, with the loads in `of`: a thread that finds nothing deferred any more sees the
-        // words stored instead.
+        // ORDER: release, pairs with the loads in `of`: a thread that finds the old list gone sees its stamps
+        // stored instead.
         self.version.store(CHANGING, Ordering::Release);
-        // ORDER: before any of the words, with the fence in `of`.
+        // ORDER: precedes all words; pairs with the fence in `of`.
         fence(Ordering::Release);
         self.count.store(words.len(), Ordering::Relaxed);
         if words.len() <= FEW {
@@ -67,7 +66,7 @@ impl NewestDeferredStamps {
         } else {
             self.set_many(words);
         }
-        // ORDER: release, with the load in `of`: after all of the words.
+        // ORDER: release, follows all words; pairs with the load in `of`.
         self.version.store(version, Ordering::Release);
     }
 
@@ -76,11 +75,11 @@ impl NewestDeferredStamps {
         words.clone_into(&mut self.many.lock());
     }
 
-    /// The stamps that this version deferred. Empty if a later version has taken its place, or is about to:
-    /// that one has stored them if anybody needs them.
+    /// The stamps that this version deferred. Empty if a later version has become the newest or is about to:
+    /// it has stored the stamps that anybody needs.
     pub(super) fn of(&self, version: u64) -> DeferredStamps {
         debug_assert!(version != CHANGING);
-        // ORDER: acquire, with both releases in `set`.
+        // ORDER: acquire, pairs with both releases in `set`.
         if self.version.load(Ordering::Acquire) != version {
             return DeferredStamps::default();
         }
@@ -89,7 +88,7 @@ impl NewestDeferredStamps {
             Some(few) => few.iter().map(|word| word.load(Ordering::Relaxed)).collect(),
             None => self.many.lock().clone(),
         };
-        // ORDER: a thread that read a word of a later list finds now that the version is another.
+        // ORDER: a thread that has read a word of a later list sees a different version below.
         fence(Ordering::Acquire);
         // ORDER: acquire, as for the first load.
         if self.version.load(Ordering::Acquire) != version {
@@ -119,7 +118,7 @@ mod tests {
         }
     }
 
-    /// A list belongs to one version as a whole, or the reader gets none.
+    /// A reader gets the whole list of one version, or none.
     #[test]
     fn lists_that_are_read_while_they_change_are_never_mixed() {
         let deferred = NewestDeferredStamps::default();

@@ -1,4 +1,4 @@
-//! The difference of two versions, found in time that follows its size.
+//! The difference of two versions, in time proportional to its size.
 
 use super::bytes::VersionedBytes;
 use super::map::VersionedMap;
@@ -18,9 +18,9 @@ pub struct VersionedChange {
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// The keys that differ between two versions that are held, with both values, in the order of
-    /// [`iter`](VersionedSnapshot::iter). Either may be the later one. Looks at the nodes on the way to the
-    /// keys that changed from the one to the other, and at no others.
+    /// The keys that differ between two held versions, with both values, in the order of
+    /// [`iter`](VersionedSnapshot::iter). Either version may be the later one. Reads only the nodes on the
+    /// paths to keys that changed.
     ///
     /// # Errors
     ///
@@ -38,9 +38,9 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Ok(changes)
     }
 
-    /// Calls `visit` with each key that differs between two snapshots of this map, in the order of
-    /// [`iter`](VersionedSnapshot::iter), and with its values in the first and in the second:
-    /// [`diff`](Self::diff) without copies.
+    /// [`diff`](Self::diff) without copies: calls `visit` with each key that differs between two snapshots of
+    /// this map and with its values in the first and the second, in the order of
+    /// [`iter`](VersionedSnapshot::iter).
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Freeing a dropped map step by step: its newest version, then its named snapshots and the queues of what
-//! died.
+//! Frees a dropped map step by step: its newest version, then its named snapshots and the queues of dead
+//! blocks.
 
 use super::checker::expect;
 use super::kept_list;
@@ -12,7 +12,7 @@ use crate::error::{Result, corrupt};
 use tembo_pmem::Region;
 use tembo_pool::{Marks, Tx};
 
-/// More nodes than this cannot be above each other, whatever media says.
+/// No structure is deeper than this; a longer path on media is damage.
 const DEPTH_MAX: usize = 64;
 
 /// The blocks that a node of a dropped map still leads to.
@@ -20,22 +20,22 @@ const DEPTH_MAX: usize = 64;
 pub struct Remains {
     /// Bytes of the node.
     pub(crate) bytes: u64,
-    /// Records.
+    /// Offsets of records.
     pub(crate) records: Vec<u64>,
-    /// Children, each with where the word lies that leads to it.
+    /// Children, each with the offset of the word that leads to it.
     pub(crate) children: Vec<(u64, u64)>,
 }
 
-/// How a structure comes apart when its map was dropped.
+/// How a structure is taken apart after its map was dropped.
 pub trait Dismantle {
-    /// The blocks that a node still leads to, in a version of a map that was dropped.
+    /// The blocks that a node of a dropped map still leads to in a version.
     fn remains(region: &Region, load: &Load<'_>, off: u64, version: u64) -> Result<Remains>;
 }
 
-/// Loads words of nodes: as media has them, or as a transaction sees them.
+/// Loads words of nodes, from media or as a transaction sees them.
 pub(crate) type Load<'l> = dyn Fn(u64) -> Result<u64> + 'l;
 
-/// Frees something of the map; returns whether there was anything but its head.
+/// Frees a part of the map; returns whether there was anything besides its head.
 pub(crate) fn step<S: Dismantle>(tx: &mut Tx<'_>, header: u64) -> Result<bool> {
     let newest = load_version(region(tx), header)?.number;
     let root_off = header.saturating_add(at!(PmCddsHead.root));
@@ -64,7 +64,7 @@ pub(crate) fn step<S: Dismantle>(tx: &mut Tx<'_>, header: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// Frees the last node below `top`, or that itself, with its records; returns whether it was that.
+/// Frees the last node below `top`, or `top` itself, with its records; returns whether it was `top`.
 fn free_last<S: Dismantle>(tx: &mut Tx<'_>, top: u64, version: u64) -> Result<bool> {
     let (mut link, mut off) = (None, top);
     for _ in 0..DEPTH_MAX {
@@ -83,7 +83,8 @@ fn free_last<S: Dismantle>(tx: &mut Tx<'_>, top: u64, version: u64) -> Result<bo
     Err(too_deep(top))
 }
 
-/// Frees what the first item of a queue stands for, or some of it, or a chunk; returns whether there was one.
+/// Frees the block of a queue's first item, a part of its subtree, or a chunk; returns whether there was
+/// anything.
 fn free_first<S: Dismantle>(tx: &mut Tx<'_>, queue: u64) -> Result<bool> {
     let field = |at: u64| queue.saturating_add(at);
     let load = |tx: &Tx<'_>, at: u64| tx.load(field(at));
@@ -125,7 +126,7 @@ fn free_first<S: Dismantle>(tx: &mut Tx<'_>, queue: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Proves that what is left of the map leads to blocks that are reached once, and ticks them off.
+/// Proves that the rest of the map leads to each of its blocks once, and ticks them off.
 pub(crate) fn check<S: Dismantle>(
     region: &Region,
     (header, format): (u64, u64),

@@ -1,4 +1,4 @@
-//! Changes that depend on what the version in the making has.
+//! Changes that depend on the present value of a key.
 
 use super::builder::{BuildVersion, VersionBuilder};
 use crate::error::Result;
@@ -7,17 +7,17 @@ use crate::record::check_lengths;
 use tembo_pool::Tx;
 
 impl<S: BuildVersion> VersionBuilder<S> {
-    /// Puts a key if it is not there; returns whether that was so.
+    /// Puts a key if it is absent; returns whether it was.
     pub(crate) fn insert(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         Ok(!self.decide(tx, key, |old| KeyEdit::inserted(value, old))?)
     }
 
-    /// Gives a key another value if it is there; returns whether it is.
+    /// Replaces the value of a key if the key is there; returns whether it is.
     pub(crate) fn update(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         self.decide(tx, key, |old| KeyEdit::updated(value, old))
     }
 
-    /// Makes the value of a key `new` if it is `expected`; returns whether it was.
+    /// Replaces the value of a key by `new` if it is `expected`; returns whether it was.
     pub(crate) fn compare_and_swap(
         &mut self,
         tx: &mut Tx<'_>,
@@ -33,8 +33,7 @@ impl<S: BuildVersion> VersionBuilder<S> {
         Ok(is_expected)
     }
 
-    /// Lets a key have the fate that `decide` wants when it knows the value; returns whether the key was
-    /// there.
+    /// Changes a key as `decide` says, which gets the present value; returns whether the key was there.
     pub(crate) fn decide<V: AsRef<[u8]>>(
         &mut self,
         tx: &mut Tx<'_>,

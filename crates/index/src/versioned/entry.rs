@@ -27,7 +27,7 @@ impl<'r> VersionedEntry<'r> {
         self.start
     }
 
-    /// Both, apart.
+    /// The key and the value, separately.
     pub fn into_parts(self) -> (VersionedBytes<'r>, VersionedBytes<'r>) {
         (self.key, self.value)
     }

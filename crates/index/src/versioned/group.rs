@@ -1,4 +1,4 @@
-//! Changes by any number of threads. Those that wait for the writer become one version, with one fence.
+//! Changes by any number of threads. Changes that wait for the writer become one version, with one fence.
 //!
 //! A thread that finds the writer's lock taken leaves its change in a list and then waits for the lock. The
 //! thread that gets it makes all changes in the list. The others, when they get the lock in turn, find
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tembo_pool::Tx;
 
-/// Makes a change of one key.
+/// Makes a change of one key in a version under construction.
 fn make<S: VersionedStructure, B: AsRef<[u8]>>(
     change: &Change<B>,
     builder: &mut VersionBuilder<S>,
@@ -63,7 +63,7 @@ impl<S: VersionedStructure> VersionedBatch<'_, '_, S> {
         self.builder.remove(self.tx, key)
     }
 
-    /// Removes everything, in time that does not follow the size of the map; see [`VersionedMap::clear`].
+    /// Removes everything, in time that does not depend on the size of the map; see [`VersionedMap::clear`].
     ///
     /// # Errors
     ///
@@ -104,23 +104,22 @@ impl<S: VersionedStructure> std::fmt::Debug for VersionedBatch<'_, '_, S> {
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// Puts a key; returns whether it was there. A version of its own, or one with the changes of other
-    /// threads; durable, and in the newest version for readers, when the call returns. O(log n), one fence.
+    /// Puts a key; returns whether it was there. Makes a version, alone or together with changes of other
+    /// threads. On return the version is durable, and readers see it. O(log n), one fence.
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong),
-    /// [`Error::ValueTooLong`](crate::Error::ValueTooLong), and [`Error::Pool`](crate::Error::Pool) when
-    /// the pool is full, damaged, or open for reading only; [`Error::Abandoned`](crate::Error::Abandoned)
-    /// when another thread, which was about to make the change with its own, panicked. Nothing has changed
-    /// then.
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong),
+    /// and [`Error::Pool`](crate::Error::Pool) when the pool is full, damaged, or open for reading only;
+    /// [`Error::Abandoned`](crate::Error::Abandoned) when another thread panicked while it made the change
+    /// together with its own. After an error nothing has changed.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         check_lengths(key, &[value])?;
         self.make_one(&Change::Put(key, value))
     }
 
-    /// Puts a key that is not there; returns whether that was so. If not, it costs no more than looking the
-    /// key up. As [`put`](Self::put).
+    /// Puts a key if it is absent; returns whether it was. If it was not, the call costs no more than a
+    /// lookup. Otherwise as [`put`](Self::put).
     ///
     /// # Errors
     ///
@@ -132,7 +131,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.make_one(&Change::Insert(key, value))
     }
 
-    /// Gives a key that is there another value; returns whether it was. As [`put`](Self::put).
+    /// Replaces the value of a key if the key is there; returns whether it was. Otherwise as
+    /// [`put`](Self::put).
     ///
     /// # Errors
     ///
@@ -141,8 +141,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.make_one(&Change::Update(key, value))
     }
 
-    /// Makes the value of a key `new` if it is `expected`, where none stands for no key; returns whether it
-    /// was. As [`put`](Self::put).
+    /// Replaces the value of a key by `new` if it is `expected`; returns whether it was. `None` stands for an
+    /// absent key. Otherwise as [`put`](Self::put).
     ///
     /// # Errors
     ///
@@ -151,10 +151,10 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.make_one(&Change::Swap { key, expected, new })
     }
 
-    /// Gives a key the value that `change` makes of the one it has, where none stands for no key; returns
-    /// whether it was there. `change` is called once, by the writer of the map: it may read the map, and
-    /// must not change it. If it panics nothing has changed. A value that stays the same is not written
-    /// again. As [`put`](Self::put), but never together with the changes of other threads.
+    /// Replaces the value of a key by the result of `change`, which gets the present value; returns whether
+    /// the key was there. `None` stands for an absent key. `change` is called once, under the map's lock: it
+    /// may read the map, but must not change it. If it panics, nothing has changed. An unchanged value is not
+    /// written again. Otherwise as [`put`](Self::put), but never together with changes of other threads.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.write_alone(|builder, tx| builder.decide(tx, key, decide))
     }
 
-    /// Makes a version of what `body` changes, which other threads do not take part in.
+    /// Makes a version of the changes of `body` only, without those of other threads.
     pub(super) fn write_alone<T>(
         &self,
         body: impl FnOnce(&mut VersionBuilder<S>, &mut Tx<'_>) -> Result<T>,
@@ -181,8 +181,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.with_room_after(change).map(|(outcome, _)| outcome)
     }
 
-    /// Frees what is dead if a change found no space that cannot be made again, so that it finds some the
-    /// next time.
+    /// Runs a change that cannot be repeated. If it finds no space, frees dead blocks, so that the next
+    /// attempt finds some.
     fn with_room_after<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
         change().inspect_err(|e| {
             if e.is_full() {
@@ -191,8 +191,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         })
     }
 
-    /// Removes a key; returns whether it was there. As [`put`](Self::put); costs nothing if the key was not
-    /// there.
+    /// Removes a key; returns whether it was there. Costs no fence if it was not. Otherwise as
+    /// [`put`](Self::put).
     ///
     /// # Errors
     ///
@@ -201,8 +201,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.make_one(&Change::Remove(key))
     }
 
-    /// Removes everything, in time that does not follow the size of the map; what it took is freed bit by
-    /// bit by later changes, and by [`collect`](Self::collect). A version of its own.
+    /// Removes everything, in time that does not depend on the size of the map. Makes a version of its own.
+    /// Later changes and [`collect`](Self::collect) free the blocks step by step.
     ///
     /// # Errors
     ///
@@ -212,18 +212,18 @@ impl<S: VersionedStructure> VersionedMap<S> {
     }
 
     /// Makes the changes of `body` one version: all of them are durable when this returns, with one fence
-    /// (two if they have more than 2 KiB of new data), or none of them is made. Other writers wait
-    /// meanwhile, so `body` must not change the map but by the batch.
+    /// (two if they have more than 2 KiB of new data), or none of them is made. Other writers wait meanwhile,
+    /// so `body` must change the map through the batch only.
     ///
     /// # Errors
     ///
-    /// The error of `body`; [`Error::Abandoned`](crate::Error::Abandoned) if it goes on after a change that
-    /// failed half-way; [`Error::Pool`](crate::Error::Pool). Nothing has changed then.
+    /// The error of `body`; [`Error::Abandoned`](crate::Error::Abandoned) if `body` goes on after a change
+    /// that failed half-way; [`Error::Pool`](crate::Error::Pool). After an error nothing has changed.
     pub fn batch<T>(&self, body: impl FnOnce(&mut VersionedBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
         self.write_alone(|builder, tx| body(&mut VersionedBatch { builder, tx }))
     }
 
-    /// Makes a version of what `body` changes; returns the newest version after that, too.
+    /// Makes a version of the changes of `body`. Returns also the newest version after that.
     pub(super) fn write<T>(
         &self,
         writing: &mut Writing<S>,
@@ -237,7 +237,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.complete(writing, builder, body)
     }
 
-    /// As [`write`](Self::write), of one change of a key.
+    /// As [`write`](Self::write), for a single change of a key.
     fn write_one(&self, writing: &mut Writing<S>, change: &Change<&[u8]>) -> Result<bool> {
         let Writing { lane, spare, .. } = &mut *writing;
         let Some(lane) = lane else { return Err(tembo_pool::ErrorKind::ReadOnly.into()) };
@@ -263,8 +263,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Ok((outcome, self.shared.current()))
     }
 
-    /// Makes a change, by itself or with those of other threads; once more, if there was no space, and what
-    /// is dead gave some back.
+    /// Makes a change, alone or together with those of other threads. If there is no space, frees dead blocks
+    /// and tries once more.
     #[inline]
     fn make_one(&self, change: &Change<&[u8]>) -> Result<bool> {
         match self.try_one(change) {
@@ -273,7 +273,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         }
     }
 
-    /// Frees what is dead and no version needs; returns whether there was anything to look at.
+    /// Frees dead blocks that no version needs; returns whether there were any to look at.
     #[doc(hidden)]
     #[cold]
     pub fn make_room(&self) -> bool {
@@ -295,14 +295,15 @@ impl<S: VersionedStructure> VersionedMap<S> {
                 self.expect_other()?;
                 match change.to_owned() {
                     Ok(change) => self.join(change),
-                    // Without memory for a copy that others could make, it waits for its own turn.
+                    // Without memory for a copy of the change, which another thread could make, this thread
+                    // waits for its own turn.
                     Err(_) => self.write_one(&mut *self.lock_writer()?, change),
                 }
             }
         }
     }
 
-    /// Leaves a change to the next thread that has the writer's lock, which may be this one.
+    /// Leaves a change to the next thread that gets the writer's lock, which may be this one.
     fn join(&self, change: Change) -> Result<bool> {
         let outcome = Arc::new(Mutex::new(None));
         self.shared.waiting.0.lock().push(Request { change, outcome: outcome.clone() });
@@ -321,8 +322,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         }
     }
 
-    /// Makes the changes of a group as one version; or, if that fails, each by itself, since one may be
-    /// what made it fail.
+    /// Makes the changes of a group as one version. If that fails, makes each by itself, because a single
+    /// change may be the cause.
     fn make(&self, writing: &mut Writing<S>, group: &[Request]) {
         let together = self.write(writing, |builder, tx| {
             group.iter().map(|request| make(&request.change, builder, tx)).collect::<Result<Vec<bool>>>()
@@ -355,14 +356,14 @@ mod tests {
         (VersionedTree::create(&pool, "tree").unwrap(), dir)
     }
 
-    /// A change inside of one that has the lock panics, or would wait for ever; nobody makes it later.
+    /// A change within a closure that has the lock panics, or would wait for ever. Nobody makes it later.
     #[test]
     fn a_change_inside_of_another_that_panics_is_not_made_later() {
         let (tree, _dir) = new_tree();
         tree.put(b"a", b"1").unwrap();
         let writing = tree.writer.lock();
         let nested = std::panic::AssertUnwindSafe(|| tree.join(Change::Put(b"b".to_vec(), b"2".to_vec())));
-        // Without bias the thread would wait.
+        // Without the bias the thread would wait.
         if tree.writer.is_held_by_bias() {
             assert!(std::panic::catch_unwind(nested).is_err());
         }
@@ -400,7 +401,7 @@ mod tests {
                 if is_removed { Change::Remove(&changed[..]) } else { Change::Put(&changed[..], value) };
             let earlier = make_beside_a_snapshot(change);
             assert_eq!(differ(&earlier), [changed.to_vec()]);
-            // In another leaf, so that it raises no stamp for the first one.
+            // This key lies in another leaf, so it raises no stamp for the first one.
             tree.put(&key(i + 300), b"after").unwrap();
             assert_eq!(differ(&earlier), [changed.to_vec(), key(i + 300).to_vec()]);
         }

@@ -8,8 +8,9 @@ use super::structure::VersionedStructure;
 use crate::error::{Error, Result};
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// Gives a snapshot a name, under which it is there again when the pool is opened the next time, until
-    /// [`drop_kept`](Self::drop_kept). One fence; what the version shares with others takes no room.
+    /// Gives a snapshot a name. It then survives the closing of the pool, until
+    /// [`drop_kept`](Self::drop_kept). Costs one fence, and no space for anything that the version shares
+    /// with others.
     ///
     /// # Errors
     ///
@@ -39,7 +40,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         let mut tx = lane.begin();
         let off = tx.alloc(KEPT_BYTES + name.len() as u64)?;
         tx.write_fresh(off, &image)?;
-        // From now on media alone has to tell of this version.
+        // From now on media alone must be enough to compare this version.
         shared.deferred_for(version.number).store(&mut tx)?;
         // PERSIST(I5): the record that stores this word covers the block.
         tx.store(shared.header + at!(PmCddsHead.kept), off)?;
@@ -60,12 +61,12 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.shared.pool.assert_process();
         let kept = self.shared.kept.lock();
         let found = kept.iter().find(|kept| kept.name == name)?;
-        // Under the lock of the kept ones, so that it does not go before it is held.
+        // The lock of the named snapshots keeps it from being dropped before it is held.
         Some(VersionedSnapshot::hold(&self.shared, found.version))
     }
 
-    /// Gives up a named snapshot; returns whether there was one. Its version stays as long as others hold
-    /// it; what it alone needs comes free by [`collect`](Self::collect). One fence.
+    /// Drops a named snapshot; returns whether there was one. Its version stays as long as other snapshots
+    /// hold it. [`collect`](Self::collect) frees the blocks that it alone needs. Costs one fence.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use super::version::Version;
 use crate::error::{Result, corrupt};
 use tembo_pmem::Region;
 
-/// A named snapshot, as it is listed.
+/// A named snapshot, for lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptVersion {
     /// Its name.
@@ -25,7 +25,7 @@ pub(super) struct KeptSnapshot {
     pub(super) off: u64,
 }
 
-/// Reads the list of named snapshots, the last one that was made first.
+/// Reads the list of named snapshots, the newest first.
 pub(super) fn load(region: &Region, header: u64, newest: u64) -> Result<Vec<KeptSnapshot>> {
     let count = region.load_u64(header + at!(PmCddsHead.kept_count))?;
     let mut off = region.load_u64(header + at!(PmCddsHead.kept))?;
@@ -60,7 +60,7 @@ pub(super) fn load(region: &Region, header: u64, newest: u64) -> Result<Vec<Kept
     Ok(all)
 }
 
-/// As users see the list: in the order in which they were made.
+/// The list for users, in the order in which the snapshots were made.
 pub(super) fn listed(kept: &[KeptSnapshot]) -> Vec<KeptVersion> {
     let listed = |kept: &KeptSnapshot| KeptVersion {
         name: kept.name.clone(),

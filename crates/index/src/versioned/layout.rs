@@ -1,7 +1,7 @@
 //! The media format that all structures share: head, records, named snapshots, and queues of dead blocks.
 //!
-//! All words are in the byte order of the machine (a pool of the other order is refused when it is opened),
-//! all references are byte offsets from the start of the pool, and 0 is none.
+//! All words are in the byte order of the machine (opening refuses a pool of the other order). All references
+//! are byte offsets from the start of the pool; 0 is none.
 
 use tembo_pmem::media_struct;
 
@@ -114,7 +114,7 @@ pub(crate) const KEPT_BYTES: u64 = size_of::<PmCddsKept>() as u64;
 const _: () = assert!(RECORD_HEAD_BYTES == size_of::<PmCddsRecord>() as u64);
 /// Items of a chunk.
 pub(crate) const CHUNK_ITEMS: u64 = 42;
-/// The offset of a field, as a number of the kind that offsets in a pool are.
+/// The offset of a field, as a `u64`.
 macro_rules! at {
     ($type:ident . $field:ident) => {
         ::tembo_pmem::offset_of!($crate::versioned::layout::$type, $field) as u64
@@ -152,7 +152,7 @@ const VERSION_BITS: u32 = 56;
 /// The largest version that an entry can have.
 pub(crate) const MAX_VERSION: u64 = (1 << VERSION_BITS) - 2;
 
-/// The start of an entry, and how it holds its key and value.
+/// The version that put an entry, and the form of its key and value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StartWord(pub(crate) u64);
 
@@ -172,10 +172,10 @@ impl StartWord {
     }
 }
 
-/// How an entry holds its key and value.
+/// The form of an entry's key and value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Somewhere else, in a record or a node.
+    /// Outside of the entry, in a record or a node.
     Block,
     /// In the entry: this many bytes of each.
     Inline { key_bytes: u8, value_bytes: u8 },

@@ -1,4 +1,4 @@
-//! The handle of a map: making one, and opening one.
+//! The handle of a map: creating and opening it.
 
 use super::builder::VersionBuilder;
 use super::kept_list;
@@ -15,14 +15,14 @@ use std::sync::atomic::Ordering;
 use tembo_pool::{Lane, Pool};
 use tembo_sync::{BiasedGuard, BiasedMutex};
 
-/// A map from byte strings to byte strings, of which every version that is held by a snapshot can be read:
-/// a [`VersionedTree`](crate::VersionedTree) if `S` is [`TreeStructure`](crate::TreeStructure), a
-/// [`VersionedHash`](crate::VersionedHash) if it is [`HashStructure`](crate::HashStructure). Cheap to
-/// clone; all clones are one map.
+/// A map from byte strings to byte strings. Every version that a snapshot holds can be read. It is a
+/// [`VersionedTree`](crate::VersionedTree) if `S` is [`TreeStructure`](crate::TreeStructure), and a
+/// [`VersionedHash`](crate::VersionedHash) if `S` is [`HashStructure`](crate::HashStructure). Cheap to clone;
+/// all clones are one map.
 ///
-/// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in
-/// a [`batch`](Self::batch) are one version together, and so are those of threads that change the map at
-/// once. Readers never wait.
+/// Every change is durable when the call returns, makes a version, and costs one fence. The changes of a
+/// [`batch`](Self::batch) make one version together, and so may concurrent changes of several threads.
+/// Readers never wait.
 pub struct VersionedMap<S: VersionedStructure> {
     pub(super) shared: Arc<Shared>,
     /// The state of the writer.
@@ -31,10 +31,10 @@ pub struct VersionedMap<S: VersionedStructure> {
 
 /// The state that only the writer uses.
 pub(super) struct Writing<S: VersionedStructure> {
-    /// None in a pool that is open for reading only.
+    /// `None` in a pool that is open for reading only.
     pub(super) lane: Option<Lane>,
     pub(super) scan: OldScan,
-    /// The builder of the version before, whose memory is used again.
+    /// The builder of an earlier version, whose memory is reused.
     pub(super) spare: Option<Box<VersionBuilder<S>>>,
 }
 
@@ -49,7 +49,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
     /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for
     /// another root or no lane left, or the name is not 1 to 40 bytes long.
     pub fn create(pool: &Pool, name: &str) -> Result<VersionedMap<S>> {
-        // Nobody can tell this number in advance, or from outside.
+        // The seed is random, so nobody can predict it.
         let seed = if S::HAS_SEED { RandomState::new().hash_one(name) } else { 0 };
         VersionedMap::create_seeded(pool, name, seed)
     }
@@ -130,7 +130,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         Ok(self.writer.lock())
     }
 
-    /// Refuses to let a thread wait for the writer that has it itself, in a closure or by a batch.
+    /// Refuses to wait if this thread itself has the writer's lock, in a closure or by a batch.
     #[cold]
     pub(super) fn expect_other(&self) -> Result<()> {
         let asks = S::TURN;

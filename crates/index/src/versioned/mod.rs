@@ -1,5 +1,5 @@
-//! Versioned maps of byte strings: every version that somebody holds can be read. They are the CDDS B-Tree
-//! (`tree`) and hash table (`hash`) of the paper, Consistent and Durable Data Structures.
+//! Versioned maps of byte strings: every version that somebody holds can be read. They are the B-Tree
+//! (`tree`) and the hash table (`hash`) of the CDDS paper, *Consistent and Durable Data Structures*.
 //!
 //! A structure defines how it finds its keys, and which of its nodes a change replaces (`structure.rs`).
 //! Versions, snapshots, collection and commits are the same for all.
@@ -18,17 +18,18 @@
 //! * I1: no start, birth or death is later than the head's version, and births come before deaths.
 //!   (`check_dead`; `check.rs` of each structure)
 //! * I2: a version that is held has as many keys as its length says. (`check_version`)
-//! * I3: a block is reachable exactly once: from the newest version (nodes, and records of live entries),
-//!   or from the queues of what died. A block in a queue was in versions from its birth up to its death,
-//!   and comes off a queue only when none of these is held. An item may stand for a node with all that it
-//!   leads to in the last version that it was in, the one before its death: all of that was in this version
-//!   and is in no later one. Such an item stays one as long as a version is held that has all of it, and
-//!   otherwise comes apart step by step. (`reach_node`, `reach_record`, `check_queue`)
+//! * I3: a block is reachable exactly once: from the newest version (nodes, and records of live entries), or
+//!   from the queues of dead blocks. A block in a queue was in the versions from its birth up to, but
+//!   without, its death, and leaves the queue only when none of these is held. An item may stand for a whole
+//!   subtree: a node with everything that it leads to in its last version, the one before its death. All of
+//!   that was in this version and is in no later one. Such an item stays whole as long as a version is held
+//!   that has all of it; otherwise it is taken apart step by step. (`reach_node`, `reach_record`,
+//!   `check_queue`)
 //! * I4: the contents of a held version never change. (`check` reads every named version.)
 //! * I5: the target of a stored word is durable before the word is stored.
 //!
-//! `check.rs` proves I1 to I3, and I4 of what is on media; the crash simulator proves I5, and
-//! `tests/versioned_concurrent.rs` I4 beside a writer.
+//! `check.rs` proves I1 to I3, and I4 for named versions; the crash simulator tests I5, and
+//! `tests/versioned_concurrent.rs` tests I4 with a concurrent writer.
 //!
 //! # Commit point
 //!
@@ -38,39 +39,37 @@
 //!
 //! # Full pools
 //!
-//! A removal copies nodes and queues dead blocks, so that it takes space before it gives some back. A
-//! version that only removes may use half of the space that the pool keeps for this
-//! ([`KeptSpace`](tembo_pool::KeptSpace)), and collection all of it. So a full pool can always give space
-//! back. A change that finds no space is made again after collection.
+//! A removal copies nodes and queues dead blocks, so it takes space before it frees some. A version that only
+//! removes may use half of the kept space ([`KeptSpace`](tembo_pool::KeptSpace)), and collection all of it. A
+//! full pool can therefore always free space. A change that finds no space is repeated after collection.
 //!
 //! # Recovery
 //!
-//! None of its own: the pool replays the record of the last version, or it does not, and then everything is
-//! as before. Opening reads the names of kept snapshots. Versions without a name are gone; blocks that only
+//! None of its own: the pool replays the redo record of the last version, or discards it; then everything is
+//! as before. Opening reads the list of named snapshots. Versions without a name are gone; blocks that only
 //! they needed are in the queues, and are freed as usual.
 //!
 //! # Concurrency
 //!
-//! One writer at a time, under the map's lock in memory; changes that wait for it are made together, as one
-//! version (`group.rs`). Readers take no lock and never wait. A reader publishes its version in a slot
-//! (`readers.rs`), and then looks at `intent`, the version that is being made. The writer of version W
-//! stores `intent` before it reads the slots, and spares all blocks that W - 1 and every published version
-//! need. So a reader that publishes V and then finds `intent` at most V + 1 is safe: the writer of V + 1
-//! spares V in any case, and the one of V + 2 will find the slot. Otherwise two versions have been made
-//! meanwhile, and the reader takes the newest.
+//! There is one writer at a time, under the map's lock in memory; changes that wait for it are made together,
+//! as one version (`group.rs`). Readers take no lock and never wait. A reader publishes its version in a slot
+//! (`readers.rs`), and then loads `intent`, the number of the version under construction. The writer of
+//! version W stores `intent` before it loads the slots, and spares all blocks that W - 1 and every published
+//! version need. A reader that publishes V and then finds `intent` at most V + 1 is therefore safe: the
+//! writer of V + 1 spares V in any case, and the writer of V + 2 will see the slot. Otherwise two versions
+//! have been made meanwhile, and the reader takes the newest.
 //!
-//! A locked instruction waits for pending write-backs. With one writer there is none between a commit's
-//! fence and the next search: the writer's lock is biased, empty collections are not locked
-//! (`mostly_empty.rs`), and `intent` is stored after the search of a single change, which reads the newest
-//! version only.
+//! A locked instruction waits for pending write-backs. A single writer executes none between a commit's fence
+//! and its next search: the writer's lock is biased, empty collections are not locked (`mostly_empty.rs`),
+//! and a single change stores `intent` after its search, which reads the newest version only.
 //!
-//! A transaction of the caller may make a version, too, together with versions of other maps
-//! (`tree/part.rs`): it holds the lock from its first access to the map until it has ended. A thread that
-//! waits for a map's lock holds none that a writer of the map waits for. Only one transaction at a time may
-//! take several.
+//! A transaction of the caller may make a version too, together with versions of other maps (`tree/part.rs`).
+//! It holds the map's lock from its first access to the map until it ends. A thread that waits for a map's
+//! lock holds no lock that a writer of the map waits for: only one transaction at a time may take the locks
+//! of several maps.
 //!
-//! By the same order of stores a version defers stamps that only a holder of the version before would need,
-//! until it is known whether there is one (`deferred_stamps.rs`).
+//! The same order of stores allows a version to defer stamps that only a holder of the version before would
+//! need, until it is known whether there is one (`deferred_stamps.rs`).
 //!
 //! Version, root and length that readers use are in memory, and are stored after the commit's fence.
 //!
@@ -79,12 +78,12 @@
 //! Venkataraman et al., *Consistent and Durable Data Structures for Non-Volatile Byte-Addressable Memory*,
 //! FAST 2011, section 3.
 //!
-//! * D1: the version word is part of a lane's redo record instead of a second flush after the data: one
-//!   fence per version instead of two or more, and recovery looks at the lanes instead of the whole
-//!   structure. Nodes are still never logged as a whole: new ones are written once, where they stay.
+//! * D1: the version word is part of a redo record and not flushed separately after the data. A version costs
+//!   one fence instead of two or more, and recovery looks at the lanes instead of the whole structure. Nodes
+//!   are still never logged as a whole: new ones are written once, in their final place.
 //! * D2 to D4, of the tree, are in `tree/mod.rs`.
-//! * D5: dead blocks are found through queues and not by mark and sweep, so that a step of collection costs
-//!   the same in a map of any size.
+//! * D5: queues and not mark and sweep find dead blocks, so a step of collection costs the same in a map of
+//!   any size.
 
 mod builder;
 mod bytes;

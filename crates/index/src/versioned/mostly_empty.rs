@@ -1,5 +1,5 @@
-//! Collections that are mostly empty. A thread that only looks takes the lock only if there is something in
-//! them.
+//! Collections that are mostly empty. A thread that only reads takes the lock only if the collection is not
+//! empty.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub(crate) struct MostlyEmpty<C> {
     has_any: AtomicBool,
 }
 
-/// A collection that is locked.
+/// A locked collection.
 pub(crate) struct Locked<'s, C: Collection> {
     has_any: &'s AtomicBool,
     collection: MutexGuard<'s, C>,
@@ -46,11 +46,11 @@ impl<C: Collection> MostlyEmpty<C> {
         Locked { has_any: &self.has_any, collection: self.collection.lock() }
     }
 
-    /// The collection, if it is not empty. An item is not missed that was put into it before, in the order
-    /// of sequentially consistent operations.
+    /// Locks the collection, if it is not empty. Sees every item that was inserted before, in the order of
+    /// sequentially consistent operations.
     #[inline]
     pub(crate) fn lock_if_any(&self) -> Option<Locked<'_, C>> {
-        // ORDER: sequentially consistent, with the store at the end of a change.
+        // ORDER: sequentially consistent, pairs with the store at the end of a change.
         self.has_any.load(Ordering::SeqCst).then(|| self.lock())
     }
 }
@@ -72,7 +72,7 @@ impl<C: Collection> Drop for Locked<'_, C> {
     fn drop(&mut self) {
         let has_any = !self.collection.is_empty();
         if self.has_any.load(Ordering::Relaxed) != has_any {
-            // ORDER: sequentially consistent: before what its thread looks at next, and what that stores.
+            // ORDER: sequentially consistent: precedes all later loads and stores of this thread.
             self.has_any.store(has_any, Ordering::SeqCst);
         }
     }

@@ -1,5 +1,4 @@
-//! Records and names as they are read from media: they never change once they are published, and are
-//! borrowed. And words as bytes.
+//! Records and names on media. They never change once they are published, so readers borrow them.
 
 use super::layout::KEPT_BYTES;
 use super::view::View;
@@ -20,14 +19,13 @@ impl<'m> Record<'m> {
         let lengths = region.load_u64(off)?;
         let (key_bytes, value_bytes) = (lengths & 0xFFFF_FFFF, lengths >> 32);
         // SAFETY: a record is written before the commit that links it and never stored to afterwards. Its
-        // block is not used again while a version that it is in is held, nor before the writer's
-        // transaction ends.
+        // block is not reused while a version that has it is held, nor before the writer's transaction ends.
         let all = unsafe { region.bytes(off.saturating_add(RECORD_HEAD_BYTES), key_bytes + value_bytes)? };
         let (key, value) = all.split_at(key_bytes as usize);
         Ok(Record { key, value })
     }
 
-    /// As [`read`](Self::read), and has its value come too.
+    /// As [`read`](Self::read), and prefetches the value.
     #[inline]
     pub(crate) fn read_with_hint(view: &View<'m>, off: u64) -> Result<Record<'m>> {
         if let Some(size_hint) = view.size_hint {
@@ -46,7 +44,7 @@ impl<'m> Record<'m> {
     }
 }
 
-/// The first `bytes` bytes of a word, as it is in memory.
+/// The first `bytes` bytes of a word, in memory order.
 pub(crate) fn bytes_of_word(word: &u64, bytes: u8) -> &[u8] {
     // SAFETY: a word is 8 bytes, all of them initialised, and bytes may lie anywhere.
     let all = unsafe { &*std::ptr::from_ref(word).cast::<[u8; 8]>() };
@@ -55,7 +53,7 @@ pub(crate) fn bytes_of_word(word: &u64, bytes: u8) -> &[u8] {
 
 /// The name of a kept snapshot.
 pub(crate) fn kept_name(region: &Region, off: u64, bytes: u64) -> Result<&[u8]> {
-    // SAFETY: as for a record: written before the commit that links it, never stored to afterwards, and
-    // freed under the lock that whoever reads it holds.
+    // SAFETY: as for a record: it is written before the commit that links it and never stored to afterwards.
+    // It is freed only under the lock that its readers hold.
     Ok(unsafe { region.bytes(off.saturating_add(KEPT_BYTES), bytes)? })
 }

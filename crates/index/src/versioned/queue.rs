@@ -1,8 +1,8 @@
-//! The queues of dead blocks: those that left the newest version wait here until no held version needs them.
+//! The queues of dead blocks: a block that has left the newest version waits until no held version needs it.
 //!
-//! A transaction takes items off the front that were there before it, and puts others at the back. A queue
-//! that has run empty begins again at the start of its chunk, so that in a tree without snapshots, where
-//! every version takes off what the one before put there, the queue stays in one chunk.
+//! A transaction takes only items that were there before it off the front, and puts new ones at the back. An
+//! empty queue begins again at the start of its chunk. In a map without snapshots every version takes off the
+//! items of the one before, so the queue stays in one chunk.
 
 use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, PmCddsDead, at};
 use super::readers::Retained;
@@ -12,13 +12,13 @@ use std::sync::atomic::Ordering;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
-/// The kind of blocks that an item of a queue stands for.
+/// The kind of block that an item of a queue stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeadKind {
     Record = 0,
     /// A node alone.
     Node = 1,
-    /// A node with all that is below it in the last version that it was in.
+    /// A node with everything below it in its last version.
     Subtree = 3,
 }
 
@@ -61,7 +61,7 @@ impl Dead {
     }
 }
 
-/// How a structure tells of its dead subtrees.
+/// How a structure describes its dead subtrees.
 pub trait Reclaim: Sized + 'static {
     /// The last version that changed something in a dead subtree.
     fn last_change(region: &Region, dead: &Dead) -> Result<u64>;
@@ -104,7 +104,7 @@ impl QueueWords {
     }
 }
 
-/// Where an item of a chunk lies.
+/// The offset of an item in a chunk.
 pub(crate) fn item_off(chunk: u64, idx: u64) -> u64 {
     chunk.saturating_add(at!(PmCddsChunk.items) + idx * size_of::<PmCddsDead>() as u64)
 }
@@ -115,9 +115,9 @@ pub(crate) struct Queue {
     off: u64,
     before: QueueWords,
     now: QueueWords,
-    /// Items that were there before the transaction and still are.
+    /// The number of items that were there before the transaction and are still there.
     poppable: u64,
-    /// The chunk that the next item goes into is new in the transaction.
+    /// Whether the chunk for the next item is new in the transaction.
     is_last_new: bool,
 }
 
@@ -128,12 +128,12 @@ impl Queue {
         Ok(Queue { off, before, now: before, poppable: before.count, is_last_new: false })
     }
 
-    /// Items that were there before the transaction and still are.
+    /// The number of items that were there before the transaction and are still there.
     pub(crate) fn poppable(&self) -> u64 {
         self.poppable
     }
 
-    /// All items.
+    /// The number of items.
     pub(crate) fn count(&self) -> u64 {
         self.now.count
     }
@@ -148,8 +148,7 @@ impl Queue {
             idx => (self.now.first, idx),
         };
         let (off, region) = (item_off(chunk, idx), region(tx));
-        // Media has the item: the transaction stores items only to places without an item that it may take
-        // off.
+        // The item can be read from media: the transaction does not overwrite items that it may take off.
         Dead::decode(off, [region.load_u64(off)?, region.load_u64(off + 8)?, region.load_u64(off + 16)?])
             .map(Some)
     }
@@ -209,7 +208,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Stores what changed of the head.
+    /// Stores the changed words of the head.
     pub(crate) fn close(self, tx: &mut Tx<'_>) -> Result<()> {
         if self.before == self.now {
             return Ok(());
@@ -227,9 +226,9 @@ impl Queue {
 pub(crate) struct Queues {
     header: u64,
     pub(crate) young: Queue,
-    /// Most versions do without it.
+    /// Opened when it is first needed; most versions do not need it.
     old: Option<Queue>,
-    /// Something was found to be needed by a version that is held.
+    /// Whether a held version was found to need an item.
     has_needed: bool,
 }
 
@@ -246,7 +245,8 @@ impl Queues {
         }
     }
 
-    /// Frees what an item stands for, or puts it where it waits; returns how many blocks were looked at.
+    /// Frees the block or subtree of an item, or puts the item into the old queue; returns how many blocks
+    /// were looked at.
     pub(crate) fn free_or_keep<S: Reclaim>(
         &mut self,
         tx: &mut Tx<'_>,
@@ -257,7 +257,7 @@ impl Queues {
             self.free_or_keep_block(tx, dead, retained)?;
             return Ok(1);
         }
-        // Each version from the last change to the death has all of it, so that its parts need not be
+        // Each version from the last change to the death has the whole subtree, so its parts need not be
         // looked at.
         if retained.any_in(dead.birth.max(S::last_change(region(tx), &dead)?), dead.death) {
             self.has_needed = true;
@@ -282,7 +282,7 @@ impl Queues {
         Ok(tx.free(dead.off)?)
     }
 
-    /// Stores what changed; returns whether something was found to be needed by a version that is held.
+    /// Stores the changed words; returns whether a held version was found to need an item.
     pub(crate) fn close(self, tx: &mut Tx<'_>) -> Result<bool> {
         self.young.close(tx)?;
         self.old.map_or(Ok(()), |old| old.close(tx))?;

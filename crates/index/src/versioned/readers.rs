@@ -1,8 +1,8 @@
 //! The versions that are being read.
 //!
-//! A reader publishes its version in a slot of its own. The argument of `mod.rs` relies on this order: the
+//! A reader publishes its version in a slot of its own. The proof in `mod.rs` relies on this order: the
 //! reader stores its slot and then loads `intent`; the writer stores `intent` and then loads the slots. All
-//! four accesses are sequentially consistent, so that at least one thread sees the other's store.
+//! four accesses are sequentially consistent, so at least one of the two threads sees the other's store.
 
 use super::mostly_empty::MostlyEmpty;
 use super::record_size_hint::RecordSizeHint;
@@ -10,20 +10,20 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Slots; more readers than that at once are counted under a lock.
+/// The number of slots. Further concurrent readers are counted under a lock.
 const SLOTS: usize = 128;
-/// A slot that nobody uses. Versions begin with 1.
+/// Marks an unused slot. Versions begin with 1.
 const EMPTY: u64 = 0;
 
-/// Two lines, since processors fetch pairs of them.
+/// A slot. It takes two lines, because processors fetch lines in pairs.
 #[repr(align(128))]
 struct ReaderLine {
     version: AtomicU64,
-    /// The hint of the reader, or of the last one, which has loaded the line anyway.
+    /// The size hint of the slot's present or last reader, which loads this line anyway.
     size_hint: RecordSizeHint,
 }
 
-/// The readers of one tree.
+/// The readers of one map.
 pub(crate) struct Readers {
     slots: Box<[ReaderLine]>,
     /// Slots from here on were never used.
@@ -31,7 +31,7 @@ pub(crate) struct Readers {
     overflow: MostlyEmpty<BTreeMap<u64, usize>>,
 }
 
-/// Where a reader is noted.
+/// The place where a reader is noted.
 #[derive(Debug)]
 pub(crate) enum ReaderSlot {
     Slot(usize),
@@ -41,7 +41,7 @@ pub(crate) enum ReaderSlot {
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Where this thread begins to look for a slot.
+    /// The slot at which this thread begins its search.
     static FIRST: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed));
 }
 
@@ -56,14 +56,14 @@ impl Readers {
         }
     }
 
-    /// Publishes a version. The caller then looks whether that was in time.
+    /// Publishes a version. The caller then checks whether that was in time.
     #[inline]
     pub(crate) fn enter(&self, version: u64) -> ReaderSlot {
         let first = FIRST.get() % SLOTS;
         for i in 0..SLOTS {
             let idx = (first + i) % SLOTS;
-            // ORDER: before the slot is used, so that no writer's look leaves it out; acquire, so that this
-            // holds too if another reader has raised the mark.
+            // ORDER: the mark is raised before the slot is used, so that no writer misses the slot; acquire,
+            // so that this holds even if another reader has raised the mark.
             if self.used.load(Ordering::Acquire) <= idx {
                 self.used.fetch_max(idx + 1, Ordering::SeqCst);
             }
@@ -77,7 +77,7 @@ impl Readers {
         ReaderSlot::Overflow(version)
     }
 
-    /// Publishes another version in the place of one that could not be read.
+    /// Publishes another version in place of one that could not be read.
     pub(crate) fn move_to(&self, place: ReaderSlot, version: u64) -> ReaderSlot {
         match place {
             ReaderSlot::Slot(idx) => {
@@ -95,7 +95,8 @@ impl Readers {
     #[inline]
     pub(crate) fn leave(&self, place: &ReaderSlot) {
         match place {
-            // ORDER: release, so that the reader's loads come before a writer finds the slot empty.
+            // ORDER: release, so that the reader's loads precede the moment at which a writer finds the slot
+            // empty.
             ReaderSlot::Slot(idx) => self.slots[*idx].version.store(EMPTY, Ordering::Release),
             ReaderSlot::Overflow(version) => {
                 let mut overflow = self.overflow.lock();
@@ -120,7 +121,7 @@ impl Readers {
 
     /// Adds the versions that are being read.
     pub(crate) fn collect(&self, versions: &mut Vec<u64>) {
-        // ORDER: after the writer's store of `intent`, as the head of the file says.
+        // ORDER: follows the writer's store of `intent`, as the head of the file says.
         let used = self.used.load(Ordering::SeqCst).min(SLOTS);
         let slots = self.slots[..used].iter().map(|slot| slot.version.load(Ordering::SeqCst));
         versions.extend(slots.filter(|version| *version != EMPTY));
@@ -130,11 +131,11 @@ impl Readers {
     }
 }
 
-/// The versions that a writer has to spare, in order.
+/// The versions whose blocks a writer has to spare, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
     versions: Vec<u64>,
-    /// The last of them is there only because somebody may yet come to hold it.
+    /// Whether nobody holds the last of them: it is included because somebody may still begin to hold it.
     is_last_free: bool,
 }
 
@@ -146,8 +147,7 @@ impl Retained {
         Retained { versions, is_last_free: false }
     }
 
-    /// Makes them the versions that are held, which `gather` puts into a list, and the newest one, which
-    /// may be among them or not.
+    /// Sets them to the held versions, which `gather` appends to a list, and the newest version.
     pub(crate) fn gather(&mut self, newest: u64, gather: impl FnOnce(&mut Vec<u64>)) {
         let Retained { versions, is_last_free } = self;
         versions.clear();
@@ -166,7 +166,7 @@ impl Retained {
         }
     }
 
-    /// Whether any of them is from `start` on and before `end`.
+    /// Whether any of them lies in `start..end`.
     #[inline]
     pub(crate) fn any_in(&self, start: u64, end: u64) -> bool {
         if let [only] = self.versions[..] {
@@ -176,13 +176,13 @@ impl Retained {
         self.versions.get(first).is_some_and(|version| *version < end)
     }
 
-    /// Whether somebody holds any of them from `start` on.
+    /// Whether somebody holds a version from `start` on.
     #[inline]
     pub(crate) fn any_held_from(&self, start: u64) -> bool {
         self.held().last().is_some_and(|version| *version >= start)
     }
 
-    /// Those that somebody holds.
+    /// The versions that somebody holds.
     #[inline]
     pub(crate) fn held(&self) -> &[u64] {
         &self.versions[..self.versions.len() - usize::from(self.is_last_free)]

@@ -1,12 +1,14 @@
-//! How many lines of a record to prefetch before its length is known: as many as earlier records had.
+//! A hint of how many lines of a record to prefetch before its length is known: as many as earlier records
+//! had.
 //!
-//! The length is in the record's first line. To wait for it before requesting the rest would double the
-//! latency, and delay the lookup of a second page. Records of one map are mostly of similar length.
+//! The length is in the record's first line. Waiting for it before requesting the rest would double the
+//! latency, and delay the address translation of a second page. Records of one map are mostly of similar
+//! length.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, Region};
 
-/// Lines asked for ahead, at most.
+/// The most lines that are prefetched.
 const LINES_MAX: u64 = 64;
 
 /// How many lines the next record probably has.
@@ -14,7 +16,7 @@ const LINES_MAX: u64 = 64;
 pub(crate) struct RecordSizeHint(AtomicU64);
 
 impl RecordSizeHint {
-    /// Asks for as many lines from `off` on as the next record probably has.
+    /// Prefetches as many lines from `off` on as the next record probably has.
     #[inline]
     pub(crate) fn fetch(&self, region: &Region, off: u64) {
         for line in 0..self.0.load(Ordering::Relaxed) {
@@ -22,7 +24,7 @@ impl RecordSizeHint {
         }
     }
 
-    /// Notes where a record was, and how long. The hint falls at once and rises gradually: fetching lines
+    /// Notes the place and the length of a record. The hint falls at once and rises gradually: fetching lines
     /// that nobody reads costs more than fetching some late.
     #[inline]
     pub(crate) fn note(&self, off: u64, record_bytes: u64) {

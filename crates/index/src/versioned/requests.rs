@@ -9,13 +9,13 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Waiting(pub(super) Mutex<Vec<Request>>);
 
-/// A change that waits, and where its outcome is left.
+/// A waiting change, and the place for its outcome.
 pub(super) struct Request {
     pub(super) change: Change,
     pub(super) outcome: Arc<Mutex<Option<Result<bool>>>>,
 }
 
-/// Changes that a thread took to make them.
+/// Changes that a thread has taken in order to make them.
 pub(super) struct Group(pub(super) Vec<Request>);
 
 impl Drop for Group {
@@ -28,8 +28,8 @@ impl Drop for Group {
     }
 }
 
-/// Takes a change back that nobody has taken to make, if the thread panics that left it: as one does that
-/// has the writer's lock already.
+/// Withdraws a change that nobody has taken yet if the thread that left it panics, as a thread does that
+/// already has the writer's lock.
 pub(super) struct TakeBack<'w> {
     pub(super) waiting: &'w Waiting,
     pub(super) outcome: &'w Arc<Mutex<Option<Result<bool>>>>,
@@ -43,7 +43,7 @@ impl Drop for TakeBack<'_> {
     }
 }
 
-/// A change of one key that needs nothing of its thread.
+/// A change of one key, which any thread can make.
 pub(super) enum Change<B = Vec<u8>> {
     Put(B, B),
     Insert(B, B),

@@ -1,4 +1,4 @@
-//! Going back: a new version with the contents of an older one.
+//! Rollback: a new version with the contents of an older one.
 
 use super::diff::differences;
 use super::map::VersionedMap;
@@ -6,21 +6,21 @@ use super::structure::VersionedStructure;
 use crate::error::Result;
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// Makes a version that has what `version` has, which has to be held; returns its number. The versions
-    /// in between stay as they are, for whoever holds them. Takes time that follows what changed since, not
-    /// the size of the map; all of it is one transaction.
+    /// Makes a version with the contents of `version`, which must be held; returns its number. The versions
+    /// in between stay unchanged for their holders. Takes time in proportion to the changes since then, not
+    /// to the size of the map; all of it is one transaction.
     ///
     /// # Errors
     ///
     /// [`Error::NoSuchVersion`](crate::Error::NoSuchVersion); [`Error::Pool`](crate::Error::Pool) when the
-    /// pool is full, damaged, or open for reading only. Nothing has changed then.
+    /// pool is full, damaged, or open for reading only. After an error nothing has changed.
     pub fn rollback_to(&self, version: u64) -> Result<u64> {
         let target = self.snapshot_at(version)?;
         let mut writing = self.lock_writer()?;
-        // Nothing else is made while the lock is held, so that this stays the newest.
+        // No version is made while the lock is held, so this stays the newest.
         let newest = self.snapshot();
         let (_, version) = self.write(&mut writing, |builder, tx| {
-            // Copies, since what is borrowed from a damaged pool may lie where something new is written.
+            // Copies are needed: in a damaged pool, borrowed bytes may lie where new data is written.
             let (mut own_key, mut own_value) = (Vec::new(), Vec::new());
             differences(&newest, &target, &mut |key, _, wanted| {
                 own_key.clear();

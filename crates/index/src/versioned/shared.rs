@@ -23,12 +23,12 @@ pub(crate) struct Shared {
     _hold: OpenGuard,
     /// The newest version.
     current: AtomicU64,
-    /// The version that is being made, or was made last.
+    /// The version under construction, or else the last one that was made.
     intent: AtomicU64,
-    /// Root and length of the newest version and of the one before or after it, by the lowest bit of their
+    /// Root and length of two versions, the newest and the one before or after it, by the lowest bit of their
     /// numbers.
     tops: [Top; 2],
-    /// The stamps that the newest version has not stored for the one before it.
+    /// The stamps that the newest version has deferred.
     pub(super) deferred: NewestDeferredStamps,
     pub(super) readers: Readers,
     /// The versions of snapshots.
@@ -55,7 +55,7 @@ pub(super) struct HeldVersion {
 }
 
 impl Shared {
-    /// The state of a map that was just opened, or made, and has this newest version.
+    /// The state of a map that was just opened or created; this is its newest version.
     pub(super) fn new(
         pool: &Pool,
         (header, seed, hold): (u64, u64, OpenGuard),
@@ -86,7 +86,7 @@ impl Shared {
         self.pool.region()
     }
 
-    /// A version of this map, to be read.
+    /// A version of this map, for reading.
     #[inline]
     pub(super) fn view(&self, version: Version) -> View<'_> {
         View {
@@ -100,11 +100,12 @@ impl Shared {
 
     #[inline]
     pub(super) fn current(&self) -> u64 {
-        // ORDER: acquire, so that a thread that has a version sees all of it.
+        // ORDER: acquire, so that a thread that sees a version's number sees all of the version.
         self.current.load(Ordering::Acquire)
     }
 
-    /// A version that is newest, or the one before: exact only if `intent` then says so.
+    /// The newest version, or the one before it. Valid only if [`is_spared`](Self::is_spared) holds
+    /// afterwards.
     #[inline]
     pub(super) fn top(&self, number: u64) -> Version {
         let top = &self.tops[(number % 2) as usize];
@@ -112,8 +113,8 @@ impl Shared {
         Version { number, root, length: top.length.load(Ordering::Acquire) }
     }
 
-    /// Whether a version was published in time to be spared, and its top not written over: no writer has
-    /// begun with the second version after it.
+    /// Whether a version was published in time: no writer has begun the second version after it, so the
+    /// version's blocks are spared and its top is not overwritten.
     #[inline]
     pub(super) fn is_spared(&self, number: u64) -> bool {
         // ORDER: sequentially consistent, after the publication (`readers.rs`).
@@ -125,15 +126,15 @@ impl Shared {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Begins to make a version, and finds which others have to be spared for it.
+    /// Begins a version, and determines which others have to be spared.
     #[inline]
     pub(super) fn intend(&self, retained: &mut Retained) -> u64 {
         let current = self.current();
-        // ORDER: sequentially consistent, before the readers' slots are looked at (`readers.rs`).
+        // ORDER: sequentially consistent, precedes the loads of the readers' slots (`readers.rs`).
         self.intent.store(current + 1, Ordering::SeqCst);
         retained.gather(current, |versions| {
-            // Slots before snapshots: a thread that makes a snapshot is in a slot until the snapshot is
-            // there.
+            // Slots are read before snapshots: a thread that makes a snapshot stays in a slot until the
+            // snapshot is there.
             self.readers.collect(versions);
             if let Some(held) = self.held.lock_if_any() {
                 versions.extend(held.keys());
@@ -145,25 +146,25 @@ impl Shared {
         current + 1
     }
 
-    /// Makes a durable version, with these deferred stamps, the newest for readers.
+    /// Makes a durable version with these deferred stamps the newest one for readers.
     #[inline]
     pub(super) fn show(&self, version: Version, deferred: &[u64]) {
-        // Before anybody finds the version.
+        // The stamps must be there before anybody finds the version.
         self.deferred.set(version.number, deferred);
         let top = &self.tops[(version.number % 2) as usize];
         top.root.store(version.root.0, Ordering::Release);
         top.length.store(version.length, Ordering::Release);
-        // ORDER: release, with the load in `current`: all of the version before its number.
+        // ORDER: release, pairs with the load in `current`: all of the version precedes its number.
         self.current.store(version.number, Ordering::Release);
     }
 
-    /// The stamps of the next version that are not stored yet. A comparison of the two versions asks when
-    /// both are held, and the later one exists.
+    /// The stamps that the next version has deferred for this one. A comparison of the two versions calls
+    /// this when both are held.
     pub(super) fn deferred_for(&self, version: u64) -> DeferredStamps {
         self.deferred.of(version + 1)
     }
 
-    /// The deferred stamps that the next version has to store, since one of these versions needs them.
+    /// The deferred stamps that the next version has to store because one of these versions needs them.
     #[inline]
     pub(super) fn due(&self, retained: &Retained) -> DeferredStamps {
         let newest = self.current();
@@ -184,7 +185,7 @@ impl Shared {
             if self.is_spared(number) {
                 return (version, place);
             }
-            // Two versions were made since. That may happen again, but only as writers get on.
+            // Two versions were made meanwhile. This may happen again, but only if writers make progress.
             number = self.current();
             place = self.readers.move_to(place, number);
         }

@@ -1,4 +1,4 @@
-//! Holding a version: readers for a short while, snapshots for as long as they live.
+//! Holds versions: readers for a short time, snapshots as long as they live.
 
 use super::bytes::VersionedBytes;
 use super::map::VersionedMap;
@@ -13,9 +13,10 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-/// Reads the version that was the newest when it was made. Costs one locked instruction and no memory.
+/// A reader of the version that was the newest when the reader was made. Costs one locked instruction and no
+/// memory.
 ///
-/// While it lives, what its version needs is not reused; what should live long is a [`VersionedSnapshot`].
+/// While it lives, blocks of its version are not reused. For a long time, use a [`VersionedSnapshot`].
 pub struct VersionedReader<'t, S = TreeStructure> {
     shared: &'t Shared,
     version: Version,
@@ -23,13 +24,13 @@ pub struct VersionedReader<'t, S = TreeStructure> {
     structure: PhantomData<S>,
 }
 
-/// A published version. It is not given up before this is dropped.
+/// A published version, which stays readable until this is dropped.
 pub(super) struct VersionPin<'t> {
     shared: &'t Shared,
     place: ReaderSlot,
 }
 
-/// A version that is held: it can be read as long as this, or a clone of it, lives. Made in constant time.
+/// A held version: it can be read as long as this or a clone of it lives. Made in constant time.
 pub struct VersionedSnapshot<S = TreeStructure> {
     shared: Arc<Shared>,
     version: Version,
@@ -52,11 +53,11 @@ impl<S: VersionedStructure> VersionedMap<S> {
     /// Holds the newest version.
     pub fn snapshot(&self) -> VersionedSnapshot<S> {
         let reader = self.reader();
-        // In a slot until it is among the held ones, so that no writer misses it.
+        // The reader stays in its slot until the version is among the held ones, so no writer misses it.
         VersionedSnapshot::hold(&self.shared, reader.version)
     }
 
-    /// Holds a version that another snapshot, or a kept one, holds already.
+    /// Holds a version that another snapshot, possibly a named one, holds already.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         drop(held);
         let kept = self.shared.kept.lock();
         if let Some(kept) = kept.iter().find(|kept| kept.version.number == version) {
-            // Under the lock of the kept ones, so that none of them goes before this one is held.
+            // The lock of the named snapshots keeps this one from being dropped before the version is held.
             return Ok(VersionedSnapshot::hold(&self.shared, kept.version));
         }
         drop(kept);
@@ -99,7 +100,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
 }
 
 impl<'t, S> VersionedReader<'t, S> {
-    /// The version, for as long as its map is there. Nothing that comes of it may outlive the reader.
+    /// The version, for as long as its map lives. Nothing obtained from it may outlive the reader.
     #[inline]
     pub(super) fn pinned_view(&self) -> View<'t> {
         let shared: &'t Shared = self.shared;
@@ -119,7 +120,7 @@ impl<'t, S> VersionedReader<'t, S> {
 }
 
 impl<S: VersionedStructure> VersionedSnapshot<S> {
-    /// Holds a version that is held or published by the caller.
+    /// Holds a version that the caller already holds or has published.
     pub(super) fn hold(shared: &Arc<Shared>, version: Version) -> VersionedSnapshot<S> {
         shared.pool.assert_process();
         let mut held = shared.held.lock();
@@ -127,7 +128,7 @@ impl<S: VersionedStructure> VersionedSnapshot<S> {
         VersionedSnapshot::of(shared, version)
     }
 
-    /// A snapshot of a version whose count of holders includes it already.
+    /// A snapshot of a version; the count of holders already includes it.
     fn of(shared: &Arc<Shared>, version: Version) -> VersionedSnapshot<S> {
         VersionedSnapshot { shared: shared.clone(), version, structure: PhantomData }
     }
@@ -201,7 +202,7 @@ macro_rules! reads_a_version {
                 self.len() == 0
             }
 
-            /// The value of a key, in place where it has a block of its own. O(log n).
+            /// The value of a key, borrowed in place if it has a block of its own. O(log n).
             ///
             /// # Errors
             ///

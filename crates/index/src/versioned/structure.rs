@@ -1,4 +1,4 @@
-//! The trait of structures whose versions can be kept. Everything else is the same for all structures.
+//! The trait by which structures differ. Everything else is the same for all versioned maps.
 
 use super::builder::BuildVersion;
 use super::bytes::VersionedBytes;
@@ -9,7 +9,7 @@ use super::entry::VersionedEntry;
 use super::view::View;
 use crate::error::Result;
 
-/// Is called with a key that differs between two versions, and its values in them.
+/// A function that gets a key that differs between two versions, and its values in both.
 pub(crate) type Visit<'v, 'm> =
     dyn FnMut(&[u8], Option<VersionedBytes<'m>>, Option<VersionedBytes<'m>>) -> Result<()> + 'v;
 
@@ -41,8 +41,7 @@ pub trait VersionedStructure: BuildVersion + CheckNodes + Dismantle {
     #[doc(hidden)]
     fn iter(view: View<'_>) -> Self::Iter<'_>;
 
-    /// Calls `visit` with each key that differs. `deferred` has the stamps that are not stored yet for the
-    /// earlier version.
+    /// Calls `visit` with each key that differs. `deferred` has the stamps deferred for the earlier version.
     #[doc(hidden)]
     fn differences<'m>(
         from: View<'m>,

@@ -7,10 +7,10 @@ use super::structure::VersionedStructure;
 use crate::error::Result;
 use std::ops::Deref;
 
-/// A value as it was in the newest version when it was looked up, in place where it has a block of its own.
-/// While it lives, what that version needs is not reused.
+/// A value of the version that was the newest at the lookup, borrowed in place if it has a block of its own.
+/// While it lives, blocks of that version are not reused.
 pub struct VersionedValue<'m> {
-    /// Not to be given out for longer than the version is held.
+    /// Must not be lent out for longer than the version is held.
     bytes: VersionedBytes<'m>,
     _hold: VersionPin<'m>,
 }
@@ -30,7 +30,7 @@ impl std::fmt::Debug for VersionedValue<'_> {
 }
 
 impl<S: VersionedStructure> VersionedMap<S> {
-    /// The value that a key has in the newest version, in place where it has a block of its own. O(log n);
+    /// The value of a key in the newest version, borrowed in place if it has a block of its own. O(log n);
     /// takes no lock and no memory.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Versions, and the newest one as the head has it.
+//! Versions, and loading the newest one from the head.
 
 use super::layout::{FIRST_VERSION, MAX_VERSION, RootWord, at};
 use crate::error::{Error, Result, corrupt};
@@ -12,8 +12,8 @@ pub(crate) struct Version {
     pub(crate) length: u64,
 }
 
-/// Refuses a head whose first word is not the `expected` one: that of something else, or of another format
-/// version.
+/// Refuses a head whose first word is not the `expected` one: it belongs to something else, or has another
+/// format version.
 pub(super) fn check_format(region: &Region, header: u64, expected: u64) -> Result<()> {
     let [expected, found] = [expected, region.load_u64(header)?].map(u64::to_ne_bytes);
     let (of_structure, versions) = (expected[..6] == found[..6], [expected[6], found[6]]);
@@ -27,10 +27,10 @@ pub(super) fn check_format(region: &Region, header: u64, expected: u64) -> Resul
     Err(corrupt("the head of a versioned map", header, expected.escape_ascii(), found.escape_ascii()))
 }
 
-/// The newest version, as the head has it.
+/// The newest version, from the head.
 ///
-/// No function of its own, which would store words that its caller then loads two at a time: a processor
-/// waits with that for all stores before it, and so for the fence of the version before.
+/// Always inlined. A call would store words that its caller then loads two at a time; such a load waits for
+/// all earlier stores, and hence for the fence of the version before.
 #[inline(always)]
 pub(super) fn load_version(region: &Region, header: u64) -> Result<Version> {
     let word = |field| region.load_u64(header.saturating_add(field));

@@ -1,7 +1,7 @@
 //! Changes of records, each made in full or not at all.
 //!
-//! A change frees a little of what was cleared, in its own transaction. If it finds no space all the same,
-//! more is freed by transactions before it: otherwise what it frees would be taken back with it, each time.
+//! A change frees a part of the cleared trees in its own transaction. If it finds no space even so, separate
+//! transactions before it free more: a rollback of the change would otherwise undo its frees each time.
 
 use super::WbTree;
 use crate::error::{Error, Result};
@@ -11,9 +11,8 @@ use tembo_pool::{Savepoint, Tx};
 const RECLAIM_STEPS: usize = 1;
 
 impl WbTree {
-    /// Makes a change of records, in full or not at all, and before it frees a little of what was cleared.
-    /// If the change finds no space, and its transaction is for nothing else, it is made again when more of
-    /// that was freed.
+    /// Makes a change of records, in full or not at all. Frees a part of the cleared trees first. If the
+    /// change finds no space, and nothing else is in its transaction, frees more and tries again.
     #[inline(always)]
     pub(crate) fn change<T>(
         &self,
@@ -26,7 +25,7 @@ impl WbTree {
         }
         let mut before = tx.savepoint();
         let mut steps = 0;
-        // The change is called in one place, so that the compiler makes it part of its caller.
+        // The change is called in one place only, so that the compiler inlines it.
         loop {
             match change(tx) {
                 Ok(outcome) => return Ok(outcome),
@@ -39,12 +38,12 @@ impl WbTree {
         }
     }
 
-    /// Frees more of what was cleared, for a change that found no space. Its transaction was taken back to
+    /// Frees more of the cleared trees, for a change that found no space. Its transaction was rolled back to
     /// before the change.
     ///
     /// # Errors
     ///
-    /// The failure, when the change is not to be tried again.
+    /// The failure, if the change must not be tried again.
     #[cold]
     #[inline(never)]
     fn make_room(&self, tx: &mut Tx<'_>, begin: Savepoint, failure: Error, steps: &mut u64) -> Result<()> {
@@ -54,13 +53,13 @@ impl WbTree {
         if *steps == 0 {
             tx.rollback_to(begin);
             if !tx.is_empty() {
-                // The rest of the transaction is not to be committed.
+                // The transaction has other changes, which must not be committed here.
                 self.reclaim(tx, RECLAIM_STEPS)?;
                 return Err(failure);
             }
         }
-        // A step at a time: the record of one step always finds room. A change that fails searches the
-        // whole pool for space, and is tried again after 1, 2, 4, 8, ... steps.
+        // Each transaction makes one step, because the record of one step always finds room. A failing change
+        // searches the whole pool for space, so it is tried again only after 1, 2, 4, 8, ... steps.
         loop {
             let has_more = self.reclaim(tx, 1)?;
             tx.commit_and_begin()?;

@@ -1,4 +1,4 @@
-//! Proving a tree whole without changing it: one function per invariant of the module essay.
+//! Proves a tree whole without changing it: one function per invariant of `mod.rs`.
 
 use super::WbTree;
 use super::clear::{children_left, next_doomed_off};
@@ -33,7 +33,7 @@ impl Fences<'_> {
     }
 }
 
-/// Whether a node belongs to the tree or to one that is being freed.
+/// Whether a node belongs to the tree or to a doomed one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Liveness {
     Live,
@@ -49,7 +49,7 @@ struct Checker<'m, 'k> {
 
 impl WbTree {
     /// Proves the tree whole: every invariant of the structure, and that each of its blocks is allocated and
-    /// reachable exactly once. Reads everything, changes nothing. No writer may be at work meanwhile.
+    /// reachable exactly once. Reads everything and changes nothing. No writer may be at work meanwhile.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl WbTree {
         self.check_dropped(marks)
     }
 
-    /// As [`check`](Self::check), of a tree that may have been dropped.
+    /// As [`check`](Self::check), for a tree that may have been dropped.
     pub(crate) fn check_dropped(&self, marks: &mut Marks) -> Result<()> {
         let view = Media(self.region());
         marks.reach(self.header_off(), MAP_BYTES)?;

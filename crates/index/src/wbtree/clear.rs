@@ -1,11 +1,11 @@
-//! Emptying a tree at once, and freeing what it held little by little.
+//! Empties a tree at once, and frees its nodes and records step by step.
 //!
 //! Clearing moves the tree's root word into the list of doomed trees: the header leads to the first, and the
-//! root node of each to the next. It allocates nothing, so that it works in a full pool. Every step of
-//! reclaiming frees one node, the last one of the first doomed tree, in the order that leaves the rest a
-//! tree: first the leaves of an inner node from the last to the first, then the node. An inner node's
-//! `reclaimed` word says how many of its children are gone. Readers that are still in a doomed tree look at
-//! neither of these words, and its blocks are not used again while they are pinned.
+//! root node of each to the next. It allocates nothing, so it works in a full pool. Every step of reclaiming
+//! frees one node, the last one of the first doomed tree. The order keeps the rest a tree: first the leaves
+//! of an inner node from the last to the first, then the node. An inner node's `reclaimed` word says how many
+//! of its children are gone. Readers that are still in a doomed tree read neither of these words, and its
+//! blocks are not reused while the readers are pinned.
 
 use super::WbTree;
 use super::layout::{LEAF_SLOTS, MAX_HEIGHT, SeparatorWord, TreeWord, field};
@@ -13,13 +13,13 @@ use super::node::{Inner, Leaf, Media, View};
 use crate::error::{Result, corrupt};
 use tembo_pool::Tx;
 
-/// Where the word that leads from a doomed tree to the next lies.
+/// The offset of the word that leads from a doomed tree to the next.
 pub(crate) fn next_doomed_off(tree: TreeWord) -> u64 {
     let field = if tree.level() == 0 { field!(PmLeaf.next_doomed) } else { field!(PmInner.next_doomed) };
     tree.node().saturating_add(field)
 }
 
-/// Where the count of an inner node's freed children lies.
+/// The offset of the count of an inner node's freed children.
 pub(crate) fn reclaimed_off(node: &Inner<'_>) -> u64 {
     node.off + field!(PmInner.reclaimed)
 }
@@ -38,7 +38,7 @@ impl WbTree {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when the pool is damaged. The transaction then is as it was.
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is damaged. The transaction is then unchanged.
     ///
     /// # Panics
     ///
@@ -61,12 +61,12 @@ impl WbTree {
         let doomed = tx.load(self.doomed_off())?;
         tx.store(next_doomed_off(tree), doomed)?;
         tx.store(self.doomed_off(), tree.0)?;
-        // The other parts of the length stay: their sum is what counts.
+        // The other parts of the length stay: only the sum counts.
         self.change_len(tx, (self.length(self.pending(tx))?.wrapping_neg()) as i64)?;
         self.store_root(tx, TreeWord::EMPTY)
     }
 
-    /// Whether something that was cleared is not freed yet.
+    /// Whether a cleared tree is not freed yet.
     ///
     /// # Errors
     ///
@@ -75,13 +75,13 @@ impl WbTree {
         Ok(Media(self.region()).load(self.doomed_off())? != 0)
     }
 
-    /// Frees up to `steps` nodes, and the records in them, of trees that were cleared; returns whether any
-    /// are left. A step frees at most 43 blocks.
+    /// Frees up to `steps` nodes of cleared trees, and the records in them; returns whether any are left. A
+    /// step frees at most 43 blocks.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when a cleared tree is damaged. The transaction then is as after
-    /// the last complete step.
+    /// [`Error::Pool`](crate::Error::Pool) when a cleared tree is damaged. The transaction then has all steps
+    /// before the damage, whole.
     ///
     /// # Panics
     ///
@@ -103,8 +103,8 @@ impl WbTree {
         Ok(tx.load(self.doomed_off())? != 0)
     }
 
-    /// Frees one node of trees that were cleared; returns whether there was one. After an error the
-    /// transaction is to be taken back.
+    /// Frees one node of the cleared trees; returns whether there was one. After an error the caller rolls
+    /// the transaction back.
     pub(crate) fn reclaim_doomed(&self, tx: &mut Tx<'_>) -> Result<bool> {
         let doomed = TreeWord(tx.load(self.doomed_off())?);
         if !doomed.is_empty() {

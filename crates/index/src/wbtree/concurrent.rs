@@ -19,7 +19,7 @@ pub struct ConcurrentWriter<'t> {
     writers: &'t Writers,
 }
 
-/// Whether a change may insert or remove a record.
+/// Says that a change may insert or remove a record.
 #[derive(Clone, Copy)]
 struct MayInsertOrRemove {
     inserts: bool,
@@ -27,7 +27,7 @@ struct MayInsertOrRemove {
 }
 
 impl WbTree {
-    /// The tree to be changed record by record, by any number of threads at once that all name the same
+    /// The tree, for changes of single records by any number of concurrent threads, which all name the same
     /// writers. Each change is a transaction of its own.
     ///
     /// ```
@@ -60,7 +60,7 @@ impl WbTree {
     ///
     /// # Panics
     ///
-    /// The changes do if the writers are not of this tree's pool.
+    /// The changes panic if the writers are not of this tree's pool.
     #[inline]
     pub fn concurrent<'t>(&'t self, writers: &'t Writers) -> ConcurrentWriter<'t> {
         ConcurrentWriter { tree: self, writers }
@@ -73,7 +73,7 @@ impl ConcurrentWriter<'_> {
     /// # Errors
     ///
     /// As for [`WbTree::put`], and for a commit. After a failure of the device the outcome is unknown until
-    /// the pool is opened again; otherwise nothing was changed. So for all changes.
+    /// the pool is opened again; otherwise nothing was changed. The same holds for all changes.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[&[u8]]) -> Result<bool> {
         let Turn { mut tx, locks } = self.writers.turn::<Error>()?;
@@ -91,7 +91,8 @@ impl ConcurrentWriter<'_> {
             })
         });
         match outcome {
-            // Where the record is written last, what was cleared can be freed before.
+            // There was no space for the record. The second path frees cleared blocks first, and writes the
+            // record last.
             Err(e) if e.is_full() && self.tree.has_cleared()? => {
                 self.decide(key, may, |_| KeyEdit::Put(value.concat()))
             }
@@ -159,9 +160,9 @@ impl ConcurrentWriter<'_> {
         Ok(is_expected)
     }
 
-    /// As [`WbTree::modify`], durable on return. Nobody writes to the key while `change` is called, which
-    /// may read but not write: that is refused with [`Error::WouldWait`](crate::Error::WouldWait). (A scan
-    /// by it ends when nobody changes what it looks at.)
+    /// As [`WbTree::modify`], durable on return. Nobody writes to the key while `change` runs. `change` may
+    /// read, but a write by it is refused with [`Error::WouldWait`](crate::Error::WouldWait). (A scan by
+    /// `change` ends once nobody changes the records that it reads.)
     ///
     /// # Errors
     ///
@@ -195,10 +196,10 @@ impl ConcurrentWriter<'_> {
         self.change(tx, locks, probe, may, |tx, place| self.tree.decide_at(tx, place, probe, decide))
     }
 
-    /// Makes a change where the key is, or belongs, beside other writers: in one leaf if that is all that
-    /// it needs, otherwise with the structure.
+    /// Makes a change at a key's place, concurrently with other writers. Locks one leaf if the change needs
+    /// no other, otherwise the structure too.
     ///
-    /// PERSIST(I7): what is locked is unlocked when the commit has returned.
+    /// PERSIST(I7): locks are released after the commit has returned.
     #[inline]
     fn change<T>(
         &self,
@@ -212,7 +213,8 @@ impl ConcurrentWriter<'_> {
         let _length = locks.lock_length(length_part(&tx));
         let _pin = self.tree.pool().pin_for_writing();
         if let Some((place, held)) = self.lock_in_place(locks, probe, may)? {
-            // The place's tree may be older than the leaf's lock; it only tells which leaf is sparse.
+            // The tree word of the place may be older than the leaf's lock; it is used only to tell whether a
+            // leaf is sparse.
             let outcome = change(&mut tx, &place);
             let outcome = end(tx, outcome);
             drop(held);
@@ -224,7 +226,7 @@ impl ConcurrentWriter<'_> {
         end(tx, outcome)
     }
 
-    /// Finds and locks the leaf of a key, if a change can be made in it alone.
+    /// Finds and locks the leaf of a key, if the change may be possible in this leaf alone.
     #[inline]
     fn lock_in_place<'l>(
         &self,
@@ -236,7 +238,7 @@ impl ConcurrentWriter<'_> {
         loop {
             let version = locks.version();
             let tree = self.tree.root(view)?;
-            // Changes of the structure free trees that were cleared.
+            // Cleared trees are freed only by changes that lock the structure.
             if tree.is_empty() || view.load(self.tree.doomed_off())? != 0 {
                 return Ok(None);
             }
@@ -256,7 +258,7 @@ impl ConcurrentWriter<'_> {
         }
     }
 
-    /// Whether the way to a key leads to this leaf, which is locked.
+    /// Whether the path to a key still leads to this leaf, which is locked.
     #[cold]
     fn still_leads_to(&self, leaf: u64, probe: Probe<'_>) -> Result<bool> {
         let view = Media(self.tree.region());
@@ -264,7 +266,7 @@ impl ConcurrentWriter<'_> {
         Ok(!tree.is_empty() && descend_to(view, tree, Goal::At(probe.key), |_, _| ())? == leaf)
     }
 
-    /// Where a key is, or belongs, with the structure and its leaf locked.
+    /// The place of a key, with the structure and its leaf locked.
     #[cold]
     fn place_under<'p>(&'p self, held: &'p HeldLocks<'_>, probe: Probe<'_>) -> Result<TreePosition<'p>> {
         let view = Media(self.tree.region());
@@ -280,8 +282,8 @@ impl ConcurrentWriter<'_> {
     }
 }
 
-/// Commits a change, or takes it back: before anything is unlocked, since blocks that it would free are
-/// claimed until then.
+/// Commits a change or rolls it back, before anything is unlocked: until then the blocks that it would free
+/// stay claimed.
 fn end<T>(tx: Tx<'_>, outcome: Result<T>) -> Result<T> {
     let outcome = outcome?;
     tx.commit()?;

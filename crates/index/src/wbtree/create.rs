@@ -1,4 +1,4 @@
-//! The handle of a tree: making one, finding one, and the words of its header.
+//! The handle of a tree: creating and opening it, and the words of its header.
 
 use super::layout::{FORMAT, MAP_BYTES, ROOT_KIND, TreeWord, field, put_word};
 use super::node::{Pending, View};
@@ -9,9 +9,9 @@ use tembo_pool::{Pin, Pool, Tx};
 
 /// An ordered map from byte strings to byte strings in a pool. Cheap to clone; all clones are one map.
 ///
-/// Keys have 0 to 65,536 bytes, values 0 to 512 MiB. Two threads must not change the same tree through two
-/// transactions of their own at once; through [`Writers`](crate::Writers), many may write
-/// ([`concurrent`](Self::concurrent)). Readers are free.
+/// Keys have 0 to 65,536 bytes, values 0 to 512 MiB. Two threads must not change the same tree at once
+/// through separate transactions; through [`Writers`](crate::Writers), many may write
+/// ([`concurrent`](Self::concurrent)). Any number of threads may read at any time.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo_index::Error> {
@@ -44,13 +44,13 @@ pub struct WbTree {
 }
 
 impl WbTree {
-    /// Makes an empty tree and names it in the pool's root directory. A tree of that name is forgotten, and
-    /// its blocks leak: look with [`open`](Self::open) first.
+    /// Makes an empty tree and names it in the pool's root directory. If a tree has that name already, its
+    /// blocks leak: check with [`open`](Self::open) first.
     ///
     /// # Errors
     ///
     /// [`Error::Pool`](crate::Error::Pool) when the pool is full, has no room for another root, or the name
-    /// is not 1 to 40 bytes long. The transaction then is as it was.
+    /// is not 1 to 40 bytes long. The transaction is then unchanged.
     pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<WbTree> {
         let before = tx.savepoint();
         let outcome = WbTree::write_header(tx).and_then(|header| {

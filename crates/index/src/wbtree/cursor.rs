@@ -1,4 +1,4 @@
-//! A place among the records that can be moved anywhere, in both directions.
+//! A cursor over the records, which moves in both directions.
 
 use super::WbTree;
 use super::node::{Media, Record, View};
@@ -10,15 +10,15 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use tembo_pool::Pin;
 
-/// A place among the records of a tree: at one of them, before the first, or after the last. A new cursor
+/// A cursor over the records of a tree. It is at a record, before the first, or after the last; a new cursor
 /// is before the first.
 ///
-/// It looks at a copy of one leaf's entries, so that most steps cost O(1), and what changes in that leaf
-/// meanwhile is met or not; a record that is there all the while is not stepped over. A step to another
-/// leaf, and a seek, cost O(log n).
+/// It works on a copy of one leaf's entries, so most steps cost O(1). It may or may not see later changes in
+/// that leaf, but never steps over a record that is there all the time. A step to another leaf, and a seek,
+/// cost O(log n).
 ///
-/// At a record the cursor holds a pin, which it renews with each leaf. That keeps memory that is freed
-/// meanwhile from being reused, so a cursor should not rest at a record for long.
+/// At a record the cursor holds a pin, which it renews with each leaf. A pin keeps freed memory from being
+/// reused, so a cursor should not rest at a record for long.
 pub struct Cursor<'t> {
     tree: &'t WbTree,
     place: CursorPosition<'t>,
@@ -41,12 +41,12 @@ pub(crate) struct Spot<'m> {
 }
 
 impl Spot<'_> {
-    /// Where the record lies.
+    /// The offset of the record.
     pub(crate) fn off(&self) -> u64 {
         self.records[self.at]
     }
 
-    /// The position and the record beside this one in the leaf.
+    /// The next record of the leaf in a direction: its position and its offset.
     fn neighbour(&self, direction: Direction) -> Option<(usize, u64)> {
         let at = match direction {
             Direction::Up => self.at + 1,
@@ -122,7 +122,7 @@ impl<'t> Cursor<'t> {
     ///
     /// # Errors
     ///
-    /// As for [`WbTree::get`]; the cursor is then at no record. So for all moves.
+    /// As for [`WbTree::get`]; the cursor is then at no record. The same holds for all moves.
     pub fn seek(&mut self, key: &[u8]) -> Result<bool> {
         self.land(Direction::Up, Bound::Included(key.to_vec()))
     }
@@ -229,7 +229,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Moves past all records.
+    /// Moves before the first or after the last record.
     fn leave(&mut self, direction: Direction) {
         self.place = match direction {
             Direction::Up => CursorPosition::AfterLast,

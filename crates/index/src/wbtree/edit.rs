@@ -1,8 +1,9 @@
-//! One change to the tree's structure: new nodes beside the old ones, one pointer that exchanges them.
+//! One change of the tree's structure: it builds new nodes and exchanges one pointer.
 //!
 //! Nodes above a leaf, and leaves that are divided or joined, are never rewritten in place. A change builds
 //! the new nodes in fresh blocks, stores the one word that leads to them (a child word, or the root word),
-//! and retires what they replace. Readers therefore meet a node's old contents or its new ones, never a mix.
+//! and retires the nodes that they replace. Readers therefore meet a node's old contents or its new ones,
+//! never a mix.
 
 use super::WbTree;
 use super::items::Items;
@@ -18,7 +19,7 @@ use crate::error::{Result, corrupt};
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
-/// The way from the root to a leaf: the inner nodes, and which child of each was taken.
+/// The path from the root to a leaf: the inner nodes, and the child taken in each.
 pub(crate) struct Path<'m> {
     pub(crate) tree: TreeWord,
     pub(crate) steps: Vec<(Inner<'m>, usize)>,
@@ -32,7 +33,7 @@ impl<'m> Path<'m> {
         Ok(Path { tree, steps, leaf })
     }
 
-    /// The fence below child `child` of the node at `depth` (0 is the root), which lies on the way to `key`.
+    /// The fence below child `child` of the node at `depth` (0 is the root), which lies on the path to `key`.
     pub(crate) fn low_fence<'a>(
         &self,
         depth: usize,
@@ -66,7 +67,7 @@ impl<'m> Path<'m> {
     }
 }
 
-/// An inner node's contents in memory, to be changed and built anew.
+/// An inner node's contents in memory, for changing it and building it anew.
 pub(crate) struct InnerDraft<'a> {
     pub(crate) children: Vec<u64>,
     pub(crate) separators: Vec<Separator<'a>>,
@@ -100,14 +101,14 @@ impl<'a> InnerDraft<'a> {
     }
 }
 
-/// A change in the making.
+/// A change of the structure under construction.
 pub(crate) struct Edit<'m, 'o, 't> {
     pub(crate) tree: &'m WbTree,
     pub(crate) tx: &'o mut Tx<'t>,
-    /// The locks that the change holds, if others write too.
+    /// The locks that the change holds, if there are other writers.
     held: Option<&'o HeldLocks<'o>>,
-    /// Blocks that the change makes unreachable. They are freed when it is complete, not earlier, because
-    /// until then their bytes may still be borrowed and must not be handed out again.
+    /// Blocks that the change makes unreachable. They are freed only when it is complete: until then their
+    /// bytes may still be borrowed.
     retired: Vec<u64>,
 }
 
@@ -116,8 +117,8 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Edit { tree, tx, held, retired: Vec::new() }
     }
 
-    /// Keeps other writers out of a leaf until the change is committed: before its state is read, and, of a
-    /// new one, before anything leads to it.
+    /// Locks a leaf until the change is committed. Called before the leaf's state is read; for a new leaf,
+    /// before anything leads to it.
     pub(crate) fn lock(&self, leaf: u64) {
         if let Some(held) = self.held {
             held.lock(leaf);
@@ -130,7 +131,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         }
     }
 
-    /// Frees what the change retired.
+    /// Frees the retired blocks.
     pub(crate) fn finish(self) -> Result<()> {
         for block in self.retired {
             self.tx.free(block)?;
@@ -150,7 +151,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         self.retired.push(block);
     }
 
-    /// Retires an inner node, but not its separators' blocks: they go where the separators go.
+    /// Retires an inner node, but not the blocks of its separators: these move with the separators.
     pub(crate) fn retire_inner(&mut self, node: &Inner<'_>) -> Result<()> {
         let common = node.common_block()?;
         if common != 0 {
@@ -163,11 +164,10 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         self.retire_node(leaf, LEAF_BYTES)
     }
 
-    /// Retires a node, and takes back what the transaction stored in it.
+    /// Retires a node, and undoes the transaction's stores to it.
     ///
-    /// ORDER: readers come to the node until the word that leads to it is exchanged, which is behind such
-    /// stores. They would find values of keys that the transaction changes again later, and blocks that it
-    /// has given back.
+    /// ORDER: readers reach the node until the word that leads to it is exchanged, and that comes after such
+    /// stores. They would find intermediate values of keys, and blocks that the transaction has given back.
     pub(crate) fn retire_node(&mut self, node: u64, bytes: u64) -> Result<()> {
         for word in self.tx.logged_words(node, bytes) {
             let before = self.region().load_u64(word).map_err(tembo_pool::Error::from)?;
@@ -192,8 +192,8 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Ok(off)
     }
 
-    /// The two words that stand for a separator in a node with this base. The separator's block is kept if
-    /// the words refer to it, else retired.
+    /// The two words of a separator in a node with this base. The separator's block is kept if the words
+    /// refer to it, else retired.
     pub(crate) fn encode(&mut self, separator: &Separator<'_>, base: usize) -> Result<(u64, u64)> {
         let rest_bytes = separator.len().checked_sub(base).ok_or_else(|| {
             corrupt("a separator", separator.block, format!("at least {base} bytes"), separator.len())
@@ -237,7 +237,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         self.write_inner(&image, children.len())
     }
 
-    /// Writes an inner node up to its last child; what lies past it is never looked at.
+    /// Writes an inner node up to its last child; nobody reads the space behind it.
     pub(crate) fn write_inner(&mut self, image: &[u8; INNER_BYTES as usize], count: usize) -> Result<u64> {
         let off = self.tx.alloc(INNER_BYTES)?;
         let bytes = field!(PmInner.children) as usize + 8 * count;
@@ -245,10 +245,10 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Ok(off)
     }
 
-    /// Lets the word that leads to the node at `depth` of the path lead to `new`, a node of the same level.
+    /// Makes the word that leads to the node at `depth` of the path lead to `new`, a node of the same level.
     ///
-    /// PERSIST(I5): this is the publishing store of every change of structure. `new` and all below it lie in
-    /// blocks of this transaction, which the commit makes durable before it performs this store.
+    /// PERSIST(I5): this is the publishing store of every change of structure. `new` and all new nodes below
+    /// it lie in blocks of this transaction, which the commit makes durable before it makes this store.
     pub(crate) fn replace(&mut self, path: &Path<'_>, depth: usize, new: u64) -> Result<()> {
         match depth.checked_sub(1) {
             None => self.store_root(TreeWord::new(new, path.tree.level())),
@@ -280,8 +280,8 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
     }
 }
 
-/// Where the prefixes of a node begin: after what all its keys share, or, if some separators do not fit into
-/// the node then, after what all its separators share.
+/// The base of a node, at which its prefixes begin: the bytes that all its keys share or, if some separators
+/// would not fit into the node, the bytes that all its separators share.
 fn choose_base(skip: usize, separators: &[Separator<'_>]) -> usize {
     if separators.iter().all(|s| s.len() <= skip + INLINE_BYTES) {
         return skip;

@@ -1,4 +1,4 @@
-//! Looking a key up, without locks and without allocation.
+//! Lookups, without locks and without allocation.
 
 use super::WbTree;
 use super::layout::LeafState;
@@ -7,12 +7,13 @@ use super::search::{Found, Goal, Probe, descend, descend_to, find, likely_record
 use crate::error::Result;
 use tembo_pool::{Pin, Tx};
 
-/// Keys that one [`WbTree::prefetch`] looks at: about as many lines as a core can wait for.
+/// The most keys of one [`WbTree::prefetch`]: about as many as the line fetches that a core can have
+/// outstanding.
 pub const PREFETCH_KEYS_MAX: usize = 16;
 
 impl WbTree {
-    /// The value of `key`, in place. It stays readable as long as the pin; a concurrent change is seen or not
-    /// seen, never in part. O(log n); no allocation, no lock.
+    /// The value of `key`, borrowed in place. It stays readable as long as the pin lives. A concurrent change
+    /// is seen in full or not at all. O(log n); no allocation, no lock.
     ///
     /// # Errors
     ///
@@ -52,13 +53,13 @@ impl WbTree {
         Ok(self.find_place(tx, Probe::new(key))?.found.map(|found| found.value))
     }
 
-    /// Asks for the memory that looking up, or writing, `keys` will touch, so that it comes while other
-    /// work is done and for all keys at once, where one look-up after another would wait for each. Changes
-    /// nothing; what the transaction itself has written is not followed. Up to [`PREFETCH_KEYS_MAX`] keys,
-    /// a fraction of a microsecond each.
+    /// Prefetches the memory that looking up or writing `keys` will touch. It arrives during other work, and
+    /// for all keys in parallel, whereas successive lookups would wait for each. Changes nothing; nodes that
+    /// the transaction itself has written are not followed. Takes up to [`PREFETCH_KEYS_MAX`] keys, and a
+    /// fraction of a microsecond for each.
     ///
-    /// The trick is known as group prefetching (Chen et al., "Improving hash join performance through
-    /// prefetching", 2004); here the groups are the levels below the inner nodes: leaves, then records.
+    /// The method is known as group prefetching (Chen et al., "Improving hash join performance through
+    /// prefetching", 2004); here its stages are leaves and records.
     ///
     /// # Panics
     ///
@@ -90,15 +91,15 @@ impl WbTree {
 
 /// Looks for a key in a leaf that a writer may be changing.
 ///
-/// The state is loaded first and again at the end. A miss counts only if it did not change in between: else
-/// the entry may have moved into a slot that was not looked at, or its fingerprint may have been
-/// overwritten. A hit counts if the slot is still live at the end, because then the record was in the tree
-/// at some moment since the start; a slot that was emptied and is being filled again is not live before its
-/// new record is complete.
+/// The state is loaded first and again at the end. A miss counts only if the state did not change in between:
+/// otherwise the entry may have moved to a slot that was already searched, or its fingerprint may have been
+/// overwritten. A hit counts if the slot is still live at the end: the record was then in the tree at some
+/// moment since the start, because a slot that is being refilled is not live before its new record is
+/// complete.
 ///
-/// ORDER: all loads acquire, so that none of them moves above the first load of the state, and the last one
-/// does not move above any. The writer stores an entry before the state that makes it live, and the state
-/// without it before another entry into the same slot.
+/// ORDER: all loads acquire, so none moves before the first load of the state, and the last load of the state
+/// does not move before any. The writer stores an entry before the state that makes it live, and stores the
+/// state without an entry before it fills the slot again.
 #[inline(always)]
 pub(crate) fn find_stable<'m>(
     view: impl View<'m>,

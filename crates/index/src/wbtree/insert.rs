@@ -1,4 +1,4 @@
-//! Putting a record, in the common case by four words in one leaf.
+//! Puts a record, usually by four words in one leaf.
 
 use super::WbTree;
 use super::edit::Edit;
@@ -29,7 +29,7 @@ impl WbTree {
         self.assert_writes(tx);
         let value_bytes = check_lengths(key, value)?;
         self.change(tx, |tx| {
-            // Written first, so that fetching its lines goes on while the way to the leaf is searched.
+            // The record is written first, so that its lines arrive during the search for the leaf.
             let record = write_record(tx, key, value, value_bytes)?;
             let probe = Probe::new(key);
             let place = self.find_place(tx, probe)?;
@@ -37,7 +37,7 @@ impl WbTree {
         })
     }
 
-    /// Puts a record where its key is, or belongs; returns whether the key was there.
+    /// Puts a record at its key's place; returns whether the key was there.
     #[inline]
     pub(crate) fn put_record(
         &self,
@@ -56,8 +56,8 @@ impl WbTree {
             tx.store(leaf.record_off(found.slot), record)?;
             tx.free(found.record)?;
             if leaf.state(Media(self.region()))?.bitmap() >> found.slot & 1 == 0 {
-                // ORDER: the entry is this transaction's own. Readers find it through the state, which has
-                // to become visible behind the new record, too.
+                // ORDER: this transaction made the entry. Readers find it through the state, so the state
+                // must become visible after the new record word.
                 tx.store(leaf.off, state.0)?;
             }
             return Ok(true);
@@ -70,7 +70,7 @@ impl WbTree {
         Ok(false)
     }
 
-    /// The first leaf of an empty tree.
+    /// Makes the first leaf of an empty tree.
     fn plant(&self, tx: &mut Tx<'_>, place: &TreePosition<'_>, probe: Probe<'_>, record: u64) -> Result<()> {
         let mut items = Items::new(0);
         items.push(Item { prefix: prefix8(probe.key), record, fingerprint: probe.fingerprint });
@@ -80,8 +80,8 @@ impl WbTree {
         edit.finish()
     }
 
-    /// A slot that is free, on media too: one that was emptied by this transaction is still live for readers,
-    /// who must not meet another entry in it.
+    /// A slot that is free on media too. A slot that this transaction has emptied is still live for readers,
+    /// who must not find another entry in it.
     pub(crate) fn free_slot(&self, leaf: &Leaf, state: LeafState) -> Result<Option<usize>> {
         let home = leaf.state(Media(self.region()))?;
         let slot = (state.bitmap() | home.bitmap()).trailing_ones() as usize;
@@ -90,8 +90,8 @@ impl WbTree {
 
     /// Fills a free slot.
     ///
-    /// PERSIST(I5): the record is durable before any of these words is stored, and all of them are in one
-    /// redo record. ORDER: readers find the entry through the state, which is stored last.
+    /// PERSIST(I5): the record is durable before any of these words is stored, and one redo record has all of
+    /// them. ORDER: readers find the entry through the state, which is stored last.
     fn add_entry(
         &self,
         tx: &mut Tx<'_>,

@@ -1,4 +1,4 @@
-//! The live entries of a leaf, copied out to be sorted, divided or joined.
+//! Copies of a leaf's live entries, for sorting, dividing and joining.
 
 use super::layout::{LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, field, put_word};
 use super::node::{Leaf, Record, View, after};
@@ -13,7 +13,7 @@ pub(crate) struct Item {
     pub(crate) fingerprint: u8,
 }
 
-/// Up to a leaf's fill of entries and one more, without allocation. Prefixes begin at `skip`.
+/// Up to one entry more than a leaf holds, without allocation. Prefixes begin at `skip`.
 #[derive(Clone)]
 pub(crate) struct Items {
     items: [Item; LEAF_SLOTS + 1],
@@ -63,7 +63,7 @@ impl Items {
         items.chunk_by_mut(|a, b| a.prefix == b.prefix).try_for_each(|tied| sort_by_record(view, tied))
     }
 
-    /// The entries from `range` on their own, with prefixes from `skip`.
+    /// The entries in `range` as a separate collection, with prefixes from `skip` on.
     pub(crate) fn part<'m>(
         &self,
         view: impl View<'m>,
@@ -107,8 +107,8 @@ fn rebase<'m>(view: impl View<'m>, items: &mut [Item], skip: usize) -> Result<()
     Ok(())
 }
 
-/// Sorts a few entries by insertion. (The sorts of the standard library may panic when a comparison fails
-/// in the middle, as it does where a record is damaged.)
+/// Insertion sort of a few entries. (The sorts of the standard library may panic if a comparison fails
+/// midway, as it does if a record is damaged.)
 fn sort_by_record<'m>(view: impl View<'m>, items: &mut [Item]) -> Result<()> {
     for sorted in 1..items.len() {
         let mut at = sorted;

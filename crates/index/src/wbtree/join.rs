@@ -1,4 +1,4 @@
-//! Giving room back: a sparse leaf joins a neighbour, and so, where needed, do the nodes above it.
+//! Joins a sparse leaf with a neighbour, and if needed the nodes above it.
 
 use super::edit::{Edit, InnerDraft, Path};
 use super::items::Items;
@@ -7,16 +7,17 @@ use super::node::{Inner, Leaf, View};
 use super::separator::{Separator, shared_bytes};
 use crate::error::Result;
 
-/// Two leaves are joined if they have no more entries than this together, so that the next few insertions do
-/// not divide them again. (An empty leaf is joined in any case.)
+/// Two leaves are joined if together they have at most this many entries, so that the next few insertions do
+/// not divide them again. (An empty leaf is always joined.)
 const JOINT_LEAF_AT_MOST: usize = LEAF_SLOTS * 3 / 4;
-/// An inner node with fewer children takes some from a neighbour, or joins it.
+/// An inner node with fewer children than this takes some from a neighbour, or is joined with it.
 const SPARSE_INNER_BELOW: usize = FANOUT / 4;
-/// Two inner nodes are joined if they have no more children than this together, else they share them.
+/// Two inner nodes are joined if together they have at most this many children; otherwise they share them
+/// evenly.
 const JOINT_INNER_AT_MOST: usize = FANOUT * 3 / 4;
 
 impl<'m> Edit<'m, '_, '_> {
-    /// Joins the path's leaf with the emptier of its neighbours under the same parent, if they fit together.
+    /// Joins the path's leaf with the emptier of its neighbours under the same parent, if both fit into one.
     pub(crate) fn join_leaf(&mut self, path: &Path<'m>, key: &[u8]) -> Result<()> {
         let state = path.leaf.state(self.view())?;
         let Some(depth) = path.steps.len().checked_sub(1) else {
@@ -72,8 +73,8 @@ impl<'m> Edit<'m, '_, '_> {
         Ok(best)
     }
 
-    /// Lets `joint` take the place of children `first` and `first + 1` of the inner node at `depth`. The
-    /// separator between them is the caller's.
+    /// Replaces children `first` and `first + 1` of the inner node at `depth` by `joint`. The caller takes
+    /// care of the separator between them.
     fn shrink(&mut self, path: &Path<'m>, depth: usize, key: &[u8], first: usize, joint: u64) -> Result<()> {
         let (node, _) = path.steps[depth];
         let level = path.tree.level() - depth;
@@ -93,15 +94,16 @@ impl<'m> Edit<'m, '_, '_> {
         self.balance(path, depth, key, draft)
     }
 
-    /// Joins the sparse contents of the inner node at `depth` with a neighbour, or takes some of its
-    /// children.
+    /// Joins the sparse contents of the inner node at `depth` with a neighbour, or takes some of the
+    /// neighbour's children.
     fn balance(&mut self, path: &Path<'m>, depth: usize, key: &[u8], sparse: InnerDraft<'_>) -> Result<()> {
         let (parent, child) = path.steps[depth - 1];
         let level = path.tree.level() - depth;
         let first = if child + 1 < parent.count() { child } else { child - 1 };
         let neighbour_at = if first == child { child + 1 } else { first };
         let neighbour = Inner::open(self.region(), self.view().load(parent.child_off(neighbour_at))?, level)?;
-        // The separator between the two is a fence of both, so that it begins as the neighbour's keys do.
+        // The separator between the two is a fence of both, so it begins with the bytes that the neighbour's
+        // keys share.
         let between = parent.separator(first, key)?;
         let between_bytes = between.to_vec();
         let between = Separator::in_block(&between_bytes, between.block);

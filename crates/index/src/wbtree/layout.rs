@@ -1,7 +1,7 @@
 //! The media format of the tree: the map header, leaves, inner nodes, records and separators.
 //!
-//! All words are in the byte order of the machine (a pool of the other order is refused when it is opened),
-//! all references are byte offsets from the start of the pool, and 0 is none.
+//! All words are in the byte order of the machine (opening refuses a pool of the other order). All references
+//! are byte offsets from the start of the pool; 0 is none.
 
 use crate::record::{MAX_KEY_BYTES, RECORD_HEAD_BYTES};
 use tembo_pmem::media_struct;
@@ -13,15 +13,16 @@ pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"wBtree\x02\0");
 
 /// Entries of a leaf.
 pub(crate) const LEAF_SLOTS: usize = 28;
-/// Children of an inner node, at most.
+/// The most children of an inner node.
 pub(crate) const FANOUT: usize = 42;
-/// Inner nodes above each other, at most; more cannot come from fewer than 2^64 keys.
+/// The greatest height, in inner nodes; 2^64 keys cannot make a higher tree.
 pub(crate) const MAX_HEIGHT: usize = 32;
-/// Bytes that keys or separators are known to share, at most: fewer than the longest key has.
+/// The most shared bytes that a node records for keys or separators: fewer than the longest key has.
 pub(crate) const MAX_SHARED_BYTES: usize = MAX_KEY_BYTES as usize - 1;
 /// Bytes of a separator that are kept in the inner node itself.
 pub(crate) const INLINE_BYTES: usize = 8;
-/// Words into which the length is divided, so that writers on different lanes need not change one line.
+/// The number of words among which the length is divided, so that writers on different lanes need not change
+/// the same line.
 pub(crate) const LENGTHS: usize = 16;
 
 media_struct! {
@@ -142,7 +143,7 @@ const STATE_BITS: u32 = LEAF_SLOTS as u32;
 const BITMAP_MASK: u64 = (1 << STATE_BITS) - 1;
 const OFF_BITS: u32 = 48;
 
-/// The word that commits a leaf: which entries are live, and a version.
+/// The word that commits a leaf's changes: the set of live entries, and a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeafState(pub(crate) u64);
 
@@ -191,7 +192,7 @@ impl NodeKind {
         NodeKind(Self::INNER | level << 8 | count << 16 | skip << 32 | base << 48)
     }
 
-    /// Whether this describes a node that may stand at `level`.
+    /// Whether a node with this description may lie at `level`.
     #[inline(always)]
     pub(crate) fn fits(self, level: usize) -> bool {
         let kind = if level == 0 { Self::LEAF } else { Self::INNER };

@@ -1,5 +1,5 @@
-//! How many records a tree holds: the sum of parts, each in a line of its own, so that lanes need not share
-//! one.
+//! The number of records of a tree: a sum of parts, each in a line of its own, so that lanes need not share a
+//! line.
 
 use super::WbTree;
 use super::layout::{LENGTHS, PmLength, field};
@@ -16,20 +16,20 @@ pub(crate) fn length_part(tx: &Tx<'_>) -> usize {
 impl WbTree {
     /// How many records the tree holds. O(1).
     ///
-    /// Records that several threads put and remove at this moment count or not, each by itself: if one
-    /// thread removes what another has just put, the number may be one that never was. It is exact while
-    /// one thread at a time writes.
+    /// Each record that a concurrent thread puts or removes may or may not be counted. If one thread removes
+    /// a record that another has just put, the result may be a number that the tree never had. It is exact
+    /// while only one thread at a time writes.
     ///
     /// # Errors
     ///
     /// [`Error::Pool`](crate::Error::Pool) when the tree's header is damaged.
     pub fn len(&self) -> Result<u64> {
-        // A removal may count and the insertion before it not.
+        // The sum may contain a removal without the insertion before it.
         Ok((self.length(Media(self.region()))? as i64).max(0) as u64)
     }
 
-    /// Whether the tree holds no record. O(1), or O(log n) where the length alone does not tell because
-    /// several threads write.
+    /// Whether the tree holds no record. O(1), or O(log n) if several threads write, because the length is
+    /// then not exact.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl WbTree {
         Ok(self.length(view)? == 0 && self.first()?.is_none())
     }
 
-    /// The sum of the length's parts: below zero, in two's complement, only beside several writers.
+    /// The sum of the length's parts. With concurrent writers it may be below zero, in two's complement.
     pub(crate) fn length<'m>(&self, view: impl View<'m>) -> Result<u64> {
         (0..LENGTHS).try_fold(0u64, |sum, part| Ok(sum.wrapping_add(view.load(self.length_off(part))?)))
     }
@@ -61,7 +61,7 @@ impl WbTree {
         self.length(self.pending(tx))
     }
 
-    /// Where a part of the length lies.
+    /// The offset of a part of the length.
     #[inline]
     pub(crate) fn length_off(&self, part: usize) -> u64 {
         debug_assert!(part < LENGTHS);

@@ -1,4 +1,4 @@
-//! Locks in memory, for writers beside each other: what they exclude is in the module essay.
+//! Locks in memory, for concurrent writers. The head of `mod.rs` says what they exclude.
 //!
 //! Locks are taken in this order: the part of the length, then the structure, then leaves. A thread that
 //! holds a leaf without the structure waits for no other leaf.
@@ -9,25 +9,25 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_sync::{SpinLock, hash_u64_to_bits, lock_soon};
 
-/// Leaves are locked by the hash of their offset. There are enough locks that two writers seldom meet by
-/// chance.
+/// The number of leaf locks. A leaf's lock follows from the hash of its offset; with this many, two leaves
+/// rarely share one.
 const STRIPES: usize = 1 << 12;
-/// Stripes that one change holds at most: a leaf, its two neighbours and the one that takes the place of
-/// two; or a leaf and two new ones. With some to spare.
+/// The most leaf locks of one change: a leaf, its two neighbours and the leaf that replaces two; or a leaf
+/// and two new ones. Some are to spare.
 const HELD_MAX: usize = 8;
 
 /// The locks of the trees of a pool.
 pub struct Locks {
     leaves: Box<[Lock]>,
-    /// By part of the length: lanes that share one take turns.
+    /// One lock for each part of the length: lanes that share a part take turns.
     lengths: [Lock; LENGTHS],
-    /// HeldLocks while child words and root words are changed.
+    /// Held while child words and root words are changed.
     structure: Mutex<()>,
-    /// Rises with every change of a structure, while the leaves that it concerns are locked.
+    /// Rises with every change of a structure, while the leaves concerned are locked.
     version: Line<AtomicU64>,
 }
 
-/// A value that shares no line with others.
+/// A value in a line of its own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Line<T>(T);
@@ -53,11 +53,11 @@ impl Locks {
         hash_u64_to_bits(leaf, STRIPES.trailing_zeros()) as u32
     }
 
-    /// The version of all structures. If it is the same before a way down and when the leaf at its end is
-    /// locked, the way still leads there.
+    /// The version of all structures. If it is the same before a descent and once the leaf at its end is
+    /// locked, the path still leads to that leaf.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
-        // ORDER: acquire: the way down that follows sees all changes that the number counts.
+        // ORDER: acquire: the descent that follows sees all changes that the number counts.
         self.version.0.load(Ordering::Acquire)
     }
 
@@ -120,7 +120,7 @@ impl<'l> HeldLocks<'l> {
         HeldLocks { locks, leaves: Default::default(), count, changes_structure, structure }
     }
 
-    /// Locks one leaf, or, with the structure, another. Two leaves may have one lock.
+    /// Locks a leaf; with the structure, further leaves too. Two leaves may share a lock.
     #[inline]
     pub(crate) fn lock(&self, leaf: u64) {
         let (stripe, count) = (Locks::stripe(leaf), self.count.get());

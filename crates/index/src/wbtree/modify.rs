@@ -1,4 +1,5 @@
-//! Changes that depend on what the map holds: one way down, and nothing is written where nothing changes.
+//! Changes that depend on the present value of a key. They descend once, and write nothing if nothing
+//! changes.
 
 use super::WbTree;
 use super::search::{Probe, TreePosition};
@@ -8,11 +9,11 @@ use crate::record::{check_lengths, write_record};
 use tembo_pool::Tx;
 
 impl WbTree {
-    /// Puts a record if `key` has none; returns whether that was so. O(log n).
+    /// Puts a record if `key` is absent; returns whether it was. O(log n).
     ///
     /// # Errors
     ///
-    /// As for [`put`](Self::put), if a record has to be put. The transaction then is as it was, and can go
+    /// As for [`put`](Self::put), if a record has to be put. The transaction is then unchanged, and can go
     /// on.
     ///
     /// # Panics
@@ -23,7 +24,7 @@ impl WbTree {
         Ok(!is_there)
     }
 
-    /// Gives `key` another value if it has one; returns whether that was so. O(log n).
+    /// Replaces the value of `key` if the key is there; returns whether it was. O(log n).
     ///
     /// # Errors
     ///
@@ -36,8 +37,8 @@ impl WbTree {
         self.decide(tx, key, |old| KeyEdit::updated(value, old))
     }
 
-    /// Makes the value of `key` `new` if it is `expected`, where none stands for no record; returns whether
-    /// it was. O(log n).
+    /// Replaces the value of `key` by `new` if it is `expected`; returns whether it was. `None` stands for an
+    /// absent key. O(log n).
     ///
     /// # Errors
     ///
@@ -61,9 +62,9 @@ impl WbTree {
         Ok(is_expected)
     }
 
-    /// Gives `key` the value that `change` makes of the one it has, where none stands for no record;
-    /// returns whether there was one. `change` is called once, before anything is changed. A value that
-    /// stays the same is not written again. O(log n).
+    /// Replaces the value of `key` by the result of `change`, which gets the present value; returns whether
+    /// the key was there. `None` stands for an absent key. `change` is called once, before anything is
+    /// changed. An unchanged value is not written again. O(log n).
     ///
     /// # Errors
     ///
@@ -71,7 +72,7 @@ impl WbTree {
     ///
     /// # Panics
     ///
-    /// If the transaction is not of this tree's pool. If `change` panics, the transaction is as it was.
+    /// If the transaction is not of this tree's pool. If `change` panics, the transaction is unchanged.
     pub fn modify<V: AsRef<[u8]>>(
         &self,
         tx: &mut Tx<'_>,
@@ -81,7 +82,7 @@ impl WbTree {
         self.decide(tx, key, |old| change(old).map_or(KeyEdit::Remove, KeyEdit::Put))
     }
 
-    /// Lets a key have the fate that `decide` wants when it knows the value; returns whether there is one.
+    /// Changes a key as `decide` says, which gets the present value; returns whether the key was there.
     pub(crate) fn decide<V: AsRef<[u8]>>(
         &self,
         tx: &mut Tx<'_>,
@@ -94,7 +95,7 @@ impl WbTree {
         self.decide_at(tx, &place, probe, decide)
     }
 
-    /// As [`decide`](Self::decide), where the key is, or belongs.
+    /// As [`decide`](Self::decide), at the key's place.
     pub(crate) fn decide_at<V: AsRef<[u8]>>(
         &self,
         tx: &mut Tx<'_>,
@@ -108,7 +109,7 @@ impl WbTree {
             KeyEdit::Put(value) if old != Some(value.as_ref()) => {
                 let value = [value.as_ref()];
                 let value_bytes = check_lengths(key, &value)?;
-                // The blocks freed meanwhile were cleared before, so that the position is still right.
+                // Only blocks of cleared trees were freed meanwhile, so the position is still valid.
                 self.change(tx, |tx| {
                     let record = write_record(tx, key, &value, value_bytes)?;
                     self.put_record(tx, place, probe, record)

@@ -1,7 +1,7 @@
-//! Nodes, records and separator blocks as they are read from media. The only unsafe code of the tree.
+//! Nodes, records and separator blocks on media, for reading. This file has the only unsafe code of the tree.
 //!
-//! Immutable media (records, separator blocks, and all of an inner node but the words named in [`Inner`])
-//! is borrowed in place; everything that changes is loaded word by word through a [`View`].
+//! Immutable media (records, separator blocks, and inner nodes except for the words named in [`Inner`]) is
+//! borrowed in place; words that change are loaded one by one through a [`View`].
 
 use super::layout::{
     FANOUT, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, SEPARATOR_HEAD_BYTES, SeparatorWord, field,
@@ -13,14 +13,14 @@ use crate::record::RECORD_HEAD_BYTES;
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::TxView;
 
-/// How the words that change are read: by a reader from media, by the writer with its own pending stores.
+/// How changing words are loaded: a reader loads them from media, the writer with its own pending stores.
 pub(crate) trait View<'m>: Copy {
     fn region(self) -> &'m Region;
     fn load(self, off: u64) -> Result<u64>;
 }
 
-/// The view of readers. Its maker holds a pin (or the pool's writer) as long as the view and everything
-/// borrowed through it.
+/// The view of readers. Whoever makes it holds a pin, or the pool's writer, as long as the view and
+/// everything borrowed through it lives.
 #[derive(Clone, Copy)]
 pub(crate) struct Media<'m>(pub(crate) &'m Region);
 
@@ -36,7 +36,7 @@ impl<'m> View<'m> for Media<'m> {
     }
 }
 
-/// The view of the writer in the middle of a transaction.
+/// The view of a writer with an open transaction.
 #[derive(Clone, Copy)]
 pub(crate) struct Pending<'m, 't> {
     pub(crate) region: &'m Region,
@@ -55,13 +55,13 @@ impl<'m> View<'m> for Pending<'m, '_> {
     }
 }
 
-/// An offset inside an object whose own offset comes from media and may be anything.
+/// The offset of a field. The object's offset comes from media and may be anything.
 #[inline(always)]
 fn within(off: u64, field: u64) -> u64 {
     off.saturating_add(field)
 }
 
-/// Asks for all of a node's lines that a search looks at, at once.
+/// Prefetches all lines of a node that a search reads, at once.
 #[inline(always)]
 pub(crate) fn prefetch_node(region: &Region, off: u64, level: usize) {
     const LEAF_LINES: usize = LEAF_BYTES.div_ceil(LINE_BYTES) as usize;
@@ -73,7 +73,7 @@ pub(crate) fn prefetch_node(region: &Region, off: u64, level: usize) {
     }
 }
 
-/// A record: a key and its value, in place.
+/// A record: a key and its value, borrowed in place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'m> {
     pub(crate) key: &'m [u8],
@@ -86,8 +86,8 @@ impl<'m> Record<'m> {
         let (key_bytes, value_bytes) = Self::lengths(region, off)?;
         let body = within(off, RECORD_HEAD_BYTES);
         // SAFETY: a record is written before the commit that links it and never stored to afterwards. Its
-        // block is not used again while a pin is held that is older than its removal (readers), or before the
-        // transaction that frees it ends (the writer), and nothing is borrowed longer than that.
+        // block is not reused while a pin from before its removal is held (readers), or before the
+        // transaction that frees it ends (the writer), and no borrow lasts longer.
         let all = unsafe { region.bytes(body, key_bytes + value_bytes)? };
         let (key, value) = all.split_at(key_bytes as usize);
         Ok(Record { key, value })
@@ -116,12 +116,12 @@ impl<'m> Record<'m> {
 /// The bytes of a separator block.
 pub(crate) fn separator_bytes(region: &Region, off: u64) -> Result<&[u8]> {
     let bytes = region.load_u64(off)?;
-    // SAFETY: as for a record: written before the commit that links it, never stored to afterwards, freed
-    // with the node that owns it.
+    // SAFETY: as for a record: it is written before the commit that links it, never stored to afterwards, and
+    // freed with the node that owns it.
     Ok(unsafe { region.bytes(within(off, SEPARATOR_HEAD_BYTES), bytes)? })
 }
 
-/// The part of a key that a node with this `skip` tells keys apart by.
+/// The part of a key after the first `skip` bytes, by which a node tells keys apart.
 #[inline(always)]
 pub(crate) fn after(key: &[u8], skip: usize, node: u64) -> Result<&[u8]> {
     key.get(skip..).ok_or_else(|| {
@@ -156,7 +156,7 @@ impl<'m> Inner<'m> {
         const FIRST: u64 = field!(PmInner.prefixes);
         const BYTES: u64 = field!(PmInner.children) - FIRST;
         // SAFETY: prefixes and separator words are written before the commit that links the node and never
-        // stored to afterwards; the block is not used again while borrowed, as for a record.
+        // stored to afterwards; the block is not reused while borrowed, as for a record.
         let bytes = unsafe { region.bytes(within(off, FIRST), BYTES)? };
         let (words, _) = bytes.as_chunks::<8>();
         let words = words.first_chunk().expect("as many words as were borrowed");
@@ -168,7 +168,7 @@ impl<'m> Inner<'m> {
         self.kind.count()
     }
 
-    /// How many separators have prefixes up to this one.
+    /// The number of separators with prefixes of at most `prefix`.
     #[inline(always)]
     pub(crate) fn count_up_to(&self, prefix: u64) -> usize {
         count_up_to(self.words, self.count() - 1, prefix)
@@ -195,19 +195,19 @@ impl<'m> Inner<'m> {
         })
     }
 
-    /// Where the word of child `i` lies. Cannot overflow, since the node begins inside the region.
+    /// The offset of the word of child `i`. Cannot overflow, since the node begins inside the region.
     #[inline(always)]
     pub(crate) fn child_off(&self, i: usize) -> u64 {
         debug_assert!(i < FANOUT);
         self.off + field!(PmInner.children) + 8 * i as u64
     }
 
-    /// The block with the common bytes, or 0.
+    /// The offset of the block with the common bytes, or 0.
     pub(crate) fn common_block(&self) -> Result<u64> {
         Ok(self.region.load_u64(self.off + field!(PmInner.common))?)
     }
 
-    /// The `base` bytes that all separators begin with, when that is more than all keys share.
+    /// The `base` bytes with which all separators begin, if there are more of them than all keys share.
     pub(crate) fn common(&self) -> Result<&'m [u8]> {
         let block = self.common_block()?;
         let base = self.kind.base();
@@ -216,7 +216,7 @@ impl<'m> Inner<'m> {
         })
     }
 
-    /// Separator `i` in full. `key` is any key that belongs into this node.
+    /// Separator `i` in full. `key` is any key that belongs to this node.
     pub(crate) fn separator<'a>(&self, i: usize, key: &'a [u8]) -> Result<Separator<'a>>
     where
         'm: 'a,
@@ -231,7 +231,7 @@ impl<'m> Inner<'m> {
         }
     }
 
-    /// The `base` bytes that all separators begin with.
+    /// The `base` bytes with which all separators begin.
     pub(crate) fn shared_head<'a>(&self, key: &'a [u8]) -> Result<&'a [u8]>
     where
         'm: 'a,
@@ -245,10 +245,11 @@ impl<'m> Inner<'m> {
     }
 }
 
-/// How many of the first `count` words, at least one and at most 63, are at most `prefix`. They ascend.
+/// The number of words among the first `count` that are at most `prefix`. The words ascend; `count` is 1 to
+/// 63.
 #[inline(always)]
 fn count_up_to(words: &[[u8; 8]; 2 * SEPARATORS], count: usize, prefix: u64) -> usize {
-    // The mask changes nothing. It tells the compiler that the index is not too large.
+    // The mask changes nothing; it tells the compiler that the index is in bounds.
     let is_up_to = |i: usize| u64::from_ne_bytes(words[i & 63]) <= prefix;
     let (mut start, mut left) = (0, count);
     while left > 1 {
@@ -292,7 +293,7 @@ impl Leaf {
         Ok(LeafState(view.load(self.off)?))
     }
 
-    /// Cannot overflow, since the leaf begins inside the region.
+    /// The offset of an entry. Cannot overflow, since the leaf begins inside the region.
     #[inline(always)]
     fn entry_off(&self, slot: usize) -> u64 {
         debug_assert!(slot < LEAF_SLOTS);
@@ -309,8 +310,7 @@ impl Leaf {
         self.entry_off(slot) + field!(PmEntry.record)
     }
 
-    /// Where the word with this slot's fingerprint lies, and by how many bits the fingerprint is shifted in
-    /// it.
+    /// The offset of the word with this slot's fingerprint, and the fingerprint's shift in it in bits.
     pub(crate) fn fingerprint_place(&self, slot: usize) -> (u64, u32) {
         let byte = field!(PmLeaf.fingerprints) + slot as u64;
         // The first byte in memory is the lowest one of the word on little-endian machines.
@@ -331,7 +331,7 @@ impl Leaf {
     }
 }
 
-/// Which of the 32 bytes are equal to `byte`: bit `i` for byte `i` in memory.
+/// The bytes, of 32, that equal `byte`: bit `i` stands for byte `i` in memory.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn matches(words: [u64; 4], byte: u8) -> u32 {
@@ -347,7 +347,7 @@ pub(crate) fn matches(words: [u64; 4], byte: u8) -> u32 {
     }
 }
 
-/// Which of the 32 bytes are equal to `byte`: bit `i` for byte `i` in memory.
+/// The bytes, of 32, that equal `byte`: bit `i` stands for byte `i` in memory.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub(crate) fn matches(words: [u64; 4], byte: u8) -> u32 {

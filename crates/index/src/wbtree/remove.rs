@@ -1,4 +1,4 @@
-//! Removing records: bits of their leaf's state word.
+//! Removes records by clearing bits in their leaf's state word.
 
 use super::WbTree;
 use super::edit::{Edit, Path};
@@ -11,10 +11,10 @@ use crate::error::{Error, Result, corrupt};
 use std::ops::Bound;
 use tembo_pool::{KeptSpace, Tx};
 
-/// A leaf with fewer entries than this looks for a neighbour to join.
+/// A leaf with fewer entries than this is joined with a neighbour, if one fits.
 const SPARSE_BELOW: usize = LEAF_SLOTS / 4;
 
-/// Whether a leaf of a tree that is left with so many entries looks for a neighbour, or is not needed.
+/// Whether a leaf with `count` entries left has to be joined with a neighbour, or removed.
 #[inline]
 pub(crate) fn becomes_sparse(tree: TreeWord, count: usize) -> bool {
     if tree.level() == 0 { count == 0 } else { count < SPARSE_BELOW }
@@ -23,12 +23,12 @@ pub(crate) fn becomes_sparse(tree: TreeWord, count: usize) -> bool {
 impl WbTree {
     /// Removes a record; returns whether there was one. O(log n).
     ///
-    /// A leaf that became sparse is joined with a neighbour. In a pool so full that the joint leaf finds no
-    /// room, it is left sparse: removing never fails for lack of space.
+    /// A leaf that becomes sparse is joined with a neighbour. If the pool has no room for the joint leaf, the
+    /// leaf stays sparse: a removal never fails for lack of space.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the pool is damaged. The transaction then is as it was, and can go on.
+    /// [`Error::Pool`] when the pool is damaged. The transaction is then unchanged, and can go on.
     ///
     /// # Panics
     ///
@@ -80,7 +80,7 @@ impl WbTree {
         Ok(Some(popped))
     }
 
-    /// Removes the record of a key from where it is; returns whether it was there.
+    /// Removes the record at a key's place; returns whether there was one.
     pub(crate) fn remove_record(
         &self,
         tx: &mut Tx<'_>,
@@ -92,10 +92,10 @@ impl WbTree {
         Ok(true)
     }
 
-    /// Removes entries, slots and records, from the leaf on the way to `key`.
+    /// Removes entries, given as slots and records, from the leaf to which `key` belongs.
     ///
     /// PERSIST(I5): one word removes the entries. Their prefixes, fingerprints and record words stay, so
-    /// that readers with the state before still find the records, which live as long as their pins.
+    /// readers with the earlier state still find the records, which stay as long as the readers' pins.
     pub(crate) fn remove_entries(
         &self,
         tx: &mut Tx<'_>,

@@ -23,9 +23,9 @@ impl Rest {
     }
 }
 
-/// How many records one transaction removes. A removal changes two words at worst, which take 32 bytes of
-/// the redo record, and two such records fit into half a lane: where only one does, the next needs space
-/// elsewhere.
+/// The number of records that one transaction removes. A removal changes at most two words, which take 32
+/// bytes of the redo record. Two such redo records must fit into half a lane: if only one did, the next would
+/// need space elsewhere.
 fn group_records(geometry: &Geometry) -> u64 {
     u64::from(geometry.lane_bytes / 128).saturating_sub(6).max(1)
 }
@@ -33,12 +33,12 @@ fn group_records(geometry: &Geometry) -> u64 {
 impl WbTree {
     /// Removes the records whose keys lie in `bounds`; returns how many. O(log n) per leaf of 28 records.
     ///
-    /// All of it is part of the transaction, which takes memory, and until its end space in the pool, in
-    /// proportion: [`remove_range_in_groups`](Self::remove_range_in_groups) does not.
+    /// The transaction needs memory, and until its end space in the pool, in proportion to the number of
+    /// records. [`remove_range_in_groups`](Self::remove_range_in_groups) does not.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`](crate::Error::Pool) when the pool is damaged. The transaction then is as it was, and
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is damaged. The transaction is then unchanged, and
     /// can go on.
     ///
     /// # Panics
@@ -50,11 +50,11 @@ impl WbTree {
         self.change(tx, |tx| self.sweep(tx, &mut rest.clone(), u64::MAX))
     }
 
-    /// Removes the records whose keys lie in `bounds` in the order of their keys, some dozens in each of
-    /// the transactions that `begin` makes; returns how many. After a crash or a failure the records up to
-    /// some key are gone. Needs little memory, and in a full pool no space, however many there are.
+    /// Removes the records whose keys lie in `bounds`, in the order of their keys, some dozens in each of the
+    /// transactions that `begin` makes; returns how many. After a crash or a failure the records up to some
+    /// key are gone. Needs little memory and no space in a full pool, however many records there are.
     ///
-    /// Records that others put between the transactions are removed or not.
+    /// Records that other threads put between the transactions may or may not be removed.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl WbTree {
         Ok(total)
     }
 
-    /// Removes the first records of the rest, up to `limit`; returns how many.
+    /// Removes up to `limit` records from the front of the rest; returns how many.
     fn sweep(&self, tx: &mut Tx<'_>, rest: &mut Rest, limit: u64) -> Result<u64> {
         let mut removed = 0;
         while removed < limit
@@ -108,7 +108,7 @@ impl WbTree {
         Ok(removed)
     }
 
-    /// Removes up to `limit` records from the leaf in which `lower` is; returns how many, and where the
+    /// Removes up to `limit` records from the leaf to which `lower` belongs; returns how many, and where the
     /// rest begins.
     fn sweep_leaf(
         &self,

@@ -1,9 +1,10 @@
-//! Walking a range of keys in both directions while writers go on.
+//! Iteration over a range of keys in both directions, with concurrent writers.
 //!
-//! An end of the walk holds a copy of one leaf's entries, taken while the leaf's state did not change, and
-//! the fence behind which the next leaf begins. There are no pointers between leaves: the way to the next
-//! one is from the root, to the fence. So a walk never meets a half-done change of structure. A record that
-//! is there during the whole walk is met exactly once; one that comes or goes meanwhile is met or not.
+//! Each end of the walk holds a copy of one leaf's entries, taken while the leaf's state did not change, and
+//! the fence at which the next leaf begins. Leaves have no pointers to each other: the next leaf is found
+//! from the root by that fence, so a walk never sees a half-done change of structure. A walk yields a record
+//! exactly once if it is there all the time; a record that is put or removed meanwhile may or may not be
+//! yielded.
 
 use super::WbTree;
 use super::items::Items;
@@ -18,9 +19,9 @@ use std::sync::Arc;
 use tembo_pmem::assert_not_left_behind;
 use tembo_pool::Pin;
 
-/// A value in place, readable as long as this lives.
+/// A value, borrowed in place, readable as long as this lives.
 ///
-/// It keeps memory that is freed meanwhile from being reused, so it should not be kept for long.
+/// While it lives, freed memory is not reused, so it should not be kept for long.
 pub struct Value<'t> {
     bytes: &'t [u8],
     _pin: Pin,
@@ -47,9 +48,9 @@ impl std::fmt::Debug for Value<'_> {
     }
 }
 
-/// A key and its value in place, readable as long as this lives.
+/// A key and its value, borrowed in place, readable as long as this lives.
 ///
-/// It keeps memory that is freed meanwhile from being reused, so it should not be kept for long.
+/// While it lives, freed memory is not reused, so it should not be kept for long.
 pub struct Entry<'t> {
     record: Record<'t>,
     _pin: Arc<Pin>,
@@ -77,16 +78,16 @@ impl std::fmt::Debug for Entry<'_> {
     }
 }
 
-/// The records of a range of keys, in order, from both ends.
+/// A double-ended iterator over the records of a range of keys, in order.
 ///
-/// Holds one pin from its beginning to its end. After an error, or after its end, it yields nothing more.
+/// Holds one pin as long as it lives. An error ends it.
 pub struct Range<'t> {
     tree: &'t WbTree,
     front: End,
     back: End,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
-    /// The key that each end yielded last: the ends must not cross.
+    /// The key that each end has yielded last: the ends must not cross.
     front_key: Option<&'t [u8]>,
     back_key: Option<&'t [u8]>,
     pin: Arc<Pin>,
@@ -95,7 +96,7 @@ pub struct Range<'t> {
 /// One end of a walk.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// Records of the current leaf that are still to come, in order of their keys.
+    /// The current leaf's records that are still to be yielded, in the order of their keys.
     pub(crate) records: VecDeque<u64>,
     next: Next,
 }
@@ -115,7 +116,7 @@ pub(crate) enum Direction {
 }
 
 impl WbTree {
-    /// The value of `key`, with a pin of its own. O(log n).
+    /// The value of `key`; it holds a pin of its own. O(log n).
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl WbTree {
     }
 }
 
-/// Both bounds, to be kept.
+/// Owned copies of both bounds.
 pub(crate) fn owned_bounds<K: AsRef<[u8]>>(bounds: impl RangeBounds<K>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
     (owned(bounds.start_bound()), owned(bounds.end_bound()))
@@ -195,8 +196,8 @@ fn end_of_prefix(prefix: &[u8]) -> Bound<Vec<u8>> {
 }
 
 impl<'t> Range<'t> {
-    /// The next record from the front, borrowed from the walk itself: as `next`, but cheaper for walks that
-    /// look at one record at a time.
+    /// As `next`, but the record is borrowed from the iterator: cheaper if the caller needs one record at a
+    /// time.
     ///
     /// # Errors
     ///
@@ -205,7 +206,7 @@ impl<'t> Range<'t> {
         Ok(self.step(Direction::Up)?.map(|record| (record.key, record.value)))
     }
 
-    /// The next record from the back, borrowed from the walk itself.
+    /// As `next_back`, but the record is borrowed from the iterator.
     ///
     /// # Errors
     ///
@@ -277,7 +278,7 @@ impl End {
         matches!(self.next, Next::Nothing)
     }
 
-    /// Copies the entries of the next leaf, or of the first one, which may begin before `bound`.
+    /// Copies the entries of the next leaf. The first leaf may begin before `bound`.
     pub(crate) fn load_leaf<'m>(
         &mut self,
         tree: &WbTree,
@@ -311,7 +312,7 @@ impl End {
     }
 }
 
-/// Where the leaf behind a fence begins.
+/// The bound at which the leaf behind a fence begins.
 pub(crate) fn beyond(direction: Direction, fence: Vec<u8>) -> Bound<Vec<u8>> {
     match direction {
         Direction::Up => Bound::Included(fence),
@@ -336,8 +337,8 @@ pub(crate) fn is_right_of(key: &[u8], fence: Option<&[u8]>) -> bool {
     fence.is_none_or(|fence| fence <= key)
 }
 
-/// Drops records at both ends of a leaf's. A leaf that takes the place of an empty neighbour stays where it
-/// is: it may hold keys beyond the fences that it had when the way to it was read.
+/// Drops records at both ends that lie outside of the fences. A leaf that takes over the range of an empty
+/// neighbour is not copied, so it may hold keys beyond the fences that the descent found.
 pub(crate) fn trim<'m>(
     view: impl View<'m>,
     records: &mut VecDeque<u64>,
@@ -407,7 +408,7 @@ pub(crate) fn goal_from(direction: Direction, bound: &Bound<Vec<u8>>) -> Goal<'_
     }
 }
 
-/// A leaf, and the separators on the way to it that are its fences.
+/// A leaf, and the separators on the path to it that are its fences.
 pub(crate) struct Fenced<'m, 'k> {
     pub(crate) leaf: Leaf,
     /// The node above it; 0 if there is none.
@@ -418,7 +419,7 @@ pub(crate) struct Fenced<'m, 'k> {
 }
 
 impl Fenced<'_, '_> {
-    /// Appends the leaf's records at one moment, in order of their keys.
+    /// Appends the leaf's records as of one moment, in the order of their keys.
     pub(crate) fn copy<'m>(&self, view: impl View<'m>, records: &mut VecDeque<u64>) -> Result<()> {
         let (_, items) = snapshot(view, &self.leaf)?;
         records.extend(items.as_slice().iter().map(|item| item.record));
@@ -426,8 +427,8 @@ impl Fenced<'_, '_> {
         Ok(())
     }
 
-    /// The leaf's fence in a direction, behind which the next leaf begins. `behind` is the fence, or a key,
-    /// from which the walk came.
+    /// The leaf's fence in a direction, at which the next leaf begins. `behind` is the fence or key from
+    /// which the walk came.
     pub(crate) fn fence_at(&self, direction: Direction, behind: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let separator = match direction {
             Direction::Up => &self.high,
@@ -437,7 +438,7 @@ impl Fenced<'_, '_> {
         let fence = node.separator(*i, self.goal.key())?.to_vec();
         let ahead = if direction == Direction::Up { Ordering::Greater } else { Ordering::Less };
         match behind {
-            // In a damaged tree the walk could go in circles.
+            // In a damaged tree the walk could go round in a circle.
             Some(behind) if fence.as_slice().cmp(behind) != ahead => {
                 let expected = format!("one past {}", behind.escape_ascii());
                 Err(corrupt("a leaf's fence", self.leaf.off, expected, fence.escape_ascii()))
@@ -447,7 +448,7 @@ impl Fenced<'_, '_> {
     }
 }
 
-/// Goes down to a leaf; also keeps its fences.
+/// Descends to a leaf, and collects its fences.
 pub(crate) fn descend_fenced<'m, 'k>(
     view: impl View<'m>,
     tree: TreeWord,
@@ -466,7 +467,7 @@ pub(crate) fn descend_fenced<'m, 'k>(
     Ok(Fenced { leaf, parent, goal, low, high })
 }
 
-/// A leaf's state and entries at one moment, sorted.
+/// A leaf's state and sorted entries as of one moment.
 pub(crate) fn snapshot<'m>(view: impl View<'m>, leaf: &Leaf) -> Result<(LeafState, Items)> {
     loop {
         let state = leaf.state(view)?;

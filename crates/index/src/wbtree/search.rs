@@ -1,4 +1,4 @@
-//! Finding the way down and the entry in a leaf.
+//! The descent to a leaf, and the search within it.
 
 use super::WbTree;
 use super::layout::{LeafState, MAX_HEIGHT, SeparatorWord, TreeWord};
@@ -11,22 +11,22 @@ use crate::key_prefix::{fingerprint, prefix8};
 use std::cmp::Ordering;
 use tembo_pool::Tx;
 
-/// Which leaf is looked for.
+/// The leaf that a search looks for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal<'k> {
-    /// The leftmost one.
+    /// The leftmost leaf.
     First,
-    /// The rightmost one.
+    /// The rightmost leaf.
     Last,
-    /// The one that `key` belongs into.
+    /// The leaf to which a key belongs.
     At(&'k [u8]),
-    /// The one that the keys just below `key` belong into.
+    /// The leaf to which the keys just below a key belong.
     Below(&'k [u8]),
 }
 
 impl<'k> Goal<'k> {
-    /// Bytes that begin as every key of the nodes on the way does. On the way to the first or last leaf no
-    /// node has two fences, so that their keys share nothing.
+    /// Bytes that begin with everything that the keys of a node on the path share. On the path to the first
+    /// or last leaf no node has two fences, so the keys share nothing.
     pub(crate) fn key(self) -> &'k [u8] {
         match self {
             Goal::First | Goal::Last => &[],
@@ -35,7 +35,7 @@ impl<'k> Goal<'k> {
     }
 }
 
-/// Goes down to the leaf, telling `visit` every inner node and the child taken in it.
+/// Descends to the leaf. Calls `visit` with every inner node and the child taken in it.
 #[inline(always)]
 pub(crate) fn descend<'m>(
     view: impl View<'m>,
@@ -47,7 +47,7 @@ pub(crate) fn descend<'m>(
     Leaf::open(view.region(), off)
 }
 
-/// As [`descend`], but only asks for the leaf's lines, and returns where it is.
+/// As [`descend`], but only prefetches the leaf, and returns its offset.
 #[inline(always)]
 pub(crate) fn descend_to<'m>(
     view: impl View<'m>,
@@ -77,8 +77,8 @@ pub(crate) fn descend_to<'m>(
     Ok(off)
 }
 
-/// How many separators of a node are on the left of `key`, where `is_left` decides by a separator's order
-/// relative to the key.
+/// The number of separators of a node to the left of `key`. `is_left` decides by a separator's order relative
+/// to the key.
 #[inline(always)]
 fn locate<'m>(
     view: impl View<'m>,
@@ -99,7 +99,7 @@ fn locate<'m>(
     let rest = after(key, base, node.off)?;
     let prefix = prefix8(rest);
     let mut left = node.count_up_to(prefix);
-    // The separators with the same prefix, if any, are the last ones counted.
+    // Separators with the same prefix, if there are any, are the last ones counted.
     while left > 0 && node.prefix(left - 1) == prefix {
         if is_left(compare_tied(view, node, left - 1, key, rest)?) {
             break;
@@ -120,13 +120,13 @@ fn compare_tied<'m>(
     rest: &[u8],
 ) -> Result<Ordering> {
     match node.separator_place(i)? {
-        // Both are padded with zeros to the same 8 bytes, so that the one with fewer bytes is smaller.
+        // Both are padded with zeros to the same 8 bytes, so the shorter one is smaller.
         SeparatorWord::Inline(bytes) => Ok(bytes.cmp(&rest.len())),
         SeparatorWord::Block(block) => Ok(separator_bytes(view.region(), block)?.cmp(key)),
     }
 }
 
-/// A key with what is computed from it once.
+/// A key, with values that are computed from it once.
 #[derive(Clone, Copy)]
 pub(crate) struct Probe<'k> {
     pub(crate) key: &'k [u8],
@@ -149,7 +149,7 @@ pub(crate) fn find_pending<'m>(
 ) -> Result<(LeafState, Option<Found<'m>>)> {
     let state = leaf.state(view)?;
     let media = Media(view.region);
-    // With the state on media, the transaction has added and removed nothing here.
+    // If the state is that of media, the transaction has added and removed nothing in this leaf.
     let found = if leaf.state(media)? == state {
         find(view, media, leaf, state, probe)
     } else {
@@ -158,14 +158,14 @@ pub(crate) fn find_pending<'m>(
     Ok((state, found?))
 }
 
-/// Where a key is, or belongs, as the transaction sees it.
+/// The place of a key, as the transaction sees it: its entry, or the leaf to which it belongs.
 #[derive(Clone, Copy)]
 pub(crate) struct TreePosition<'m> {
     pub(crate) tree: TreeWord,
-    /// The leaf with its state; none in an empty tree.
+    /// The leaf with its state; `None` in an empty tree.
     pub(crate) leaf: Option<(Leaf, LeafState)>,
     pub(crate) found: Option<Found<'m>>,
-    /// With what the structure is locked, if others write too.
+    /// The locks that the change holds, if there are other writers.
     pub(crate) held: Option<&'m HeldLocks<'m>>,
 }
 
@@ -191,8 +191,8 @@ pub(crate) struct Found<'m> {
     pub(crate) value: &'m [u8],
 }
 
-/// Looks for a key among the entries that are live in `state`. The records' words are read through `view`,
-/// what changes only together with the state through `keys`.
+/// Looks for a key among the entries that are live in `state`. Loads the record words through `view`, and
+/// words that change only together with the state through `keys`.
 #[inline(always)]
 pub(crate) fn find<'m>(
     view: impl View<'m>,
@@ -219,7 +219,7 @@ pub(crate) fn find<'m>(
     Ok(None)
 }
 
-/// The record that a key's probably is, without looking at it.
+/// The offset of a key's probable record; the record itself is not read.
 pub(crate) fn likely_record<'m>(view: impl View<'m>, leaf: &Leaf, key: &[u8]) -> Result<Option<u64>> {
     let live = leaf.state(view)?.bitmap();
     let candidates = matches(leaf.fingerprints(view)?, fingerprint(key)) & live;

@@ -3,13 +3,13 @@
 use super::layout::MAX_SHARED_BYTES;
 use crate::key_prefix::lcp;
 
-/// A separator in full, in two pieces, because a node keeps only what its separators do not share.
+/// A whole separator, in two pieces, because a node keeps only the bytes that its separators do not share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Separator<'a> {
     head: &'a [u8],
     tail: [u8; 8],
     tail_bytes: usize,
-    /// The block that holds these bytes on media, if there is one; its ownership goes with the separator.
+    /// The block that holds these bytes on media, or 0; whoever has the separator owns the block.
     pub(crate) block: u64,
 }
 
@@ -24,7 +24,7 @@ impl<'a> Separator<'a> {
         Separator { head, tail: tail.to_be_bytes(), tail_bytes, block: 0 }
     }
 
-    /// Bytes that lie in a block of their own, if `block` is not 0.
+    /// A separator of these bytes, which lie in a block of their own if `block` is not 0.
     pub(crate) fn in_block(bytes: &'a [u8], block: u64) -> Separator<'a> {
         Separator { block, ..Separator::whole(bytes) }
     }
@@ -69,7 +69,7 @@ impl<'a> Separator<'a> {
         u64::from_be_bytes(out)
     }
 
-    /// Puts the separator into `out`, replacing what is there.
+    /// Replaces the contents of `out` by the separator.
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(self.head);

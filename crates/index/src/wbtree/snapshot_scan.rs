@@ -1,16 +1,16 @@
-//! Scans: the records of a range as they were at one moment, while writers go on.
+//! Scans: the records of a range as of one moment, with concurrent writers.
 //!
-//! A scan reads leaf after leaf as a walk does, and notes how it found each:
+//! A scan reads leaf after leaf as a walk does, and notes for each:
 //!
 //! * which leaf it is, and the node above it, which is built anew when the fences of a leaf change;
-//! * the leaf's state, which says what records come and go;
+//! * the leaf's state, which changes when a record is put or removed;
 //! * its records, since a new value changes nothing but the word that leads to one.
 //!
-//! Then it goes all ways again. If every leaf is as it was found, nothing of it changed between the two
-//! looks, and all of them were so when the first part ended: that is the moment. None of what is noted
-//! comes back once it has changed: the memory of nodes and records is not used again under the scan's pin,
-//! and a state has a version. Otherwise the scan starts again, and after some tries it lets nobody begin to
-//! write.
+//! Then it descends to every leaf again. If everything noted is unchanged, no leaf changed between its two
+//! visits, so all leaves were in this state when the first pass ended: that is the moment. A noted value
+//! cannot change and come back: under the scan's pin the memory of nodes and records is not reused, and a
+//! state has a version. If anything changed, the scan starts again; after some tries it keeps writers from
+//! beginning.
 
 use super::WbTree;
 use super::Writers;
@@ -23,34 +23,33 @@ use super::scan::{
 use crate::error::{Result, corrupt};
 use std::ops::{Bound, RangeBounds};
 
-/// Tries without making writers wait.
+/// The number of tries without making writers wait.
 const FREE_TRIES: usize = 16;
 
 /// A record, copied out.
 pub type OwnedRecord = (Vec<u8>, Vec<u8>);
 
-/// How a scan found a leaf.
+/// A leaf as a scan found it.
 #[derive(PartialEq, Eq)]
 pub(crate) struct ScannedLeaf {
     parent: u64,
     leaf: u64,
     state: LeafState,
-    /// In the order of their keys.
+    /// The records, in the order of their keys.
     records: Vec<u64>,
-    /// Where the next one begins.
+    /// The fence at which the next leaf begins.
     pub(crate) fence: Option<Vec<u8>>,
 }
 
 impl WbTree {
-    /// The first `limit` records whose keys lie in `bounds`, in order, as they were at one moment: single
-    /// changes and transactions that [`Writers::commit`] committed are there in full or not at all.
+    /// The first `limit` records whose keys lie in `bounds`, in order, as of one moment. Single changes, and
+    /// transactions that [`Writers::commit`] committed, are seen in full or not at all.
     ///
-    /// Starts again when something changed meanwhile, and so waits while a transaction is being committed
-    /// by [`Writers::commit`]. When that has happened some times it makes the writers wait: after at most
-    /// one change more of each thread that had begun one, it ends. So it does for a thread that has a
-    /// transaction of these writers, or is called by
-    /// [`ConcurrentWriter::modify`](super::ConcurrentWriter::modify). `writers` are those of all writers of
-    /// the tree, or none if there is no writer. O(log n) per leaf of 28 records.
+    /// Starts again if something changed meanwhile, and hence waits while [`Writers::commit`] commits a
+    /// transaction. After some tries it keeps writers from beginning; it then ends after at most one more
+    /// change of each thread that had begun one. This holds also for a thread that has a transaction of these
+    /// writers, or is called by [`ConcurrentWriter::modify`](super::ConcurrentWriter::modify). All writers of
+    /// the tree use `writers`, which is `None` if there are none. O(log n) per leaf of 28 records.
     ///
     /// # Errors
     ///
@@ -65,7 +64,7 @@ impl WbTree {
         let (lower, upper) = owned_bounds(bounds);
         let mut held_back = None;
         for tries in 1.. {
-            // Not longer than this, since what writers free waits for the pin.
+            // The pin lasts for one try only, since blocks that writers free wait for it.
             let pin = self.pool().pin();
             if let Some(records) = self.try_scan(writers, &lower, &upper, limit)? {
                 return Ok(records);
@@ -79,7 +78,7 @@ impl WbTree {
         unreachable!("it tries until it has succeeded")
     }
 
-    /// Scans once; none if something changed meanwhile.
+    /// Scans once; `None` if something changed meanwhile.
     fn try_scan(
         &self,
         writers: Option<&Writers>,
@@ -114,7 +113,7 @@ impl WbTree {
         Ok(is_unchanged.then_some(records))
     }
 
-    /// The leaf in which a bound is, as it is just now; none in an empty tree.
+    /// The leaf to which a bound belongs, in its present state; `None` in an empty tree.
     pub(crate) fn look(&self, bound: &Bound<Vec<u8>>) -> Result<Option<ScannedLeaf>> {
         let view = Media(self.region());
         let root = self.root(view)?;
@@ -128,7 +127,7 @@ impl WbTree {
         Ok(Some(ScannedLeaf { parent: place.parent, leaf: place.leaf.off, state, records, fence }))
     }
 
-    /// Appends records of a leaf between `from` and `upper`, up to `limit` altogether.
+    /// Appends the records of a leaf between `from` and `upper`, until there are `limit`.
     pub(crate) fn copy(
         &self,
         found: &ScannedLeaf,

@@ -1,4 +1,4 @@
-//! Making room: a full leaf becomes two, and so, where needed, do the nodes above it.
+//! Divides a full leaf, and if needed the nodes above it.
 
 use super::WbTree;
 use super::edit::{Edit, InnerDraft, Path};
@@ -11,8 +11,8 @@ use crate::error::{Result, corrupt};
 use crate::key_prefix::shortest_between;
 use tembo_pool::Tx;
 
-/// A leaf without a free slot, but with no more entries than this after the insertion, is rewritten instead
-/// of divided. (Slots that the same transaction emptied cannot be filled in place.)
+/// A leaf without a free slot, but with at most this many entries after the insertion, is rewritten instead
+/// of divided. (Slots that the same transaction has emptied cannot be filled in place.)
 const REWRITE_AT_MOST: usize = LEAF_SLOTS * 3 / 4;
 
 impl WbTree {
@@ -49,7 +49,7 @@ impl<'m> Edit<'m, '_, '_> {
         let cut = choose_cut(count, at);
         let separator = separator_at(view, &items, cut)?;
         let (low, high) = leaf_fences(path, probe.key)?;
-        // Where the new record stands alone on its side, the other side is the old leaf as it is.
+        // If the new record is alone on its side, the old leaf stays as the other side.
         let left = if cut == count - 1 && at == cut {
             leaf.off
         } else {
@@ -70,7 +70,7 @@ impl<'m> Edit<'m, '_, '_> {
         self.grow(path, depth, probe.key, (left, separator, right))
     }
 
-    /// Lets two nodes take the place of the one at `depth` of the path.
+    /// Replaces the node at `depth` of the path by two nodes.
     fn grow(
         &mut self,
         path: &Path<'m>,
@@ -133,8 +133,8 @@ impl<'m> Edit<'m, '_, '_> {
         self.grow(path, depth, key, (left, middle, right))
     }
 
-    /// A copy of `node` in which two children stand in the place of one. The base stays, so that all words
-    /// but the new ones are copied.
+    /// A copy of `node` in which two children replace one. The base stays the same, so all other words are
+    /// copied.
     fn splice(
         &mut self,
         node: &Inner<'m>,
@@ -168,9 +168,9 @@ impl<'m> Edit<'m, '_, '_> {
     }
 }
 
-/// How many of `count` sorted entries go to the left, when the new one is at position `at`. An entry at
-/// either end is likely to be one of a sequence: then the full side stays full, and the other begins with
-/// it.
+/// How many of `count` sorted entries go to the left, if the new one is at position `at`. A new entry at
+/// either end is probably part of a sequence: then the full side stays full, and the other side begins with
+/// the new entry.
 fn choose_cut(count: usize, at: usize) -> usize {
     match at {
         0 => 1,
@@ -204,8 +204,8 @@ fn leaf_fences<'a, 'm: 'a>(
     }
 }
 
-/// Whether a new separator can join a node without changing its base: it begins with the node's common bytes,
-/// and does not need a block only because the node's separators never shared more than its keys do.
+/// Whether a new separator can be added to a node without a new base. It must begin with the node's common
+/// bytes, and must not need a block that a larger base would make unnecessary.
 fn fits_base(node: &Inner<'_>, separator: &Separator<'_>) -> Result<bool> {
     let (skip, base) = (node.kind.skip(), node.kind.base());
     if base > skip {

@@ -19,14 +19,14 @@ use tembo_pmem::Region;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) zones: Vec<Zone>,
-    /// Slabs with free blocks that no lane holds, by class. The first is taken first: others had the most
-    /// time to free more of its blocks.
+    /// Slabs with free blocks that no lane holds, by class. Lanes take the front one: it has waited longest,
+    /// so other threads had the most time to free more of its blocks.
     pub(super) partial: Vec<VecDeque<Arc<Slab>>>,
-    /// Slabs on media that were not read yet, by class.
+    /// Slabs on media that this process has not read yet, by class.
     pub(super) unread: Vec<Vec<UnreadSlab>>,
-    /// Zones from this one down are not scanned yet.
+    /// Zones with this number and below are not scanned yet.
     pub(super) scan_next: usize,
-    /// The zone that new chunks were last taken from, and the one that media names.
+    /// The zone that last supplied new chunks, and the zone that the media word names as such.
     pub(super) newest: usize,
     pub(super) noted_newest: u64,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Allocator {
 }
 
 const KEPT_BYTES_MAX: u64 = 2 << 20;
-/// How many unread slabs are looked into before a new slab is made.
+/// The number of unread slabs that a search reads before it makes a new slab.
 const READS_PER_MISS: usize = 8;
 
 /// Refuses to wait for a lock that a thread of the parent process may have for ever.
@@ -162,12 +162,12 @@ impl Allocator {
         let off = self.geometry.chunk_off(zone, chunk);
         let slab = Slab::fresh(off, zone, chunk, class, shape, is_zero);
         let chunks = self.chunks_of(&slab);
-        // References to a slab rely on the table (`SlabRef`), so that none takes the place of another.
+        // A `SlabRef` relies on the table to keep its slab alive, so an entry in use must not be replaced.
         let taken = || Error::corrupt("a free chunk", off, "no slab in it", "a slab in use");
         self.slabs.insert(slab, chunks).ok_or_else(taken)
     }
 
-    /// Reads a slab that a scan saw; `None` if it is full, held, or gone meanwhile.
+    /// Reads a slab that a scan has found; `None` if it is full, held, or freed since the scan.
     fn adopt(&self, region: &Region, unread: UnreadSlab) -> Result<Option<Arc<Slab>>> {
         let UnreadSlab { zone, chunk, class } = unread;
         let word_off = self.geometry.chunk_word_off(zone, chunk);
@@ -184,8 +184,8 @@ impl Allocator {
         first..first + slab.class.chunks
     }
 
-    /// The volatile side of the slab at a chunk, read from media if it is not known yet. The caller has the
-    /// lock.
+    /// The volatile state of the slab at a chunk; read from media if this process does not know it yet. The
+    /// caller holds the lock.
     fn slab_at(&self, region: &Region, zone: u64, chunk: u64, class: usize) -> Result<Arc<Slab>> {
         let (off, word_off) =
             (self.geometry.chunk_off(zone, chunk), self.geometry.chunk_word_off(zone, chunk));
@@ -202,7 +202,7 @@ impl Allocator {
         self.slabs.insert(slab, chunks).ok_or_else(taken)
     }
 
-    /// Lets go of a slab: it becomes partial if it has free blocks.
+    /// Gives up a slab: it goes to the partial list if it has free blocks.
     fn put_slab(&self, slab: Arc<Slab>) {
         slab.let_go();
         if slab.has_free_block() && slab.hold() {
@@ -210,7 +210,8 @@ impl Allocator {
         }
     }
 
-    /// Lets go of a slab, or keeps it until the end of the transaction if that may have to publish it.
+    /// Gives up a slab, or keeps it until the end of the transaction if the transaction may have to publish
+    /// it.
     fn shed(&self, slab: Arc<Slab>, pending: &mut Vec<Arc<Slab>>) {
         if slab.is_published() {
             self.put_slab(slab);
@@ -219,14 +220,14 @@ impl Allocator {
         }
     }
 
-    /// Lets go of a lane's slabs, in the middle of its transaction.
+    /// Gives up the slabs of a lane while its transaction is under way.
     pub(crate) fn put_arena(&self, arena: &mut Arena) {
         for slab in arena.current.drain(..).flatten() {
             self.shed(slab, &mut arena.pending);
         }
     }
 
-    /// Lets go of the slabs that were kept until the end of the transaction.
+    /// Gives up the slabs that were kept until the end of the transaction.
     pub(crate) fn put_pending(&self, arena: &mut Arena) {
         arena.pending.drain(..).for_each(|slab| self.put_slab(slab));
     }
@@ -242,7 +243,7 @@ impl Allocator {
     /// calling lane. Takes the lock only for extents, and for slabs that no lane holds: full ones, and those
     /// that were read for this block.
     pub(crate) fn release(&self, blocks: impl Iterator<Item = Block>, arena: Option<&Arena>) {
-        // Keeps slabs to which references lead after their blocks are released.
+        // The loop still refers to slabs after it has released their blocks; the pin keeps them alive.
         let _slabs_stay = self.slabs.pin();
         for block in blocks {
             match &block.home {
@@ -298,8 +299,8 @@ impl Allocator {
         Err(Error::corrupt("the chunk table", word_off, "chunks of the zone", format!("{chunks} chunks")))
     }
 
-    /// The extent that starts at `off`, as media has it; or, if it lies in a slab, `None`, after that was
-    /// read.
+    /// The extent that starts at `off`, as media has it. If `off` lies in a slab, reads that slab and returns
+    /// `None`.
     #[cold]
     fn read_home(&self, region: &Region, (zone, chunk): (u64, u64), off: u64) -> Result<Option<Block>> {
         let word_off = self.geometry.chunk_word_off(zone, chunk);
@@ -337,8 +338,8 @@ impl Allocator {
         self.slabs.get(self.geometry.chunk_key(off)).map(|slab| Arc::downgrade(&slab))
     }
 
-    /// Takes the slabs without blocks that no lane holds; media still names them. `all` reads every slab of
-    /// the pool for that, otherwise only those that this process knows are looked at.
+    /// Takes the empty slabs that no lane holds; media still names them. With `all` it reads every slab of
+    /// the pool, otherwise it looks only at those that this process knows.
     pub(crate) fn take_empty_slabs(&self, region: &Region, all: bool) -> Result<Vec<Arc<Slab>>> {
         let mut shared = self.shared.lock();
         while all && self.scan_one(&mut shared, region)? {}
@@ -352,7 +353,7 @@ impl Allocator {
         let mut taken = Vec::new();
         let Shared { zones, partial, .. } = &mut *shared;
         for list in partial {
-            // Media does not know of a slab whose blocks were never committed.
+            // Media does not name a slab whose blocks were never committed.
             let is_unknown = |slab: &Arc<Slab>| slab.is_empty() && !slab.is_published();
             let (mut unknown, known): (VecDeque<_>, VecDeque<_>) = list.drain(..).partition(is_unknown);
             self.free_chunks_of(zones, unknown.make_contiguous());
@@ -366,7 +367,7 @@ impl Allocator {
         Ok(taken)
     }
 
-    /// Makes the chunks of slabs, which media no longer names, free.
+    /// Frees the chunks of slabs that media no longer names.
     pub(crate) fn forget_slabs(&self, slabs: &[Arc<Slab>]) {
         self.free_chunks_of(&mut self.shared.lock().zones, slabs);
     }
@@ -399,7 +400,7 @@ fn no_block(off: u64) -> Error {
 fn claimed_block(region: &Region, slab: SlabRef, off: u64) -> Result<Block> {
     let index = slab.block_at(off)?;
     let bit = slab.bit(index);
-    // The commit changes it, after its fence.
+    // The commit changes the word, after its fence.
     region.prefetch_for_store(bit.word_off);
     if !slab.claim(bit) {
         return Err(Error::corrupt("a block", off, "an allocated block", "a free one"));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     pub(super) current: Vec<Option<Arc<Slab>>>,
-    /// Slabs that the lane is done with, but that its transaction may have to publish: two lanes must not do
-    /// that at once, so that no other lane gets them before the transaction is over.
+    /// Slabs that the lane no longer needs, but that its transaction may have to publish. Two lanes must not
+    /// publish one slab at once, so no other lane gets these before the transaction is over.
     pub(super) pending: Vec<Arc<Slab>>,
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Block {
     pub off: u64,
     pub bytes: u64,
     pub home: Home,
-    /// Whether it is known to read as zero on media (I7), as it was never handed out before.
+    /// Whether its memory reads as zero on media, because it was never handed out before (I7).
     pub is_zero: bool,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Wanted {
 
 /// The space that a lane may take.
 pub(crate) struct Room<'r> {
-    /// Makes the pool longer: to the second length if possible, at least to the first.
+    /// Makes the pool longer: to the second length if possible, else to the first.
     pub grow: &'r dyn Fn(u64, u64) -> Result<()>,
     /// Chunks that are left for transactions that free something (`Allocator::kept_chunks`).
     pub kept_chunks: u64,
@@ -54,7 +54,7 @@ impl Block {
         }
     }
 
-    /// Its place: a first byte and a length; and the same of its tag, if it has one.
+    /// Offset and length of the block, and those of its tag if it has one.
     pub(crate) fn spans(&self) -> impl Iterator<Item = (u64, u64)> {
         [(self.off, self.bytes)].into_iter().chain(self.tag_off().map(|off| (off, TAG_BYTES)))
     }
@@ -67,7 +67,7 @@ impl Block {
         }
     }
 
-    /// Takes the claim on a block back, which then is not freed.
+    /// Withdraws the claim on a block: it stays allocated.
     pub(crate) fn unclaim(&self) {
         if let Home::Slab(slab, index) = &self.home {
             slab.unclaim(slab.bit(*index));
@@ -79,10 +79,10 @@ impl Block {
         Block { off, bytes, home: Home::Slab(slab, index), is_zero }
     }
 
-    /// The block of a slab with this number, which is taken.
+    /// The block of a slab with this number. The caller has taken it.
     pub(super) fn of_slab(slab: &Arc<Slab>, index: u64, is_zero: bool) -> Block {
         let counted = NonNull::new(Arc::as_ptr(slab).cast_mut()).expect("not null");
-        // SAFETY: slabs come from the table. The caller took the block, so that no one else releases it; the
+        // SAFETY: slabs come from the table. The caller has taken the block, so nobody else releases it; the
         // reference is part of the block.
         Block::in_slab(unsafe { SlabRef::new(counted) }, index, is_zero)
     }

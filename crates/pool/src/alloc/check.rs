@@ -101,7 +101,7 @@ impl Marks {
         for zone in 0..geometry.zone_count(pool_bytes) {
             marks.read_zone(region, geometry, classes, zone)?;
         }
-        // The part of a zone that is too short to be used yet.
+        // The last zone, while it is too short to hold a chunk.
         for word_off in (geometry.zone_off(geometry.zone_count(pool_bytes))..pool_bytes).step_by(8) {
             expect_zero(region, word_off, "a zone that is not used yet")?;
         }
@@ -230,7 +230,7 @@ impl Marks {
         self.reach_block(off, bytes, false)
     }
 
-    /// Ticks off the line at `off`, which has a tag ([`Tx::alloc_tagged`](crate::Tx::alloc_tagged)).
+    /// Ticks off the tagged line at `off` ([`Tx::alloc_tagged`](crate::Tx::alloc_tagged)).
     ///
     /// # Errors
     ///

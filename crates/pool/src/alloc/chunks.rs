@@ -1,4 +1,4 @@
-//! Chunks of the allocator: taking them from zones, scanning zones, and growing.
+//! The allocator's chunks: taking them from zones, scanning zones, and growing the pool.
 
 use super::allocator::{Allocator, Shared, check_process};
 use super::block::Room;
@@ -7,8 +7,8 @@ use crate::{Error, ErrorKind, Result};
 use tembo_pmem::{Region, RegionError};
 
 impl Allocator {
-    /// Takes consecutive chunks: used before, new, or by growing; in this order. Says whether they read as
-    /// zero.
+    /// Takes consecutive chunks. It tries free runs first, then chunks that were never used, then growing.
+    /// Returns also whether the chunks read as zero.
     pub(super) fn take_chunks(
         &self,
         shared: &mut Shared,
@@ -46,7 +46,7 @@ impl Allocator {
             if let Some(chunk) = zone.take_run(chunks) {
                 let (off, bytes) =
                     (self.geometry.chunk_off(zone.number, chunk), chunks * self.geometry.chunk());
-                // The run may have been given back to the file system, by this process or an earlier one.
+                // This process or an earlier one may have given the run back to the file system.
                 if let Err(e) = region.reallocate(off, bytes) {
                     zone.put_run(chunk, chunks);
                     return Err(full(bytes, &e));
@@ -56,7 +56,7 @@ impl Allocator {
         }
         let committed = region.len();
         let Shared { zones, newest, noted_newest, .. } = shared;
-        // From the newest on: to look at all zones of a large pool would take long.
+        // The search begins at the newest zone: looking at all zones of a large pool would take long.
         for number in (*newest..zones.len()).chain(0..*newest) {
             let zone = &mut zones[number];
             let limit = self.geometry.zone_limit(zone.number, committed);
@@ -73,8 +73,8 @@ impl Allocator {
         Ok(None)
     }
 
-    /// Whether taking the chunks leaves as many as are kept, half of them in one piece; or four times as many
-    /// in any pieces, where no piece of that length is left.
+    /// Whether enough space is left once the chunks are taken: `kept_chunks` with half of them in one piece,
+    /// or four times as many in pieces of any length.
     fn leaves(&self, shared: &mut Shared, region: &Region, chunks: u64, kept_chunks: u64) -> Result<bool> {
         if kept_chunks == 0 {
             return Ok(true);
@@ -85,7 +85,7 @@ impl Allocator {
             zone.read(region, &self.geometry)?;
             Ok(self.geometry.zone_limit(zone.number, committed).saturating_sub(zone.frontier))
         };
-        // Nearly always.
+        // This is nearly always true.
         if unused(&mut zones[*newest])? >= chunks + kept_chunks {
             return Ok(true);
         }
@@ -95,19 +95,20 @@ impl Allocator {
         if pieces().any(|length| length >= chunks + kept_chunks) {
             return Ok(true);
         }
-        // As they are taken: the first run of those that were used, or what was not used of a zone.
+        // The piece that `take_chunks` would take: the first free run that is long enough, else a zone's
+        // unused part.
         let in_order = (*newest..unused.len()).chain(0..*newest).map(|number| unused[number]);
         let Some(taken) = runs().chain(in_order).find(|length| *length >= chunks) else { return Ok(true) };
         let longest = pieces().filter(|length| *length != taken).max().unwrap_or(0);
         let has_equal = pieces().filter(|length| *length == taken).nth(1).is_some();
         let longest = longest.max(if has_equal { taken } else { taken - chunks });
         let left = pieces().sum::<u64>() - chunks;
-        // Half, so that a removal that took a chunk out of the longest piece does not lock out writes into
-        // space that it freed.
+        // Half is enough: a removal may take a chunk out of the longest piece, and writes must still be able
+        // to use the space that it freed.
         Ok(left >= kept_chunks && longest >= kept_chunks / 2 || left >= 4 * kept_chunks)
     }
 
-    /// Scans one more zone; false if all are.
+    /// Scans one more zone; false if all are scanned.
     pub(super) fn scan_one(&self, shared: &mut Shared, region: &Region) -> Result<bool> {
         while shared.scan_next > 0 {
             shared.scan_next -= 1;
@@ -123,7 +124,7 @@ impl Allocator {
         let mut found = Vec::new();
         shared.zones[zone].scan(region, &self.geometry, &self.classes, &mut found)?;
         for slab in found {
-            // Slabs that this process made or read already are in its lists.
+            // Slabs that this process has made or read are in its lists already.
             let off = self.geometry.chunk_off(slab.zone, slab.chunk);
             if !self.slabs.has(self.geometry.chunk_key(off)) {
                 shared.unread[slab.class].push(slab);
@@ -132,8 +133,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Scans a zone before one of its extents is freed, so that a later scan cannot take the extent for free
-    /// while readers still look at it.
+    /// Scans a zone before one of its extents is freed. A later scan could take the extent for free while
+    /// readers still look at it.
     pub(super) fn scan_zone(&self, region: &Region, zone: u64) -> Result<()> {
         check_process(region)?;
         let mut shared = self.shared.lock();
@@ -143,8 +144,8 @@ impl Allocator {
         }
     }
 
-    /// The least length of the pool with room for `chunks` more, besides `kept`, and a length worth growing
-    /// to.
+    /// The least length at which the pool has room for `chunks` more besides `kept`, and the length that it
+    /// should grow to.
     fn growth(&self, shared: &Shared, chunks: u64, kept: u64, committed: u64) -> (u64, u64) {
         let g = &self.geometry;
         let (header, zone_chunks) = (g.zone_header_chunks(), u64::from(g.zone_chunks));
@@ -175,7 +176,7 @@ impl Allocator {
         let mut shared = self.shared.lock();
         let unused = |zone: &mut Zone| {
             let limit = self.geometry.zone_limit(zone.number, region.len());
-            // Nothing in a damaged zone can be used.
+            // A damaged zone has no usable space.
             zone.read(region, &self.geometry)
                 .map_or(0, |()| zone.free_chunks + limit.saturating_sub(zone.frontier))
         };

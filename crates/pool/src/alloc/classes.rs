@@ -12,12 +12,12 @@ pub(crate) const MAX_SLAB_CHUNKS: u64 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Class {
-    /// Bytes of a block: a multiple of 16; where it is a multiple of 64, blocks are line-aligned. For a line
-    /// with a tag, the bytes of both.
+    /// Bytes of a block, a multiple of 16. Blocks whose size is a multiple of 64 are line-aligned. In the
+    /// class of tagged lines, the bytes of the line and its tag together.
     pub block_bytes: u64,
     /// Blocks of a slab.
     pub blocks: u64,
-    /// Whether blocks are lines whose tags lie elsewhere ([`tag_off`](crate::tag_off)).
+    /// Whether blocks are tagged lines; their tags lie elsewhere ([`tag_off`](crate::tag_off)).
     pub is_tagged: bool,
     /// Chunks of a slab: a power of two up to 16.
     pub chunks: u64,
@@ -33,8 +33,8 @@ impl Class {
                 true => Class::tagged_with_chunks(chunks, chunk_bytes),
                 false => Class::with_chunks(block_bytes, chunks, chunk_bytes),
             };
-            // Many blocks to a slab spare visits to the allocator's lock, few chunks spare space in small
-            // pools.
+            // More blocks in a slab mean that the allocator's lock is taken less often; fewer chunks waste
+            // less space in small pools.
             let enough_blocks = if chunks < 8 { 32 } else { 8 };
             if class.blocks >= enough_blocks || chunks == MAX_SLAB_CHUNKS {
                 return class;
@@ -53,32 +53,32 @@ impl Class {
         Class { block_bytes, chunks, head_bytes: head_for(blocks), blocks, is_tagged: false }
     }
 
-    /// A class of lines with tags: whole groups of them, the first of which begins up to a group after the
-    /// head.
+    /// The class of tagged lines, in slabs of `chunks` chunks. A slab has whole groups; the first begins at
+    /// most a group's length after the head.
     fn tagged_with_chunks(chunks: u64, chunk_bytes: u64) -> Class {
         let bytes = chunks * chunk_bytes - (TAGGED_GROUP_BYTES - LINE_BYTES);
         let untagged = Class::with_chunks(TAGGED_GROUP_BYTES / TAGGED_GROUP, 1, bytes);
         Class { chunks, blocks: untagged.blocks / TAGGED_GROUP * TAGGED_GROUP, is_tagged: true, ..untagged }
     }
 
-    /// Where the blocks of a slab at `slab_off` begin: the first, or the first group.
+    /// The offset of the first block, or the first group, of a slab at `slab_off`.
     pub(crate) fn first_off(&self, slab_off: u64) -> u64 {
         let first = slab_off + self.head_bytes;
         if self.is_tagged { first.next_multiple_of(TAGGED_GROUP_BYTES) } else { first }
     }
 
-    /// Where the block with this number lies, in a slab whose blocks begin at `first_off`.
+    /// The offset of block `index` in a slab whose blocks begin at `first_off`.
     #[inline]
     pub(crate) fn block_off(&self, first_off: u64, index: u64) -> u64 {
         if self.is_tagged {
-            // A line of tags is before every four.
+            // A line of tags precedes every four lines.
             return first_off + LINE_BYTES * (index + 1 + index / TAGGED_GROUP);
         }
         first_off + index * self.block_bytes
     }
 
-    /// The number of the block that lies at `off`, in a slab whose blocks begin at `first_off`; `None` if
-    /// none lies there.
+    /// The number of the block that starts at `off` in a slab whose blocks begin at `first_off`; `None` if no
+    /// block starts there.
     #[inline]
     pub(crate) fn index_of(&self, first_off: u64, off: u64) -> Option<u64> {
         let past = off.checked_sub(first_off)?;
@@ -92,12 +92,12 @@ impl Class {
         (is_start && index < self.blocks).then_some(index)
     }
 
-    /// Where the blocks lie of a slab whose first is at `first_off`.
+    /// The range of a slab's blocks, the first of which is at `first_off`.
     pub(crate) fn blocks_span(&self, first_off: u64) -> Range<u64> {
         first_off..first_off + self.blocks * self.block_bytes
     }
 
-    /// Bytes from a block's offset on that its holder may use.
+    /// Bytes that the holder of a block may use, from the block's offset on.
     #[inline]
     pub(crate) fn usable_bytes(&self) -> u64 {
         if self.is_tagged { LINE_BYTES } else { self.block_bytes }
@@ -109,20 +109,20 @@ impl Class {
     }
 }
 
-/// The size classes of a pool, by its chunk size. Index = class number on media.
+/// The size classes of a pool; they follow from its chunk size. The index is the class number on media.
 #[derive(Debug)]
 pub(crate) struct Classes {
-    /// The class of lines with tags is the last.
+    /// The last is the class of tagged lines.
     table: Vec<Class>,
     /// Class number by size in 16-byte units, for sizes up to 1 KiB.
     small: Vec<u8>,
-    /// The pool's features say that there are classes beyond the table, of a later build.
+    /// Whether the pool's features announce classes beyond this table, from a later build.
     pub has_later: bool,
 }
 
 impl Classes {
-    /// Steps of 16 bytes up to 128, then eight (from 256 on) or four steps per doubling, up to two chunks;
-    /// and lines with tags.
+    /// Block sizes go in steps of 16 bytes up to 128, then in four steps per doubling, from 256 on in eight,
+    /// up to two chunks. Tagged lines have a class of their own.
     pub(crate) fn new(chunk_bytes: u64) -> Classes {
         let largest = (2 * chunk_bytes).min(32 << 10);
         let mut table = Vec::new();
@@ -154,7 +154,7 @@ impl Classes {
         (class < self.tagged()).then_some(class)
     }
 
-    /// The class of lines with tags.
+    /// The class of tagged lines.
     pub(crate) fn tagged(&self) -> usize {
         self.table.len() - 1
     }
@@ -167,7 +167,7 @@ impl Classes {
         self.table.len()
     }
 
-    /// The error for a class that the chunk word at `word_off` names and that is not in the table.
+    /// The error for a class that is not in the table; the chunk word at `word_off` names it.
     #[cold]
     pub(crate) fn unknown(&self, class: usize, word_off: u64) -> Error {
         if self.has_later {

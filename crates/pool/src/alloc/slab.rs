@@ -1,4 +1,4 @@
-//! The volatile side of a slab: which of its blocks are taken, reserved or waiting for readers.
+//! The volatile state of a slab: which blocks are allocated, reserved, or freed and still in limbo.
 
 use super::classes::Class;
 use crate::layout::{ChunkWord, PmSlab, SLAB_TAG};
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::{Region, prefetch_for_store, size_of};
 
-/// A slab in use by this process. The fields that a free loads come first, apart from those that change.
+/// A slab that this process uses. The fields that freeing a block loads come first, in other lines than those
+/// that change.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slab {
@@ -21,7 +22,7 @@ pub(crate) struct Slab {
     pub class: Class,
     /// Class number.
     pub class_number: usize,
-    /// The zone it lies in, and its first chunk there.
+    /// The zone that the slab lies in; `chunk` is its first chunk there.
     pub zone: u64,
     pub chunk: u64,
     /// Whether the chunk table on media names this slab. A new slab is published together with the first
@@ -29,35 +30,36 @@ pub(crate) struct Slab {
     published: AtomicBool,
     /// Blocks from this one on have never been handed out and read as zero on media.
     zero_from: AtomicU64,
-    /// Where to look for a free block first: a word of the bitmap, mostly the first that has one.
+    /// The bitmap word at which the search for a free block begins; mostly the first word that has one.
     first_free: AtomicUsize,
-    /// Whether a lane allocates from it, or the list of partial slabs holds it, or a thread is about to put
-    /// it there.
+    /// Whether a lane allocates from the slab, or the partial list has it, or a thread is about to put it
+    /// there.
     held: AtomicBool,
 }
 
-/// A word of a slab's bitmap, as memory has it.
+/// A word of a slab's bitmap, in DRAM.
 #[derive(Debug, Default)]
 struct SlabWord {
-    /// The media bitmap, with blocks that a transaction reserved, and freed blocks that readers or live
-    /// records may still look at. Only the lane that owns the slab sets bits; anyone may clear them.
+    /// Bits of blocks that cannot be taken: those of the media bitmap, of blocks that a transaction has
+    /// reserved, and of freed blocks that readers or live records may still look at. Only the lane that owns
+    /// the slab sets bits; anyone may clear them.
     busy: AtomicU64,
-    /// The bitmap on media, less the blocks that transactions under way free. Kept here because a load from a
-    /// line that was flushed a moment ago takes as long as the flush.
+    /// The media bitmap without the blocks that open transactions free. Copied to DRAM because a load from a
+    /// line that has just been flushed takes as long as the flush.
     media: AtomicU64,
 }
 
-/// A slab that is known to stay: one of its blocks is not free.
+/// A reference to a slab that stays in the table because one of its blocks is not free.
 ///
-/// The allocator keeps every slab in its table until all blocks are free, and a block counts as taken from
-/// its reservation until it is released. So the holder of a block may refer to its slab without counting.
+/// The allocator keeps a slab in its table until all its blocks are free, and a block is not free from its
+/// reservation until its release. The holder of a block may therefore refer to its slab without a reference
+/// count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlabRef {
     slab: NonNull<Slab>,
 }
 
-// SAFETY: a slab is shared between threads anyway (all its changing parts are atomic), and the reference is
-// as good on every thread.
+// SAFETY: threads share slabs (all parts that change are atomic), and the reference is valid on every thread.
 unsafe impl Send for SlabRef {}
 // SAFETY: as above.
 unsafe impl Sync for SlabRef {}
@@ -72,10 +74,10 @@ impl SlabRef {
         SlabRef { slab }
     }
 
-    /// The slab by itself, which then stays when the block is released.
+    /// A counted reference, which keeps the slab alive after the block is released.
     pub(crate) fn counted(&self) -> Arc<Slab> {
         let slab = self.slab.as_ptr();
-        // SAFETY: made by `new` of such a pointer; the table has a share of what it leads to, as below.
+        // SAFETY: the pointer comes from an `Arc`, as `new` requires; the table has a share of it, as below.
         unsafe {
             Arc::increment_strong_count(slab);
             Arc::from_raw(slab)
@@ -91,8 +93,8 @@ impl Deref for SlabRef {
     type Target = Slab;
     #[inline(always)]
     fn deref(&self) -> &Slab {
-        // SAFETY: the slab is in the table, which keeps it alive, as long as one of its blocks is not free,
-        // or a thread is pinned there; the creator promised not to use the reference longer.
+        // SAFETY: the table keeps the slab alive as long as one of its blocks is not free or a thread is
+        // pinned there; the creator promised not to use the reference longer.
         unsafe { self.slab.as_ref() }
     }
 }
@@ -107,7 +109,8 @@ pub(crate) struct BitPlace {
 }
 
 impl Slab {
-    /// A new slab, all of it free, not published. `is_zero`: its chunks read as zero on media.
+    /// A new slab: all blocks are free, and it is not published. `is_zero` says that its chunks read as zero
+    /// on media.
     pub(crate) fn fresh(
         off: u64,
         zone: u64,
@@ -172,10 +175,10 @@ impl Slab {
         if left >= 64 { u64::MAX } else { (1 << left) - 1 }
     }
 
-    /// Takes a free block, and returns its number; the caller owns the slab. Says whether it reads as zero.
+    /// Takes a free block. Returns its number, and whether it reads as zero. The caller owns the slab.
     pub(crate) fn take(&self) -> Option<(u64, bool)> {
         let first = self.first_free.load(Ordering::Relaxed);
-        // Others who release blocks at this moment may have it pass some by.
+        // A block that another thread releases at this moment may be missed.
         let (word, free) = self.free_from(first).or_else(|| self.free_from(0))?;
         if word != first {
             self.first_free.store(word, Ordering::Relaxed);
@@ -195,7 +198,7 @@ impl Slab {
         self.class.block_off(self.first_off, index)
     }
 
-    /// The first word from this one on with free blocks, and their bits.
+    /// The first bitmap word with free blocks, from word `first` on, and the bits of these blocks.
     #[inline]
     fn free_from(&self, first: usize) -> Option<(usize, u64)> {
         let last = self.words.len() - 1;
@@ -211,7 +214,7 @@ impl Slab {
         self.free_from(0).is_some()
     }
 
-    /// Where its blocks lie.
+    /// The range of its blocks.
     pub(crate) fn blocks_span(&self) -> Range<u64> {
         self.class.blocks_span(self.first_off)
     }
@@ -264,20 +267,20 @@ impl Slab {
         self.published.store(true, Ordering::Release);
     }
 
-    /// Claims the slab for a lane or a list; false if someone has it.
+    /// Claims the slab for a lane or a list; false if another lane or list holds it.
     pub(crate) fn hold(&self) -> bool {
         !self.held.load(Ordering::SeqCst) && !self.held.swap(true, Ordering::AcqRel)
     }
 
-    /// ORDER: a swap, so that it is visible before the bitmap is looked at afterwards. That look sees the bit
-    /// of a thread that cleared it and then found the slab held; all four accesses are sequentially
-    /// consistent for that.
+    /// Gives the slab up. ORDER: sequentially consistent, as are the other three accesses of this protocol:
+    /// this swap is visible before the caller looks at the bitmap. A thread that has cleared a bit and found
+    /// the slab still held is then seen by that look.
     pub(crate) fn let_go(&self) {
         self.held.swap(false, Ordering::SeqCst);
     }
 
-    /// Claims the block of this bit in order to free it; false if media does not have it allocated, or
-    /// another transaction is about to free it. So a block is released once, whatever its owners do.
+    /// Claims the block of this bit in order to free it. False if media does not have it allocated, or
+    /// another transaction is about to free it: a block is released once, whatever its owners do.
     pub(crate) fn claim(&self, bit: BitPlace) -> bool {
         self.words[bit.word].media.fetch_and(!bit.mask, Ordering::AcqRel) & bit.mask != 0
     }
@@ -292,7 +295,7 @@ impl Slab {
         prefetch_for_store(&self.words[bit.word].media);
     }
 
-    /// Takes a claim back.
+    /// Withdraws a claim.
     pub(crate) fn unclaim(&self, bit: BitPlace) {
         self.words[bit.word].media.fetch_or(bit.mask, Ordering::AcqRel);
     }
@@ -322,13 +325,12 @@ impl Slab {
         Ok(region.change_bits(bits.word_off, mask, set, false)?)
     }
 
-    /// Notes that the new head on media has the block of this bit allocated.
+    /// Notes that the slab's new head on media shows the block of this bit as allocated.
     pub(crate) fn note_allocated(&self, bit: BitPlace) {
         self.words[bit.word].media.fetch_or(bit.mask, Ordering::AcqRel);
     }
 
-    /// The head and bitmap of a new slab as media gets them, with the blocks of the numbers `taken`
-    /// allocated.
+    /// The bytes of a new slab's head and bitmap, with the blocks `taken` allocated.
     pub(crate) fn new_head(&self, taken: impl Iterator<Item = u64>) -> Vec<u8> {
         let mut head = vec![0; 8 + 8 * self.class.words()];
         head[..8].copy_from_slice(&(SLAB_TAG | self.class_number as u64).to_le_bytes());

@@ -1,11 +1,11 @@
-//! The slab of each chunk.
+//! The slab table: which slab a chunk belongs to.
 //!
-//! A lane that frees a block looks here without a lock. Slabs are put in and taken out, seldom, under the
-//! table's own lock.
+//! A lane that frees a block looks its slab up here without a lock. Insertions and removals are rare and take
+//! the table's own lock.
 //!
-//! ORDER: a slab is complete before the table leads to it (release, and acquire by a look), so that it is
-//! found whole. A look is pinned in the table's epochs; a slab that is taken out is retired there, and stays
-//! until no look can see it.
+//! ORDER: a slab is complete before the table leads to it: the insertion stores with release, a lookup loads
+//! with acquire. A lookup is pinned in the table's epochs; a slab that is removed is retired there and stays
+//! until no lookup can see it.
 
 use super::slab::{Slab, SlabRef};
 use parking_lot::Mutex;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use tembo_sync::{Epochs, PinSlot};
 
-/// Chunks of a leaf: of 8 MiB of a pool, if chunks are of the usual size. A leaf takes a page.
+/// Chunks of a leaf, which takes a page. With chunks of the usual size a leaf stands for 8 MiB of the pool.
 const LEAF_CHUNKS: usize = 1 << 9;
 
-/// As long as it lives, slabs that are in the table stay, also if they are taken out of it.
+/// While a pin lives, slabs that were in the table when it began stay alive, also if they are removed.
 pub(super) struct TablePin<'t> {
     epochs: &'t Epochs,
     place: PinSlot<'t>,
-    /// It stays on its thread.
+    /// The pin must not leave its thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -34,16 +34,17 @@ impl Drop for TablePin<'_> {
     }
 }
 
-/// For each chunk the slab that it is of. All chunks of a slab have the same pointer, which has one share of
-/// it.
+/// The slab of each chunk. All chunks of a slab have the same pointer; together they own one share of the
+/// `Arc`.
 type Leaf = [AtomicPtr<Slab>; LEAF_CHUNKS];
 
-/// The slabs that the process knows, by the numbers of their chunks in the file.
+/// The slabs that the process knows, by chunk number; chunks are numbered through the file.
 pub(crate) struct SlabTable {
-    /// Made when the first slab is put there. Before that, no page of a leaf or of this array is in memory.
+    /// A leaf is made when the first slab in it is inserted. Pages of this array that lead to no leaf are not
+    /// in memory.
     leaves: Box<[AtomicPtr<Leaf>]>,
     epochs: Epochs,
-    /// Slabs that were taken out, and since when. Locked by every change of the table.
+    /// Removed slabs, each with the epoch of its removal. Every change of the table takes this lock.
     removed: Mutex<Vec<(u64, Arc<Slab>)>>,
 }
 
@@ -75,17 +76,18 @@ impl SlabTable {
         TablePin { epochs: &self.epochs, place: self.epochs.pin_briefly(), thread: PhantomData }
     }
 
-    /// Whether a slab is known that has this chunk.
+    /// Whether this chunk belongs to a known slab.
     pub(crate) fn has(&self, chunk: u64) -> bool {
         !self.entry(chunk).is_null()
     }
 
-    /// Shows the slab of a chunk to `body`, if it is known. The reference is good until `body` returns, and
-    /// after that if `body` has claimed a block of the slab, as long as that is not released.
+    /// Calls `body` with the slab of a chunk, if it is known. The reference is valid until `body` returns; if
+    /// `body` has claimed a block of the slab, until that block is released.
     #[inline]
     pub(crate) fn look<T>(&self, chunk: u64, body: impl FnOnce(SlabRef) -> T) -> Option<T> {
         let _pin = self.pin();
-        // SAFETY: the slab stays as long as the pin, and as the holder of a block, as said above.
+        // SAFETY: the slab stays as long as the pin lives, and as long as a block of it is claimed, as said
+        // above.
         NonNull::new(self.entry(chunk)).map(|slab| body(unsafe { SlabRef::new(slab) }))
     }
 
@@ -94,7 +96,7 @@ impl SlabTable {
         self.look(chunk, |slab| slab.counted())
     }
 
-    /// Puts a slab in; `None` if one of its chunks is not in the file, or another slab's.
+    /// Inserts a slab; `None` if one of its chunks lies outside of the file or belongs to another slab.
     pub(crate) fn insert(&self, slab: Slab, chunks: Range<u64>) -> Option<Arc<Slab>> {
         let _changing = self.removed.lock();
         let entries: Option<Vec<&AtomicPtr<Slab>>> = chunks
@@ -113,7 +115,7 @@ impl SlabTable {
         Some(slab)
     }
 
-    /// The leaf that a chunk will be in. The caller changes the table.
+    /// The leaf of a chunk, made if there is none. The caller holds the table's lock.
     #[cold]
     fn make_leaf(&self, chunk: u64) -> Option<&Leaf> {
         let place = self.leaves.get(chunk as usize / LEAF_CHUNKS)?;
@@ -123,7 +125,7 @@ impl SlabTable {
         Some(unsafe { &*leaf })
     }
 
-    /// Takes slabs out, which no lane holds and of which no block is taken.
+    /// Removes slabs that no lane holds and whose blocks are all free.
     pub(crate) fn remove<'s>(&self, slabs: impl Iterator<Item = (&'s Slab, Range<u64>)>) {
         let mut removed = self.removed.lock();
         for (slab, chunks) in slabs {
@@ -137,11 +139,11 @@ impl SlabTable {
                 }
             }
             if !share.is_null() {
-                // SAFETY: the table's share, made by `insert`, which it has no more.
+                // SAFETY: `insert` made this share, and the table has just given it up.
                 removed.push((self.epochs.retire(false), unsafe { Arc::from_raw(share) }));
             }
         }
-        // At the cost of a barrier of all threads, once for all of them.
+        // This costs a barrier of all threads; one serves all removed slabs.
         let safe_before = self.epochs.safe_before();
         removed.retain(|(epoch, _)| *epoch >= safe_before);
     }
@@ -179,7 +181,8 @@ mod tests {
 
     const CHUNK_BYTES: u64 = 4096;
 
-    /// Puts a slab in at a chunk; returns how it is found out whether it is still there, and its chunks.
+    /// Inserts a slab at a chunk. Returns a weak reference, which tells whether the slab is still alive, and
+    /// its chunks.
     fn put(table: &SlabTable, first: u64) -> Option<(Weak<Slab>, Range<u64>)> {
         let classes = Classes::new(CHUNK_BYTES);
         let number = classes.class_for(1000).unwrap();
@@ -253,7 +256,7 @@ mod tests {
                 let (slab, chunks) = put(&table, 10).unwrap();
                 remove(&table, &slab, chunks);
             }
-            // Once more, until each has met it, or has failed.
+            // Again and again, until each thread has met the slab or has failed.
             let (slab, chunks) = put(&table, 10).unwrap();
             let has_not = |met: &AtomicU64| met.load(Ordering::Relaxed) == 0;
             while met.iter().any(has_not) && !lookers.iter().any(|looker| looker.is_finished()) {

@@ -1,4 +1,4 @@
-//! The volatile side of a zone: which chunks are free, and which slabs it has.
+//! The volatile state of a zone: which chunks are free, and which slabs it has.
 
 use super::classes::Classes;
 use crate::layout::{ChunkWord, Geometry, PmZone};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tembo_pmem::{Region, offset_of};
 
 const ZERO_FROM_AT: u64 = offset_of!(PmZone, zero_from) as u64;
-/// In zone 0: where the word lies that names the zone that new chunks were last taken from.
+/// The place, in zone 0, of the word that names the zone that last supplied new chunks.
 pub(super) const NEWEST_AT: u64 = offset_of!(PmZone, newest) as u64;
 /// How far ahead `zero_from` is raised: 16 MiB in chunks of the usual size.
 const ZERO_STEP_CHUNKS: u64 = 1024;
@@ -17,24 +17,24 @@ const ZERO_STEP_CHUNKS: u64 = 1024;
 pub(crate) struct Zone {
     pub number: u64,
     is_read: bool,
-    /// Chunks from this one on never were used. At least the media's frontier.
+    /// Chunks from this one on were never used. Never below the frontier on media.
     pub frontier: u64,
-    /// The media's frontier when the zone was read: the chunks below it are known after a scan, those from it
-    /// on are this process's own.
+    /// The frontier on media when the zone was read. Chunks below it are known after a scan; this process has
+    /// taken those above.
     opened_frontier: u64,
-    /// Chunks from this one on read as zero when the zone was read; and the same word on media now.
+    /// `zero_from` on media when the zone was read, and now.
     opened_zero_from: u64,
     zero_from: u64,
-    /// Chunks from this one on were not mapped in advance, and how many are the next time.
+    /// Chunks from this one on were not mapped in advance; `populate_chunks` is how many the next call maps.
     populated: u64,
     populate_chunks: u64,
-    /// Free runs below the frontier, first chunk to length. Complete once the zone was scanned.
+    /// Free runs below the frontier: from first chunk to length. Complete once the zone is scanned.
     free: BTreeMap<u64, u64>,
     pub free_chunks: u64,
     pub scanned: bool,
 }
 
-/// A slab that a scan saw and that was not read yet.
+/// A slab that a scan has found and nobody has read yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnreadSlab {
     pub zone: u64,
@@ -42,11 +42,11 @@ pub(crate) struct UnreadSlab {
     pub class: usize,
 }
 
-/// Bytes of never-used space that are mapped at a time, at most.
+/// The most bytes of unused space that are mapped in advance at a time.
 const POPULATE_BYTES: u64 = 512 << 10;
 
 impl Zone {
-    /// A zone that was not read yet: its words on media are read when they are needed.
+    /// A zone that is not read yet: its words on media are read when they are needed.
     pub(crate) fn new(number: u64) -> Zone {
         Zone {
             number,
@@ -86,8 +86,8 @@ impl Zone {
         Ok(())
     }
 
-    /// Reads the chunk table as far as it was used when the zone was opened: free runs go to the zone, slabs
-    /// to `unread`. No chunk in that part is freed or taken before this.
+    /// Reads the chunk table up to the frontier at opening: free runs go to the zone, slabs to `unread`. No
+    /// chunk of that part is freed or taken before the scan.
     pub(crate) fn scan(
         &mut self,
         region: &Region,
@@ -139,7 +139,7 @@ impl Zone {
         self.free.insert(start, chunks);
     }
 
-    /// Takes `chunks` consecutive chunks that were used before: the first run that is long enough.
+    /// Takes `chunks` chunks from the first free run that is long enough.
     pub(crate) fn take_run(&mut self, chunks: u64) -> Option<u64> {
         if self.free_chunks < chunks {
             return None;
@@ -153,8 +153,8 @@ impl Zone {
         Some(start)
     }
 
-    /// Takes chunks that never were used, of a zone that has `limit` chunks. Says whether they read as zero:
-    /// their owner before, in a process that crashed, may have written to them without a commit.
+    /// Takes chunks that were never used; the zone has `limit` chunks. Returns also whether they read as
+    /// zero: a process that crashed may have reserved them and written to them without a commit.
     pub(crate) fn take_new(
         &mut self,
         region: &Region,
@@ -169,17 +169,17 @@ impl Zone {
             return Ok(None);
         }
         if end > self.zero_from {
-            // Many at once, since this costs a fence.
+            // Raised for many chunks at once, since it costs a fence.
             let zero_from = (end + ZERO_STEP_CHUNKS).min(u64::from(geometry.zone_chunks));
             let off = geometry.zone_off(self.number) + ZERO_FROM_AT;
             region.store_u64(off, zero_from)?;
-            // PERSIST(I7): no one writes to the chunks before.
+            // PERSIST(I7): `zero_from` is durable before anybody writes to the chunks.
             region.persist(off, 8)?;
             self.zero_from = zero_from;
         }
         if end > self.populated {
-            // Nothing at first, so that the first allocation is quick, and then more each time, so that there
-            // are fewer calls.
+            // The first call maps nothing, so that the first allocation is quick; later calls map more each
+            // time, so that there are fewer of them.
             self.populated = (start + self.populate_chunks).clamp(end, limit);
             let chunks = self.populated - start;
             if self.populate_chunks > 0 {
@@ -197,7 +197,7 @@ impl Zone {
     }
 }
 
-/// Visits the chunks of a zone below `frontier`: free ones, slabs and extents, each by its first chunk.
+/// Visits the free chunks, slabs and extents of a zone below `frontier`, each by its first chunk.
 pub(crate) fn walk_chunks(
     region: &Region,
     geometry: &Geometry,

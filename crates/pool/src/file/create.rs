@@ -1,8 +1,7 @@
-//! Creation: afterwards there is no pool, or a whole one.
+//! Creating a pool: all or nothing, also across a crash.
 //!
-//! The file is made without a name, filled, synchronised and only then linked to its path. Inside the
-//! region the magic is the last word to become durable, so that a region that was cut off in the middle is
-//! not a pool either.
+//! The file is made without a name, filled, synchronised and only then linked to its path. Inside the region
+//! the magic is the last word to become durable, so a half-written region is not a pool either.
 
 use super::features::INCOMPATIBLE_AT;
 use super::file_lock;
@@ -52,8 +51,8 @@ pub(crate) fn create_file(path: &Path, options: &Options) -> Result<NewPool> {
     Ok(pool)
 }
 
-/// Makes an empty pool of an empty file that is open, durably, and marked as open. `path` is the one that the
-/// file has or will have; the caller names it.
+/// Makes an empty file a pool: empty, marked as open, and durable on return. `path` is the path that the file
+/// has or will have; giving it that name is left to the caller.
 pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Result<NewPool> {
     let geometry = options.chosen_geometry();
     geometry.validate().map_err(|what| ErrorKind::Options { what })?;
@@ -116,7 +115,7 @@ pub(crate) fn format(region: &Region, geometry: &Geometry, features: u64) -> Res
     // PERSIST(I5): everything else is durable before the magic makes it a pool.
     region.persist(8, page.len() as u64 - 8)?;
     region.store_u64(0, u64::from_le_bytes(MAGIC))?;
-    // PERSIST(I5): the pool exists from here on; who created it may say so.
+    // PERSIST(I5): the pool exists from here on, and its creator may report success.
     region.persist(0, 8)?;
     Ok(Header {
         geometry: *geometry,
@@ -170,7 +169,8 @@ impl NewFile {
         if let Some(temporary) = self.temporary.take() {
             let _ = std::fs::remove_file(temporary);
         }
-        // PERSIST(I5): the name is durable when its directory is. Not every file system can do this.
+        // PERSIST(I5): the name is durable when its directory is. Not every file system can synchronise
+        // directories.
         if let Ok(directory) = File::open(parent_of(path)) {
             let _ = directory.sync_all();
         }

@@ -1,9 +1,9 @@
 //! Features: parts of a pool that earlier builds of this library do not know.
 //!
-//! A build that does not know something must say so, and not pass over it. So everything new on media (a kind
-//! of root, a size class, a word of the header) has a bit in the header's `incompatible`, which every build
-//! looks at, or a format version. The bits are in groups, so that a build can say of a bit that it does not
-//! know what kind of thing it stands for:
+//! A build must report anything on media that it does not know, and not pass over it. Everything new on media
+//! (a kind of root, a size class, a word of the header) therefore has a format version, or a bit in the
+//! header's `incompatible`, which every build checks. The bits form groups, so that a build can tell what
+//! kind of thing an unknown bit stands for:
 //!
 //! | bits | stand for | a build that does not know one of them |
 //! |---|---|---|
@@ -11,32 +11,32 @@
 //! | 16 to 23 | kinds of roots, formats of maps and heaps | opens it, and names the unknown roots |
 //! | 24 to 31 | size classes | opens it for reading only; a check names the class |
 //!
-//! Builds from before these groups refuse a pool with any bit. A new bit goes into [`Feature`]; nothing else
-//! is to be done for it but [`Pool::enable`], before the first thing of its kind is written. Every file has
-//! [`Feature::Opening`] from its creation on, or from its next opening for writing: a file without it, whose
-//! last opening is noted, comes from a build in between.
+//! Builds from before these groups refuse a pool with any bit. A new bit goes into [`Feature`], and
+//! [`Pool::enable`] sets it before the first thing of its kind is written; nothing else is needed. Every file
+//! has [`Feature::Opening`] from its creation on, or from its next opening for writing. (A file without that
+//! bit may have `opening` set: an intermediate build wrote it.)
 //!
 //! # Media layout
 //!
-//! `PmHeader::incompatible`, under the header's checksum; and `PmHeader::features`, which has the same bits
-//! with a check of its own, 0 as long as none was set since the pool was made.
+//! `PmHeader::incompatible`, which the header's checksum covers, and `PmHeader::features`, which has the same
+//! bits with a check of its own. `features` is 0 until a bit is set after the pool was made.
 //!
 //! # Invariants
 //!
 //! * I1: a bit is durable in `features` before anything that it stands for is written (`Pool::enable`).
-//! * I2: the checksum is that of the header with the `incompatible` that is there, or with the bits of
-//!   `features` in it (`Header::parse`).
+//! * I2: the header's checksum matches with `incompatible` as stored, or with the bits of `features` in its
+//!   place (`Header::parse`).
 //!
 //! # Commit point
 //!
-//! The store to `features`. The checksum and then `incompatible` follow, each durable before the next: for
-//! the builds that do not know `features`. Between these two such a build calls the header damaged; before
-//! and after, it finds the bit or a pool without the new thing.
+//! The store to `features`. For builds that do not know that word, the checksum and then `incompatible`
+//! follow, each durable before the next. After a crash between the two such a build calls the header damaged.
+//! Before them it finds a pool without the new thing, after them the bit.
 //!
 //! # Recovery
 //!
-//! Opening takes the bits of both words. Where `incompatible` lacks some, it stores them as `enable` does.
-//! Doing that twice stores the same.
+//! Opening takes the bits of both words. Where `incompatible` lacks some, it stores them as `enable` does. A
+//! second run stores the same.
 //!
 //! # Concurrency
 //!
@@ -59,12 +59,11 @@ pub(crate) fn accept(features: u64, for_reading: bool) -> Result<()> {
     }
 }
 
-/// Makes the header have these features.
+/// Stores these features in the header.
 pub(crate) fn set(region: &Region, features: u64) -> Result<()> {
     let store = |off: usize, word: u64| -> Result<()> {
         region.store_u64(off as u64, word)?;
-        // PERSIST(I1): the words are stored in the order in which this is called; I2 allows for each that is
-        // not there yet.
+        // PERSIST(I1): the words become durable in the order of the calls; I2 holds between any two of them.
         region.persist(off as u64, 8)?;
         Ok(())
     };

@@ -25,9 +25,9 @@ pub(crate) fn lock(file: &File, path: &Path, exclusive: bool) -> Result<()> {
 
 /// Names the process that holds a lock on the file.
 ///
-/// The kernel's table of locks shows every user's, but it is read in pieces, between which entries may move
-/// and be missed, and under some layered file systems its inode numbers are not those of the files. A process
-/// that has the file open is the next best answer.
+/// The kernel's table of locks shows the locks of all users. It is read in pieces, though, so an entry that
+/// moves between two reads is missed, and under some layered file systems its inode numbers are not those of
+/// the files. A process that has the file open is the next best answer.
 fn holder_of(file: &File) -> String {
     let unknown = || "another process".to_owned();
     let Ok(meta) = file.metadata() else { return unknown() };
@@ -40,8 +40,8 @@ fn holder_of(file: &File) -> String {
     }
 }
 
-/// Finds another process that has the file of this device and inode open, among those that this one may look
-/// into.
+/// Finds another process that has the file of this device and inode open. It sees only processes whose
+/// descriptors this one may read.
 fn find_opener(wanted: (u64, u64)) -> Option<u32> {
     let is_open_in = |pid: u32| {
         let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };

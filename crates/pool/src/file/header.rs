@@ -20,11 +20,11 @@ pub(crate) struct Header {
     pub geometry: Geometry,
     pub uuid: Uuid,
     pub committed_bytes: u64,
-    /// Bits of the features that the pool has, or is about to have.
+    /// Bits of the features that the pool has, or that are being added.
     pub features: u64,
     /// `incompatible` lacks some of them.
     pub lacks_features: bool,
-    /// The word about its last opening, as it is.
+    /// The `opening` word, undecoded.
     pub opening: u64,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn explain(what: &'static str, path: &Path, error: impl Into<io::Erro
     if let Ok(target) = path.read_link() {
         return ErrorKind::DanglingLink { path: path.to_owned(), target }.into();
     }
-    // The outermost that is missing, or that is something else, is what a person has to look at.
+    // A person has to look at the outermost directory that is missing or is not a directory.
     let ancestors = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
     let wrong = ancestors.filter(|above| !above.is_dir()).last();
     match wrong {
@@ -67,7 +67,7 @@ pub(crate) fn explain(what: &'static str, path: &Path, error: impl Into<io::Erro
     }
 }
 
-/// The first bytes of a file that is no pool, for people.
+/// The first bytes of a file that is no pool, in printable form.
 fn shown(start: &[u8]) -> String {
     if start.iter().all(|byte| *byte == 0) {
         return "zeros".to_owned();
@@ -90,7 +90,7 @@ fn damaged(what: String) -> Error {
     ErrorKind::HeaderDamaged { what }.into()
 }
 
-/// Checks that the first page of a file of `length` bytes is that of a pool, and of this byte order.
+/// Checks that the first page of a file of `length` bytes is that of a pool in this machine's byte order.
 fn check_identity(page: &[u8], length: u64) -> Result<()> {
     if page.is_empty() {
         return Err(ErrorKind::Empty.into());
@@ -107,7 +107,7 @@ fn check_identity(page: &[u8], length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Checks checksum, byte order and version. Returns the features that the pool has or is about to have.
+/// Checks checksum, byte order and version. Returns the features that the pool has, or that are being added.
 fn read_features(page: &[u8]) -> Result<u64> {
     let sum = u64_at(page, offset_of!(PmHeader, checksum));
     let expected_sum = xxh3_64(&page[..HEADER_SUMMED_BYTES]);
@@ -134,7 +134,7 @@ fn read_features(page: &[u8]) -> Result<u64> {
         return Err(damaged("its version is 0".to_owned()));
     }
     let features = if is_adding { added } else { u64_at(page, INCOMPATIBLE_AT) | added };
-    // An opening for writing has to know more of them (`Pool::start`).
+    // An opening for writing has to know more features than this (`Pool::start`).
     features::accept(features, true)?;
     Ok(features)
 }

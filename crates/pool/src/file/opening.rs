@@ -1,9 +1,9 @@
 //! How the pool was last used: whether it was closed, and if not, in which domain, boot and file it was open.
 //!
-//! In the page cache every store of a killed process is kept. After a power failure, or a crash of the
-//! system, each page is as it was last written back, so that pages of different ages come together, which no
-//! record can put right. So no program may read such a pool without knowing. The same holds for a copy that
-//! was made while the pool was open.
+//! The page cache keeps every store of a killed process. After a power failure or a crash of the system, each
+//! page is as it was last written back: pages of different ages come together, and no record can repair that.
+//! No program may read such a pool unknowingly. The same holds for a copy that was made while the pool was
+//! open.
 //!
 //! # Media layout
 //! `PmHeader::opening`, one word with a check, in a line of its own: bits 0 to 2 say how the pool was mapped
@@ -11,17 +11,17 @@
 //! one of its device, bits 24 to 47 one of the boot's id (`/proc/sys/kernel/random/boot_id`), never 0 unless
 //! that cannot be read. A word that is 0 says nothing: versions before this one left it so.
 //! # Invariants
-//! - O1: the word says *open*, durably, before the first store of an opening for writing, but for those of
-//!   the features' bits.
+//! - O1: the word says *open*, durably, before any other store of an opening for writing, except those of the
+//!   feature bits.
 //! - O2: all stores of an opening are durable before the word says *closed*.
 //! - O3: all stores of earlier openings are on the device before the word says *open* in a domain that
 //!   outlives boots.
 //! # Commit point
-//! The store of the word, which is one aligned word: it cannot be torn. Any other value than 0 whose check
-//! does not match is damage.
+//! The store of the word. It is aligned, so it cannot be torn. A value other than 0 whose check does not
+//! match is damage.
 //! # Recovery
 //! Cut before the store of *open* is durable: the pool is as it was, and has the old word. Cut before the
-//! store of *closed* is: the word says *open*, which is said of a whole pool then. That costs a check and
+//! store of *closed* is durable: the word says *open* although the pool is intact. That costs a check and
 //! loses nothing.
 //! # Concurrency
 //! Only the holder of the file's exclusive lock stores the word. Opening for reading only stores nothing.
@@ -36,7 +36,7 @@ use tembo_pmem::{Domain, Region, SyncError, offset_of};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const OPENING_OFF: u64 = offset_of!(PmHeader, opening) as u64;
-/// Bits of what the word says; the others are its check.
+/// Bits of the word's value; the others are its check.
 const OPENING_BITS: u32 = 48;
 const OPEN: u64 = 1 << 3;
 const FILE_SHIFT: u32 = 4;
@@ -55,7 +55,7 @@ enum Kind {
     /// The page cache of a disk.
     PageCache = 3,
     Emulated = 4,
-    /// A file system in memory (tmpfs), of which nothing is left after a boot.
+    /// A file system in memory (tmpfs), whose files do not outlive the boot.
     Memory = 5,
 }
 
@@ -68,10 +68,10 @@ impl Kind {
     }
 }
 
-/// Where a file is opened.
+/// The circumstances of an opening: the file and the boot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Here {
-    /// 0 if it cannot be told.
+    /// A hash of the boot's id; 0 if that cannot be read.
     boot: u64,
     file: u64,
     in_memory: bool,
@@ -93,7 +93,7 @@ impl Here {
         })
     }
 
-    /// The ending that the word of a pool tells, seen from here.
+    /// How the pool's last use ended, given its word and the present circumstances.
     pub(crate) fn judge(&self, word: u64) -> Result<Ending> {
         if word == 0 {
             return Ok(Ending::Unknown);
@@ -106,7 +106,7 @@ impl Here {
             return Ok(Ending::Closed);
         }
         let (boot, file) = (said >> BOOT_SHIFT, said >> FILE_SHIFT & ((1 << FILE_BITS) - 1));
-        // A boot that is not known is any other.
+        // An unknown boot counts as another one.
         let is_this_boot = boot != 0 && boot == self.boot;
         // A device may have another number in another boot.
         let compared = if is_this_boot { (1 << FILE_BITS) - 1 } else { (1 << INODE_BITS) - 1 };
@@ -115,13 +115,13 @@ impl Here {
             (true, false) => Ending::Copy,
             (false, false) if kind.outlives_boots() => Ending::Copy,
             (false, _) if kind.outlives_boots() => Ending::Killed,
-            // A pool that lay in memory in another boot can only have come here as a copy.
+            // A pool that lay in a file system in memory in another boot can only be a copy.
             (false, _) if kind == Kind::Memory => Ending::Copy,
             (false, _) => Ending::OtherBoot,
         })
     }
 
-    /// The word of a pool that is open here.
+    /// The word of a pool that is open under these circumstances.
     fn open_word(&self, kind: Kind) -> u64 {
         seal(kind as u64 | OPEN | self.file << FILE_SHIFT | self.boot << BOOT_SHIFT, OPENING_BITS)
     }
@@ -162,11 +162,11 @@ impl Opening {
         Ok(opening)
     }
 
-    /// Stores that the pool is closed; everything is synchronised before that.
+    /// Marks the pool as closed, after synchronising everything.
     pub(crate) fn mark_closed(&self, region: &Region) -> Result<()> {
         if matches!(self.kind, Kind::PageCache | Kind::Emulated) {
-            // PERSIST(O2): all pages are on the device before the word says so. In the other domains each
-            // fence saw to that, or there is no device.
+            // PERSIST(O2): all pages are on the device before the word says *closed*. In the other domains
+            // each fence has done that, or there is no device.
             synchronise(region)?;
         }
         region.store_u64(OPENING_OFF, seal(self.kind as u64, OPENING_BITS))?;
@@ -174,12 +174,12 @@ impl Opening {
     }
 
     fn persist_word(&self, region: &Region) -> Result<(), SyncError> {
-        // PERSIST(O1): the word is durable in the domain before anything else is stored, or after everything
-        // was (O2).
+        // PERSIST(O1): *open* is durable in the domain before anything else is stored, and *closed* after
+        // everything else (O2).
         region.persist(OPENING_OFF, 8)?;
         match self.kind {
-            // A fence does not reach the device in these domains, and power failures are what the word is
-            // about.
+            // A fence does not reach the device in these domains, but the word has to survive a power
+            // failure.
             Kind::PageCache | Kind::Emulated => region.synchronise_pages(OPENING_OFF, 8),
             Kind::Dax | Kind::Synced | Kind::Memory => Ok(()),
         }
@@ -200,9 +200,10 @@ pub(crate) struct Opened {
     pub path: Option<PathBuf>,
     /// How its last use had ended.
     pub ending: Ending,
-    /// Where a file is opened that is to be marked as open before anything is stored.
+    /// The circumstances of an opening for writing that is not marked yet; it must be marked before anything
+    /// else is stored.
     pub to_mark: Option<Here>,
-    /// The opening of a file that is marked so.
+    /// The opening of a file that is marked as open.
     pub opening: Option<Opening>,
 }
 
@@ -212,7 +213,7 @@ impl Default for Opened {
     }
 }
 
-/// The word of a pool that was last used elsewhere, for tests: the same in another boot, or in another file.
+/// For tests: the word as it would be after `boots` other boots, or in another file.
 #[cfg(test)]
 pub(crate) fn moved(word: u64, boots: u64, files: u64) -> u64 {
     let said = unseal(word, OPENING_BITS).expect("a word of this version");
@@ -262,7 +263,7 @@ mod tests {
             std::fs::write(&path, last).unwrap();
             SYNCHRONISED.take();
             let pool = Pool::open(&path, &options(durability)).unwrap();
-            // The old word is there still: what it promises is true until the file is synchronised.
+            // The old word is still there: its promise holds until the file is synchronised.
             assert_eq!(SYNCHRONISED.take(), vec![word_of(last); expected], "{durability:?}");
             let open = word_of(&image());
             let is_in_memory = unseal(open, OPENING_BITS).unwrap() & 7 == Kind::Memory as u64;

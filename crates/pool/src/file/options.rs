@@ -17,10 +17,10 @@ pub struct Options {
     pub create: bool,
     /// Create the pool; an existing one is an error.
     pub create_new: bool,
-    /// Open for reading only. The file is not changed: what recovery has to do is done in private memory.
+    /// Open for reading only. The file is not changed: recovery works in private memory.
     pub read_only: bool,
-    /// Open a pool also if [its last use](crate::Ending::is_unclean) may have left pages of different ages in
-    /// it. Nothing in it can be relied on then before it was checked as a whole, as `tembo::Options` does.
+    /// Open a pool even if [its last use](crate::Ending::is_unclean) may have left pages of different ages.
+    /// Such a pool cannot be relied on before it is checked as a whole, as `tembo::Options` does.
     pub accept_unclean: bool,
     /// Length of a new pool in bytes, its space allocated.
     pub initial_bytes: u64,
@@ -28,7 +28,7 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     /// The sizes of a new pool's parts; `None` chooses by `max_bytes`: [`Geometry::small`] below 64 MiB.
     pub geometry: Option<Geometry>,
-    /// How many names a new pool has room for, 1 to 4096, if not as many as `geometry` says.
+    /// How many names a new pool has room for, 1 to 4096; `None` leaves this to `geometry`.
     pub root_count: Option<u32>,
     /// How the file is mapped.
     pub region: RegionOptions,
@@ -120,7 +120,7 @@ impl Options {
     }
 }
 
-/// Every function that opens a pool takes options of any layer.
+/// Lets every function that opens a pool take the options of any layer.
 impl AsRef<Options> for Options {
     fn as_ref(&self) -> &Options {
         self

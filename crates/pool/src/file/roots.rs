@@ -1,10 +1,10 @@
 //! The root directory: names by which the objects of a pool are found.
 //!
 //! An entry is eight words, all changed by one record. The length of the name is stored last and cleared
-//! first, so that a reader that sees it sees the rest.
+//! first, so a reader that sees a length also sees the rest.
 //!
-//! Objects that lost their names but still have blocks form a list, and the header has its first. The
-//! structure that puts them there knows how one leads to the next, and how its blocks are freed.
+//! Objects that have lost their names but still have blocks form a list; the header leads to the first. The
+//! structure that an object belongs to knows where its link to the next lies, and how its blocks are freed.
 
 use crate::layout::{DROPPED_BITS, DROPPED_OFF, Geometry, PmRoot, ROOT_NAME_BYTES, unseal};
 use crate::{Error, ErrorKind, Result};
@@ -96,8 +96,8 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The words of an entry for a root whose name was [checked](check_name), with their offsets, in the order in
-/// which they are to be stored.
+/// Offsets and values of an entry's words, in the order in which they must be stored. The name was
+/// [checked](check_name).
 pub(crate) fn words(entry_off: u64, name: &str, kind: u32, off: u64) -> Vec<(u64, u64)> {
     let mut padded = [0; ROOT_NAME_BYTES];
     padded[..name.len()].copy_from_slice(name.as_bytes());
@@ -113,12 +113,12 @@ pub(crate) fn words(entry_off: u64, name: &str, kind: u32, off: u64) -> Vec<(u64
     name_words.chain(others).collect()
 }
 
-/// The word that makes the entry at `entry_off` unused when it is cleared.
+/// The offset of the word whose clearing makes the entry at `entry_off` unused.
 pub(crate) fn used_word(entry_off: u64) -> u64 {
     entry_off + NAME_BYTES_OFF
 }
 
-/// Decodes the header's word that leads to the objects without a name.
+/// Decodes the header's `dropped` word: the offset of the first object without a name.
 pub(crate) fn dropped_of(word: u64) -> Result<u64> {
     match word {
         0 => Ok(0),

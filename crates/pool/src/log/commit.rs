@@ -36,8 +36,8 @@ pub(crate) struct NewRecord<'r> {
 }
 
 impl Log {
-    /// Locks the lane, when no other one has a live record for any of the lines. `lines` gives those of
-    /// `changes`, as far as they are needed.
+    /// Checkpoints every other lane that may have a live record for one of the lines, and locks this lane.
+    /// `lines` computes the lines of `changes`; it is called only if a second lane is in use.
     #[inline(always)]
     pub(crate) fn lock_lane<'s, C>(
         &self,
@@ -53,16 +53,17 @@ impl Log {
                 is_only_lane = false;
             }
             let state = slot.lock();
-            // ORDER: a thread that turns the line owners on checkpoints this lane afterwards, under its lock.
-            // If that has happened by now, this record would have no owner.
+            // ORDER: a thread that turns the line owners on checkpoints this lane afterwards, under this
+            // lock. If that has happened already, this record would never be registered, so the loop starts
+            // again.
             if !is_only_lane || !self.line_owners.is_on() {
                 return Ok(LockedLane { state, is_only_lane, least_seq });
             }
         }
     }
 
-    /// Writes a record and makes it durable, with its new data: the commit. `tail` becomes the lane's new
-    /// one.
+    /// The commit: writes a record and makes it durable together with its new data. Stores the lane's new
+    /// tail in `tail`.
     #[inline(always)]
     pub(crate) fn append(
         &self,
@@ -73,14 +74,12 @@ impl Log {
     ) -> Result<()> {
         let (seq, place) = self.complete(state, &mut *record.image, record.chain, record.least_seq)?;
         self.flush(slot, state, place, &record)?;
-        // Volatile state that no other thread sees before the lock is released changes while the flushes are
-        // under way: stores that follow the fence would wait for it, and soon the processor for room for
-        // them. (If the fence fails, so does every later one, so that no checkpoint ever relies on these
-        // notes.)
+        // Volatile state changes here, while the flushes are under way; no other thread sees it before the
+        // lock is released. Stores after the fence would wait for it and soon fill the store buffer. (If the
+        // fence fails, every later fence fails too, so no checkpoint ever relies on this state.)
         *tail = state.note_record(seq, place, record.home_lines);
         if !self.region.streams_single_lines() {
-            // The next record's first lines were flushed some time ago, and may have left the cache with
-            // that.
+            // The next record's first lines were flushed some time ago, and the flush may have evicted them.
             let next_off = state.next_off(&self.geometry, slot.number);
             self.region.prefetch_for_store(next_off);
             self.region.prefetch_for_store(next_off + LINE_BYTES);
@@ -94,7 +93,7 @@ impl Log {
         Ok(())
     }
 
-    /// Gives the record its number and its place, and completes its image.
+    /// Chooses the record's number and place, and completes its image.
     #[inline(always)]
     fn complete(
         &self,
@@ -107,8 +106,7 @@ impl Log {
         if seq >= MAX_SEQ {
             return Err(Error::corrupt("the last sequence number", 0, format!("less than {MAX_SEQ}"), seq));
         }
-        // Summed before any flush: the checksum reads new data, whose lines would be on their way out of the
-        // cache.
+        // The checksum reads the new data, so it is computed before any flush: a flush may evict those lines.
         image.complete(&self.region, self.seed, seq, chain)?;
         let inline_bytes = if chain == 0 { image.payload_bytes() } else { 0 };
         Ok((seq, state.next_slot(&self.geometry, inline_bytes, chain != 0)))
@@ -116,8 +114,8 @@ impl Log {
 
     /// Starts every write-back of the commit.
     ///
-    /// All flushes are issued here, just before the fence: the processor orders write-backs before any locked
-    /// instruction too, so that one flushed earlier would be waited for at the next lock or counter.
+    /// All flushes are issued here, just before the fence. A locked instruction, too, waits for earlier
+    /// write-backs, so an earlier flush would delay the next lock or counter.
     #[inline(always)]
     fn flush(
         &self,
@@ -131,17 +129,17 @@ impl Log {
         }
         self.region.flush_lines(record.fresh_lines);
         if record.fences_first {
-            // PERSIST(I4): without covers the record alone vouches for the new data, so that has to be
-            // durable first.
+            // PERSIST(I4): a record without covers does not say whether the new data arrived, so the data is
+            // durable before the record is written.
             self.fence()?;
         }
         self.write(record.image, place.off(&self.geometry, slot.number), record.chain)
     }
 
-    /// Writes the record where no live one is, and starts its write-back. Its words may arrive in any order:
-    /// it is complete when its checksum says so.
+    /// Writes the record to a place without a live one, and starts its write-back. Its words may reach media
+    /// in any order: the record counts once its checksum matches.
     fn write(&self, image: &RecordImage, off: u64, chain: u64) -> Result<()> {
-        // SAFETY: the place is this lane's, whose lock is held; the chain block is reserved for it.
+        // SAFETY: the place belongs to this lane, whose lock is held; the chain block is reserved for it.
         unsafe {
             if chain == 0 {
                 self.region.write_and_flush(off, image.whole())?;

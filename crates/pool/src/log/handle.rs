@@ -1,4 +1,4 @@
-//! The handle by which transactions reach the log, and all that the log owns.
+//! The handle of the log, and the state that the log owns.
 
 use super::lane::{LaneSlot, Lanes};
 use super::line_owners::LineOwnerTable;
@@ -46,7 +46,7 @@ impl Log {
         Lanes { slots: &self.slots, region: &self.region, geometry: &self.geometry }
     }
 
-    /// Takes a free lane: the lowest, so that a single writer always has the same.
+    /// Takes the lowest free lane, so that a single writer always has the same.
     pub(crate) fn take_lane(&self) -> Result<u32> {
         for slot in self.slots.iter() {
             if slot.in_use.swap(true, Ordering::AcqRel) {
@@ -76,7 +76,7 @@ impl Log {
     /// A fence; its failure makes the pool unusable until it is opened again.
     #[inline(always)]
     pub(super) fn fence(&self) -> Result<()> {
-        // PERSIST(I4): for commits (`commit.rs`), which say what has to be durable.
+        // PERSIST(I4): for commits; `commit.rs` says what has to be durable.
         self.region.fence().map_err(|e| self.fail(e))
     }
 
@@ -86,7 +86,7 @@ impl Log {
         ErrorKind::Sync(e).into()
     }
 
-    /// Declares all records dead, if there are any from this opening.
+    /// Declares all records dead, if this opening has written any.
     pub(crate) fn close(&self) -> Result<()> {
         if !self.slots.iter().any(|slot| slot.lock().commits > 0) {
             return Ok(());

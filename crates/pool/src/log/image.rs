@@ -9,11 +9,10 @@ use crate::Result;
 use std::hint::select_unpredictable;
 use tembo_pmem::{LINE_BYTES, Region};
 
-/// Words that one line of stores adds to an image, at most: its words after a target, and another target
-/// where a line of the record ends among them, and where one ends just before them. (A test goes through all
-/// of them.)
+/// The most words that the stores of one line add to an image: a target, eight words, and one more target for
+/// each end of a record's line, among the words and just before them. (A test tries every case.)
 const LINE_ENTRY_MAX: usize = 11;
-/// Words that are copied with a run and do not belong to it.
+/// The most words that are copied with a run but do not belong to it.
 const COPIED_BEYOND: usize = LINE_WORDS - 1;
 /// A longer image is not kept for the next record.
 const IMAGE_KEPT: usize = 1 << 16;
@@ -21,8 +20,8 @@ const IMAGE_KEPT: usize = 1 << 16;
 /// Builds the image of a record. Reused between commits.
 #[derive(Debug, Default)]
 pub(crate) struct RecordImage {
-    /// The head, which means nothing until the record is complete, and the payload; little-endian, as on
-    /// media. Words from `len` on mean nothing.
+    /// The head and the payload, little-endian as on media. The head is meaningless until the record is
+    /// complete, and so are words from `len` on.
     words: Vec<u64>,
     len: usize,
     /// Where the covers begin, if there are any.
@@ -62,7 +61,7 @@ impl RecordImage {
         self.len += 1;
     }
 
-    /// Adds an entry; all entries come before all covers.
+    /// Adds an entry. All entries precede all covers.
     #[inline]
     pub(crate) fn entry(&mut self, off: u64, change: Change) {
         debug_assert!(self.covers_at.is_none() && off.is_multiple_of(8));
@@ -71,8 +70,8 @@ impl RecordImage {
         self.push(operand);
     }
 
-    /// Adds stores of words, and of words by line, after all other entries. All of them together are a whole
-    /// number of `PmEntry`s long.
+    /// Adds the logged words and the words stored by line, after all other entries. Their total length is
+    /// padded to a multiple of a `PmEntry`.
     #[inline]
     pub(crate) fn stores(&mut self, words: impl Iterator<Item = (u64, u64)>, lines: &StoredLines) {
         self.words(words);
@@ -102,7 +101,7 @@ impl RecordImage {
         self.words_of_line(line_off, mask, &values);
     }
 
-    /// As [`line`](Self::line), of words that may lie apart from each other.
+    /// As [`line`](Self::line), for words that need not be consecutive.
     #[inline]
     fn words_of_line(&mut self, off: u64, mut mask: u8, values: &[u64; LINE_WORDS]) {
         self.make_room(LINE_ENTRY_MAX + COPIED_BEYOND);
@@ -133,7 +132,7 @@ impl RecordImage {
     }
 
     /// Adds stores of some words of a line. No word that a user chose may begin a line of the record
-    /// (`HEAD_MARK`): where the record's line ends, the rest follows after a target of its own.
+    /// (`HEAD_MARK`). Where the record's line ends among the words, the rest follows a second target.
     #[inline(always)]
     fn line(&mut self, line: &StoredLine) {
         debug_assert!(self.covers_at.is_none() && line.off.is_multiple_of(LINE_BYTES));
@@ -142,8 +141,8 @@ impl RecordImage {
         if line.mask != run_mask(first, count) || count > room + LINE_WORDS - 1 {
             return self.any_words(line);
         }
-        // A processor cannot predict whether the record's line ends among the words. So there is no branch,
-        // but a second part that may count for nothing.
+        // A processor cannot predict whether the record's line ends among the words. The code therefore has
+        // no branch: it always writes a second part, and counts it only if it is needed.
         let before = count.min(room);
         let mask = line.mask & run_mask(0, first + before);
         let to = &mut self.words[self.len..][..LINE_ENTRY_MAX + COPIED_BEYOND];
@@ -152,7 +151,7 @@ impl RecordImage {
         self.len += 1 + before + select_unpredictable(before < count, 1 + count - before, 0);
     }
 
-    /// As [`line`](Self::line), of any words.
+    /// As [`line`](Self::line), for any words.
     #[inline(never)]
     fn any_words(&mut self, line: &StoredLine) {
         self.words_of_line(line.off, line.mask, line.from(0));
@@ -172,7 +171,7 @@ impl RecordImage {
         self.push(cover.off << 16 | cover.bytes);
     }
 
-    /// Bytes of the payload, as of the complete record.
+    /// Bytes that the payload of the complete record will have.
     #[inline]
     pub(crate) fn payload_bytes(&self) -> u64 {
         let sum = if self.covers_at.is_some() && !self.complete { 1 } else { 0 };
@@ -191,7 +190,7 @@ impl RecordImage {
         bytemuck::cast_slice(&self.words[..self.len])
     }
 
-    /// Completes the record: sums what the covers name, and fills in the head.
+    /// Completes the record: sums the covered data and fills in the head.
     #[inline]
     pub(crate) fn complete(&mut self, region: &Region, seed: u64, seq: u64, chain: u64) -> Result<()> {
         let covers_at = self.covers_at.unwrap_or(self.len);
@@ -210,7 +209,7 @@ impl RecordImage {
     }
 }
 
-/// Writes the store of some words of a line, which follow each other from the first on.
+/// Writes the store of consecutive words of a line, from word `first` on.
 #[inline(always)]
 fn part(to: &mut [u64], line: &StoredLine, first: usize, mask: u8) {
     let to: &mut [u64; 1 + LINE_WORDS] = to.first_chunk_mut().expect("room for a line");
@@ -251,7 +250,7 @@ mod wide {
             let to = &mut image.words[image.len..][..LINE_ENTRY_MAX + COPIED_BEYOND];
             part(to, line.off, before, words);
             let first = before.count_ones() as usize;
-            // May count for nothing: see `RecordImage::line`.
+            // This part may not count: see `RecordImage::line`.
             part(&mut to[1 + first..], line.off, behind, words);
             let second = 1 + behind.count_ones() as usize;
             image.len += 1 + first + select_unpredictable(behind != 0, second, 0);
@@ -277,7 +276,7 @@ mod tests {
     fn image_of(lines: &StoredLines, entries: u64, old: usize) -> RecordImage {
         let mut image = RecordImage::default();
         image.clear();
-        // Remains of an earlier record in the buffer.
+        // The buffer holds remains of an earlier record.
         (0..old).for_each(|_| image.push(u64::MAX));
         image.clear();
         (0..entries).for_each(|i| image.entry(64 * i, Change::Store(i)));
@@ -285,8 +284,8 @@ mod tests {
         image
     }
 
-    /// Every line by itself at every place of a record's line has room and is read back, whatever the buffer
-    /// held before.
+    /// The stores of a line have room and are read back, for every mask and every place in a record's line,
+    /// whatever the buffer held before.
     #[test]
     fn every_line_is_read_back() {
         let region = Region::simulated(&[0; 4096], 4096, None).unwrap();
@@ -335,8 +334,9 @@ mod tests {
         image
     }
 
-    /// Any words of a line, at any place of a record's line, with another line after it: all instruction sets
-    /// make the same image, which has room, is read back, and has none of the words at the start of a line.
+    /// Stores any words of a line, at any place in a record's line, and a second line after it. All
+    /// instruction sets make the same image; it has room, is read back, and has no user's word at the start
+    /// of a line.
     #[test]
     fn lines_are_the_same_with_all_instructions() {
         let mut longest = 0;

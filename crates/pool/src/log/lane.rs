@@ -1,5 +1,4 @@
-//! The state of a lane that its writer and the other lanes share: where its next record goes, and how it is
-//! checkpointed.
+//! The part of a lane that its writer shares with other lanes: where the next record goes, and checkpoints.
 
 use super::limbo::{LIMBO_BYTES_MAX, Limbo};
 use super::record::{RECORDS_MIN, record_bytes};
@@ -11,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, Region, offset_of};
 use tembo_sync::{SpinMutex, SpinMutexGuard, hash_u64};
 
-/// The part of a lane that other lanes may look at.
+/// The shared part of a lane.
 #[derive(Debug)]
 pub(crate) struct LaneSlot {
     pub number: u32,
     pub in_use: AtomicBool,
-    /// Commits up to this one have no live record. Other lanes load this with each commit, so that it does
-    /// not share a line with words that change with each.
+    /// Commits up to this number have no live record. Other lanes load this word at each commit, so it shares
+    /// no line with words that each commit changes.
     dead_to: CachePadded<AtomicU64>,
     state: CachePadded<SpinMutex<LaneState>>,
 }
@@ -41,11 +40,11 @@ pub(crate) struct LaneState {
     /// Commits since the pool was opened.
     pub commits: u64,
     pub tail: Tail,
-    /// Lines of home words of this half's records, which are flushed with the next that switches.
+    /// Home lines of this half's records. The next record that switches flushes them.
     pub home_lines: Vec<u64>,
-    /// Lines that were added to these, by hash, and the number of switches by then.
+    /// By hash: a line that was added to `home_lines`, and `switches` at that time.
     known_lines: KnownLines,
-    /// How often the lane has switched halves, or was checkpointed.
+    /// How often the lane has switched halves or was checkpointed.
     switches: u64,
     pub limbo: Limbo,
     /// Pool space for payloads that do not fit into the halves, by [`RecordSlot::chain`]. Reserved, never
@@ -57,9 +56,9 @@ pub(crate) struct LaneState {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tail {
     half: usize,
-    /// Records that the half has.
+    /// Number of records in the half.
     records: usize,
-    /// Where in it the next may follow.
+    /// The end of the last record, from the start of the half.
     used_bytes: u64,
 }
 
@@ -67,18 +66,18 @@ pub(crate) struct Tail {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordSlot {
     half: usize,
-    /// Its number in the half.
+    /// The record's number in the half.
     record: usize,
-    /// From the start of the half.
+    /// The record's place, in bytes from the start of the half.
     at: u64,
     /// Whether the lane switches halves for it.
     pub switches: bool,
     bytes: u64,
 }
 
-/// Bytes that the first record of a half leaves for the second, by the length of the half: room for one that
-/// removes a record, and, where there is much, that also frees a part of what was cleared before. So a
-/// removal finds room for that in a full pool too, whatever was committed before.
+/// Bytes that the first record of a half leaves free for the second. They suffice for the commit of a
+/// removal, and in a long half also for freeing a part of a cleared structure: a removal never lacks lane
+/// space in a full pool.
 const fn second_bytes(half_bytes: u64) -> u64 {
     match half_bytes / LINE_BYTES {
         0..8 => LINE_BYTES,
@@ -86,10 +85,10 @@ const fn second_bytes(half_bytes: u64) -> u64 {
         _ => 16 * LINE_BYTES,
     }
 }
-/// A record switches halves once this many home lines have gathered: one fence waits for about as many
-/// write-backs at little more than the cost of one.
+/// A record switches halves once this many home lines have gathered. A fence that waits for this many
+/// write-backs costs little more than for one.
 const HOME_LINES_MAX: usize = 64;
-/// More home lines than this are not searched for one.
+/// A longer list of home lines is not searched for duplicates.
 const SEARCHED_MAX: usize = 4 * HOME_LINES_MAX;
 
 impl LaneState {
@@ -108,8 +107,8 @@ impl LaneState {
         RecordSlot { half, record: records, at: used_bytes, switches: false, bytes }
     }
 
-    /// Notes that the record with this number is written to its slot, with the lines that it changes. It is
-    /// durable with the fence that follows under the same lock. Returns the new tail.
+    /// Notes a record that is being written to its slot, and the home lines that it changes. The fence that
+    /// follows under the same lock makes the record durable. Returns the new tail.
     #[inline(always)]
     pub(crate) fn note_record(&mut self, seq: u64, slot: RecordSlot, lines: &[u64]) -> Tail {
         self.seq = seq;
@@ -131,8 +130,8 @@ impl LaneState {
             }
             let is_taken = known.1 == switches;
             *known = (*line, switches);
-            // Another line of this half may have taken this one's place. (Among very many a line may be there
-            // twice.)
+            // Another line with the same hash may have displaced this one. (A list that is too long to be
+            // searched may have a line twice.)
             let may_repeat = is_taken && self.home_lines.len() <= SEARCHED_MAX;
             if !(may_repeat && self.home_lines.contains(line)) {
                 self.home_lines.push(*line);
@@ -148,8 +147,8 @@ impl LaneState {
 }
 
 impl Tail {
-    /// Whether a payload has to be chained: since a half could not hold it and one more record, or since this
-    /// half has no room and does not have its least number of records.
+    /// Whether a payload has to be chained. It is if a half could not hold it and a second record, or if this
+    /// half has no room for it and still has too few records to be left (L6).
     #[inline]
     pub(crate) fn must_chain(&self, geometry: &Geometry, payload_bytes: u64) -> bool {
         if self.records == 0 || self.records >= RECORDS_MIN {
@@ -166,7 +165,7 @@ impl Tail {
 }
 
 impl RecordSlot {
-    /// Whether the records before the lane's last switch die with this one's commit.
+    /// Whether the commit of this record kills the records from before the lane's last switch.
     pub(crate) fn ends_switch(&self) -> bool {
         self.record + 1 == RECORDS_MIN
     }
@@ -210,7 +209,7 @@ impl LaneSlot {
     }
 
     /// Notes, under the lane's lock, that commit number `commits` was the second in its half: all records
-    /// before the first are dead.
+    /// before that half are dead.
     pub(crate) fn note_switched(&self, commits: u64) {
         let dead_to = self.dead_to.load(Ordering::Relaxed).max(commits.saturating_sub(RECORDS_MIN as u64));
         self.dead_to.store(dead_to, Ordering::Release);
@@ -228,11 +227,11 @@ impl LaneSlot {
         for line in &state.home_lines {
             region.flush(line * LINE_BYTES, 1);
         }
-        // PERSIST(L3): the home words are durable before their record is declared dead.
+        // PERSIST(L3): the home words are durable before their records are declared dead.
         region.fence()?;
         let retired_off = geometry.lane_off(self.number) + offset_of!(PmLane, retired) as u64;
         region.store_u64(retired_off, state.seq)?;
-        // PERSIST(L3): the record is dead on media before the lane that asked for this commits a newer one.
+        // PERSIST(L3): the records are dead on media before the calling lane commits a newer one.
         region.persist(retired_off, 8)?;
         state.home_lines.clear();
         state.switches += 1;

@@ -4,17 +4,16 @@ use crate::alloc::Block;
 use std::collections::VecDeque;
 use tembo_sync::Epochs;
 
-/// A commit that frees bytes makes its lane switch halves once this many wait: large blocks are to be had
-/// again soon.
+/// The lane switches halves once this many freed bytes wait, so that large blocks become available again
+/// soon.
 pub(super) const LIMBO_BYTES_MAX: u64 = 1 << 20;
-/// Blocks that leave limbo at once, unless an eighth of it, or twice as many as the commit frees, are more:
-/// the commit that waits for them shall not wait for many.
+/// The most blocks that leave limbo at a time, unless an eighth of limbo, or twice as many as the commit
+/// frees, is more. The commit releases them itself, so there should not be many.
 const LEAVING_MAX: usize = 64;
-/// Readers are asked for once this many blocks wait, besides those that readers kept the last time. Asking
-/// costs a barrier of all threads, which interrupts those that run, whether readers have let go of anything
-/// or not.
+/// The oldest pin is looked up once this many blocks wait, besides those that readers held at the last look.
+/// A look costs a barrier that interrupts all running threads, even if no pin has ended since.
 const BATCH_MAX: usize = 1024;
-/// This many are enough where they are more than a thousandth of the pool.
+/// This many blocks suffice once the bytes in limbo exceed a thousandth of the pool.
 const BATCH_MIN: usize = 64;
 
 /// The freed blocks of a lane.
@@ -22,9 +21,9 @@ const BATCH_MIN: usize = 64;
 pub(crate) struct Limbo {
     waiting: VecDeque<Waiting>,
     bytes: u64,
-    /// Blocks retired before this epoch have no readers, as of the last time that readers were asked for.
+    /// Blocks retired before this epoch have no readers, as of the last look at the pins.
     safe_before: u64,
-    /// Blocks that readers kept in limbo then, if they kept the first.
+    /// Blocks in limbo after that look, if a reader still held the first of them; else 0.
     left_blocks: usize,
     left_bytes: u64,
 }
@@ -51,7 +50,8 @@ impl Limbo {
         self.bytes
     }
 
-    /// Puts the blocks that a commit freed aside. Blocks that may be released are in their place afterwards.
+    /// Moves the blocks that a commit freed into limbo, and puts blocks that may be released into the emptied
+    /// list.
     #[inline(always)]
     pub(crate) fn retire(
         &mut self,
@@ -81,8 +81,7 @@ impl Limbo {
         }
     }
 
-    /// Takes up to `count` blocks out of limbo that no reader, and no record of this lane, can look at any
-    /// more.
+    /// Moves up to `count` blocks out of limbo that no reader and no live record of this lane can look at.
     #[inline(never)]
     pub(crate) fn leave(&mut self, rule: LeaveRule<'_>, blocks: &mut Vec<Block>, count: usize) {
         let Limbo { waiting, bytes, safe_before, .. } = &mut *self;
@@ -106,7 +105,7 @@ impl Limbo {
             if waits_for_readers { (self.waiting.len(), self.bytes) } else { (0, 0) };
     }
 
-    /// Has readers asked for again: they may have let go of blocks since the last time.
+    /// Makes the next call look at the pins again: some may have ended since the last look.
     pub(crate) fn ask_readers_again(&mut self) {
         self.safe_before = 0;
     }

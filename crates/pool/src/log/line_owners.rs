@@ -1,24 +1,24 @@
 //! Line owners: which lanes may have a live record for a line (`log/mod.rs`, L3).
 //!
-//! A lane *owns* a line from the commit that changed, covered or freed it last until its record is dead. The
-//! table is volatile, and used once a second lane is. Lines are hashed, so that an entry may belong to
-//! another line: then a lane is checkpointed needlessly.
+//! A lane *owns* a line from its last commit that changed, covered or freed the line until that commit's
+//! record is dead. The table is volatile, and is used once a second lane is. Lines are hashed, so an entry
+//! may belong to another line; a lane is then checkpointed needlessly.
 //!
 //! # Two parts
 //!
 //! The first lanes have *columns*: a word for each lane and hash, with the number of the lane's last commit
-//! for such a line. No other lane stores to it, and a later commit of the lane stands for all before, so that
-//! registering is a plain store. That matters: a locked instruction after a commit's fence waits for it,
-//! where the thread's next operation could overlap with it.
+//! for a line with this hash. Only that lane stores to the word, and its newest commit stands for all earlier
+//! ones, so registering is a plain store. That matters after a commit's fence: a locked instruction would
+//! wait for the fence, whereas the thread's next operation can overlap with it.
 //!
 //! All other lanes share one word for each hash, with the lane and the commit that came last. A lane that
 //! overwrites another lane's entry checkpoints that lane first. Until then readers find the old entry.
 //!
 //! # Visibility
 //!
-//! A lane that changes a word holds the structure's lock for it, from before it looks here until it has
-//! registered. So it sees the entry of the lane before it. A lane that gives freed memory away looks here
-//! when all threads that had pinned it are done.
+//! A lane that changes a word holds the structure's lock for it from before its lookup here until it has
+//! registered, and therefore sees the entry of the lane that changed the word before it. A lane that releases
+//! freed memory looks here after all threads that had pinned it are done.
 
 use super::lane::{LaneSlot, Lanes};
 use crate::Result;
@@ -28,12 +28,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, prefetch_for_store};
 
 const HASH_BITS: u32 = if cfg!(miri) { 8 } else { 16 };
-/// Lanes that have columns, at most. Each makes looking up a line a little longer, and all of those of a hash
-/// lie in a quarter of a line.
+/// The most lanes that have columns. Each lengthens a lookup a little; the columns of one hash take a quarter
+/// of a line.
 const COLUMNS: usize = 4;
 
-/// Numbers of commits, of which the low bits are kept: another that has the same is
-/// [taken for live](is_newer) at worst. 0: none.
+/// The low bits of commit numbers; 0: none. An old commit with the same low bits is at worst [taken for
+/// live](is_newer).
 #[derive(Debug, Default)]
 #[repr(align(16))]
 struct Columns([AtomicU32; COLUMNS]);
@@ -41,17 +41,17 @@ struct Columns([AtomicU32; COLUMNS]);
 /// The table of line owners.
 #[derive(Debug)]
 pub(crate) struct LineOwnerTable {
-    /// Set once a second lane is in use, or something else that ends epochs; never unset.
+    /// Set once a second lane, or anything else that ends epochs, is in use; never unset.
     on: AtomicBool,
     /// How many lanes may have columns.
     columns_max: u32,
-    /// How many have registered, or are going to.
+    /// How many lanes have columns: they have registered or are about to.
     columns_used: AtomicU32,
     columns: OnceLock<Box<[Columns]>>,
     /// The entries of all other lanes: the lane (high 16 bits) and the commit (low 48); 0: none. Made for the
     /// first of them.
     shared: OnceLock<Box<[AtomicU64]>>,
-    /// Whether every record from before the table was turned on is dead.
+    /// Whether all records from before the table was turned on are dead.
     complete: Mutex<bool>,
 }
 
@@ -61,7 +61,8 @@ fn short(commit: u64) -> u32 {
     (commit as u32).max(1)
 }
 
-/// Whether a commit in a column may come after `dead_to`. One that is 2^31 or more before may seem to.
+/// Whether a commit in a column may be later than `dead_to`. A commit that is earlier by 2^31 or more may
+/// seem later.
 #[inline(always)]
 fn is_newer(commit: u32, dead_to: u64) -> bool {
     commit != 0 && (commit.wrapping_sub(dead_to as u32) as i32) > 0
@@ -73,8 +74,8 @@ fn hash(line: u64) -> usize {
 }
 
 impl LineOwnerTable {
-    /// For a pool with this many lanes: half of them may have columns, at least one and no more than there
-    /// are.
+    /// A table for a pool with this many lanes. Half of the lanes may have columns: at least one, at most
+    /// `COLUMNS`.
     pub(crate) fn new(lanes: u32) -> LineOwnerTable {
         LineOwnerTable {
             on: AtomicBool::new(false),
@@ -91,13 +92,13 @@ impl LineOwnerTable {
         self.on.load(Ordering::SeqCst)
     }
 
-    /// Begins to register owners, and checkpoints every lane: only the first lane writes before that is done,
-    /// by whichever thread. From then on `lane` may register, too.
+    /// Begins to register owners, and checkpoints every lane. Until some thread has done so, only the first
+    /// lane writes. From then on `lane` may register too.
     pub(crate) fn turn_on(&self, lanes: Lanes<'_>, lane: u32) -> Result<()> {
         let mut complete = self.complete.lock();
         if lane < self.columns_max {
-            // ORDER: a lane that changes what this lane has changed has seen a lock that it has released, and
-            // this with it.
+            // ORDER: a lane that changes the same word later has acquired a lock that this lane has released,
+            // and sees this count with it.
             self.columns_used.fetch_max(lane + 1, Ordering::Relaxed);
         } else {
             self.shared.get_or_init(|| (0..1 << HASH_BITS).map(|_| AtomicU64::new(0)).collect());
@@ -111,8 +112,8 @@ impl LineOwnerTable {
         Ok(())
     }
 
-    /// Prefetches the entries of lines for a commit that is going to look them up and to register: they
-    /// arrive while it makes its record.
+    /// Prefetches the entries of lines for a commit, which looks them up and registers: they arrive while it
+    /// makes its record.
     #[inline]
     pub(crate) fn prefetch(&self, lines: &[u64]) {
         let (columns, shared) = (self.columns.get(), self.shared.get());
@@ -126,9 +127,9 @@ impl LineOwnerTable {
         }
     }
 
-    /// As [`prefetch`](Self::prefetch) for the line at `off`, long before the commit: a word that another
-    /// processor has stored to takes longer than a record to make. (Columns only; the commit prefetches the
-    /// shared entries.)
+    /// As [`prefetch`](Self::prefetch), for the line at `off` and long before the commit: fetching a word
+    /// that another processor has stored to takes longer than making a record. (Columns only; the commit
+    /// prefetches the shared entries.)
     #[inline(always)]
     pub(crate) fn prefetch_early(&self, off: u64) {
         if self.on.load(Ordering::Relaxed)
@@ -149,7 +150,7 @@ impl LineOwnerTable {
     pub(crate) fn checkpoint_others_in(&self, lanes: Lanes<'_>, me: u32, off: u64, bytes: u64) -> Result<()> {
         let lines = off / LINE_BYTES..(off + bytes).div_ceil(LINE_BYTES);
         if lines.end - lines.start >= 1 << HASH_BITS {
-            // As many lines have every hash, or nearly.
+            // With this many lines, nearly every hash occurs.
             self.checkpoint_owners(lanes, me, || 0..1 << HASH_BITS)?;
         } else {
             self.checkpoint_owners(lanes, me, || lines.clone().map(hash))?;
@@ -169,7 +170,7 @@ impl LineOwnerTable {
             let used = self.columns_used.load(Ordering::Relaxed);
             for lane in (0..used).filter(|lane| *lane != me) {
                 let slot = &lanes.slots[lane as usize];
-                // A record that is dead now stays so.
+                // Dead records stay dead, so one load serves all lines.
                 let dead_to = slot.dead_to();
                 let newest = hashes().map(|hash| columns[hash].0[lane as usize].load(Ordering::Acquire));
                 if newest.fold(false, |is, commit| is | is_newer(commit, dead_to)) {
@@ -207,8 +208,8 @@ impl LineOwnerTable {
             let word = &shared[hash(*line)];
             let mut displaced = word.load(Ordering::Acquire);
             while displaced != mine {
-                // Before it leaves the table: a lane that looks here meanwhile has to find it, or its record
-                // dead.
+                // The checkpoint comes before the entry is overwritten: a lane that looks here meanwhile must
+                // find the entry, or its record must be dead.
                 checkpoint_owner(lanes, me, displaced)?;
                 match word.compare_exchange(displaced, mine, Ordering::AcqRel, Ordering::Acquire) {
                     Ok(_) => break,
@@ -220,7 +221,7 @@ impl LineOwnerTable {
     }
 }
 
-/// Checkpoints the lane of a shared entry, if it is another and may have a live record.
+/// Checkpoints the lane of a shared entry, if it is another lane that may have a live record.
 fn checkpoint_owner(lanes: Lanes<'_>, me: u32, entry: u64) -> Result<u64> {
     let (lane, commit) = ((entry >> 48) as u32, entry & ((1 << 48) - 1));
     if lane == me || commit == 0 {
@@ -243,7 +244,7 @@ mod tests {
             for ahead in [1, 2, 500, 1 << 30] {
                 assert!(is_newer(short(base + ahead), base), "{base} {ahead}");
             }
-            // Number 0 is none, so that 2^32 seems to come one later than it does.
+            // 0 means none, so commit 2^32 is stored as the number after it.
             for behind in [1, 500, 1 << 30].into_iter().filter(|behind| *behind <= base) {
                 let is_odd = (base - behind) % (1 << 32) == 0 && behind == 1;
                 assert!(is_odd || !is_newer(short(base - behind), base), "{base} {behind}");

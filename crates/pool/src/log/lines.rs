@@ -1,4 +1,4 @@
-//! Words that a transaction stores, gathered by line, in the order in which the lines were first stored to.
+//! Words that a transaction stores by line. The lines are in the order in which they were first stored to.
 
 use crate::Result;
 use tembo_pmem::{LINE_BYTES, Region};
@@ -6,11 +6,11 @@ use tembo_sync::hash_u64;
 
 /// Words of a line.
 const WORDS: usize = 8;
-/// Words before and after those of a line, so that eight can be copied at once, whichever of them belong to
-/// the line: that costs less than copying exactly as many as there are.
+/// Unused words before and after those of a line, so that any window of eight can be copied at once: that
+/// costs less than copying only the words that count.
 const MARGIN: usize = WORDS - 1;
 
-/// Words of one line that are stored together.
+/// The words of one line that are stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredLine {
     /// The line's offset.
@@ -28,7 +28,7 @@ impl StoredLine {
         StoredLine { off, mask: 0, in_order: false, words: [0; MARGIN + WORDS + MARGIN] }
     }
 
-    /// The eight words from word `first` on, below 8. Words that are not stored mean nothing.
+    /// The eight words from word `first` on, below 8. Words that are not stored are meaningless.
     #[inline(always)]
     pub(crate) fn from(&self, first: usize) -> &[u64; WORDS] {
         self.words[MARGIN + first % WORDS..].first_chunk().expect("eight words")
@@ -53,20 +53,21 @@ pub(crate) fn run_mask(first: usize, count: usize) -> u8 {
     (((1_u32 << count) - 1) << first) as u8
 }
 
-/// The lines of a transaction. Emptied for every transaction, which takes no time.
+/// The lines of a transaction. Emptying them for the next transaction takes no time.
 pub(crate) struct StoredLines {
-    /// The lines of this transaction, followed by those of earlier ones: a new line costs no zeros.
+    /// The lines of this transaction, followed by leftovers of earlier ones, so that a new line need not be
+    /// zeroed.
     lines: Vec<StoredLine>,
     count: usize,
-    /// How many of them are in the table: all but a few, which are searched. Most transactions have no more
-    /// than those.
+    /// How many of them are in the table. The others, a few, are searched one by one; most transactions have
+    /// only such lines.
     indexed: usize,
-    /// The generation and the number of a line, by hash and linear probing. At most half of them are of the
-    /// present generation.
+    /// A hash table with linear probing: generation and number of a line. At most half of its entries are of
+    /// the present generation.
     table: Vec<(u32, u32)>,
-    /// Entries of others mean nothing.
+    /// The present generation. Entries of other generations count as empty.
     generation: u32,
-    /// A bit for each line, by hash: tells of most lines that they are not there.
+    /// A bit for each line, by hash. A clear bit means that the line is not there.
     filter: u64,
 }
 
@@ -164,7 +165,7 @@ impl StoredLines {
         line.words[MARGIN + at] = word;
     }
 
-    /// Stores the words of the line at `off` that are in the mask, which become visible in order.
+    /// Stores the words of the line at `off` that are in the mask. They become visible in order.
     #[inline]
     pub(crate) fn set_line(&mut self, off: u64, mask: u8, words: &[u64; WORDS]) {
         let line = self.line(off);
@@ -187,7 +188,7 @@ impl StoredLines {
         *line.window(MARGIN) = *words;
     }
 
-    /// Stores fewer words than a line has, which lie in one.
+    /// Stores fewer than eight words, all in one line.
     #[inline]
     fn set_some(&mut self, off: u64, first: usize, words: &[u64]) {
         let line = self.line(off);
@@ -196,7 +197,7 @@ impl StoredLines {
         to.iter_mut().zip(words).for_each(|(to, word)| *to = *word);
     }
 
-    /// Stores as many words as a line has, in one or two of them.
+    /// Stores eight words, which lie in one line or two.
     #[inline]
     fn set_eight(&mut self, off: u64, words: &[u64; WORDS]) {
         let first = (off % LINE_BYTES / 8) as usize;
@@ -233,7 +234,7 @@ impl StoredLines {
         let line = &mut self.lines[self.count];
         self.count += 1;
         self.filter |= filter_bit(off);
-        // Its words mean nothing until they are stored.
+        // Its words are meaningless until they are stored.
         (line.off, line.mask, line.in_order) = (off, 0, false);
         line
     }
@@ -316,7 +317,7 @@ impl StoredLines {
         }
     }
 
-    /// Forgets generations, and gives the memory of a large transaction back.
+    /// Starts the generations anew, and frees the memory of a large transaction.
     #[cold]
     fn begin_again(&mut self) {
         *self = StoredLines::default();
@@ -393,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Lines that share a bit of the filter, in the table and out of it.
+    /// The lines share a bit of the filter; some are in the table, some are not.
     #[test]
     fn lines_that_are_stored_to_again_stay_one() {
         for count in 1..100 {

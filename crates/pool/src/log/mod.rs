@@ -1,23 +1,22 @@
-//! The redo log: lanes, their records, and what keeps a stale record from doing harm.
+//! The redo log: lanes, their records, and the rules that make stale records harmless.
 //!
 //! # Media layout
 //!
 //! A lane is a line (`PmLane`) and two *halves*. Records lie one after another in a half, each from the start
 //! of a line. When the half is full, or enough home lines or freed bytes have gathered, the next record
-//! *switches* to the start of the other half, unless this half has but one record yet (L6).
+//! *switches* to the start of the other half, unless this half has only one record (L6).
 //!
 //! A record is its head (`PmRecord`), its entries (`PmEntry`: one change of one word each), its covers (a
 //! word each: the place and length of new data that the record links) and a checksum of the covered data. A
-//! payload too long for a half, or for the rest of a half that has but one record, is *chained*: it lies in
-//! pool space that is reserved in DRAM only, so that it is free after a crash. A chained record is the first
-//! or the second of its half, so that a lane needs four blocks for them. Where no space is left, and the
-//! payload would fit into a new half, the half that has but one record gets another first, which changes
-//! nothing, so that the next can switch. A record that frees something may take the space that the pool keeps
-//! (`alloc/mod.rs`).
+//! payload too long for a half, or for the rest of a half with only one record, is *chained*: it lies in pool
+//! space that is reserved in DRAM only, and is therefore free after a crash. A chained record is the first or
+//! the second of its half, so a lane needs at most four chain blocks. If the pool has no space for one but
+//! the payload fits into a new half, an empty record is added to the half that has only one, so that the next
+//! record can switch. A record that frees something may take the kept space (`alloc/mod.rs`).
 //!
 //! After the last record of a half there may be remains of earlier, longer ones. None of them is taken for a
-//! record: heads are marked as no other line of a record can be (`HEAD_MARK`), and older heads have lower
-//! numbers.
+//! record: a head has a mark that no other line of a record can have (`HEAD_MARK`), and older heads have
+//! lower numbers.
 //!
 //! # Invariants
 //!
@@ -26,25 +25,25 @@
 //!
 //! * L1: the home words of a live record are changed by records only, never directly.
 //! * L2: memory that a live record changes or covers is not handed out again. Freed blocks wait in the lane's
-//!   limbo until the record that freed them is dead, and for readers. Then other lanes that may have a live
-//!   record for one of their lines are checkpointed: the record of a transaction that had begun, pinned,
-//!   before the block was freed, and was committed after.
+//!   limbo until the record that freed them is dead and no reader is left. Then other lanes that may have a
+//!   live record for one of their lines are checkpointed. Such a record exists if a transaction of that lane
+//!   began, pinned, before the block was freed, and committed afterwards.
 //! * L3: when a record changes a word, any other lane's live record for that word is older, and has been
 //!   retired before this record's commit is over. So no replay puts an old value over a newer one.
 //! * L4: a record never changes bytes that it covers itself: memory allocated in a transaction is written
 //!   directly until the commit, the bitmap of a new slab and the tag of a line included.
 //! * L5: a block allocated and freed in one transaction is not in its record at all. Its reuse could
 //!   otherwise invalidate that record while its home stores are not durable.
-//! * L6: a record is written over only when it is dead, and recovery can tell. The first record of a half may
-//!   be found complete although its fence, which makes the homes of the other half durable, was not reached.
-//!   The second cannot be begun before that fence. So a half has two records at least, and as long as it has
-//!   but one the other half counts, and is written over only after.
-//! * I6: a number that any record has is at most the watermark, or its record is live.
+//! * L6: a record is written over only when it is dead and recovery can tell so. Recovery may find the first
+//!   record of a half complete although its fence, which makes the homes of the other half durable, was not
+//!   reached. The second record is begun only after that fence. A half therefore gets at least two records;
+//!   while it has only one, the other half stays live and is not written over.
+//! * I6: the sequence number of any record is at most the watermark, or the record is live.
 //!
-//! The line owners (`line_owners.rs`) keep L3 once more than one lane is in use: they tell which commits of
-//! which lanes changed, covered or freed a line last. Before a commit, the lanes found there that may still
-//! have live records are *checkpointed*: their home lines are made durable and their records retired. After
-//! the commit, the committing lane is registered as owner of its lines.
+//! The line owners (`line_owners.rs`) keep L3 once more than one lane is in use. They tell which lane last
+//! changed, covered or freed a line, and in which commit. Before a commit, other lanes that own one of its
+//! lines and may still have live records are *checkpointed*: their home lines are made durable and their
+//! records retired. After the commit, the committing lane is registered as owner of its lines.
 //!
 //! # Commit point
 //!
@@ -71,9 +70,9 @@
 //! | a line's owner words | atomics | its lane after a commit | see `line_owners.rs` |
 //! | the structure's locks | the home words | the caller, beyond the commit | before all of these |
 //!
-//! The lane's state is behind a lock only because other lanes may checkpoint it; a spin lock, because a plain
-//! store releases it. The allocator's lock (`alloc/mod.rs`) comes after a lane's state in the
-//! order: under it no lane is locked.
+//! The lane's state has a lock only because other lanes may checkpoint it. It is a spin lock, because a plain
+//! store releases that. The allocator's lock (`alloc/mod.rs`) comes after a lane's state in the order: under
+//! it no lane is locked.
 //!
 //! # Source
 //!

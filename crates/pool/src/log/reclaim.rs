@@ -12,8 +12,8 @@ impl Log {
         LeaveRule { dead_to: slot.dead_to(), epochs: &self.epochs, pool_bytes: self.region.len() }
     }
 
-    /// Puts the blocks that the last commit freed into limbo. Blocks that may be [released](Self::release),
-    /// once the lane's lock is, are in their place.
+    /// Moves the blocks that the last commit freed into limbo, and puts blocks that may be
+    /// [released](Self::release) into the emptied list. The caller releases them after the lane's lock.
     #[inline(always)]
     pub(crate) fn retire(
         &self,
@@ -26,12 +26,13 @@ impl Log {
         state.limbo.retire(freed_by, blocks, self.leave_rule(slot));
     }
 
-    /// Makes blocks available that have left limbo. If that fails, they are lost until the pool is opened
+    /// Makes blocks that have left limbo available. If that fails, they are lost until the pool is opened
     /// again.
     ///
-    /// Another lane may have stored to a block, in a transaction that had begun when this lane freed it, and
-    /// was committed after that. It is over, since it was pinned; the lane owns the line, and its record is
-    /// dead after this (L2). The caller holds no lane's lock, as those of others are taken.
+    /// A transaction of another lane may have stored to a block: it had begun when this lane freed the block,
+    /// and committed afterwards. It was pinned, so it is over by now. Its lane owns the line, and its record
+    /// is dead after this call (L2). The caller holds no lane's lock, because this takes the locks of other
+    /// lanes.
     pub(crate) fn release(
         &self,
         alloc: &Allocator,
@@ -50,7 +51,7 @@ impl Log {
         checkpointed
     }
 
-    /// Checkpoints the lane and releases the blocks of its limbo: for when space runs out.
+    /// Checkpoints the lane and releases the blocks of its limbo. Used when space runs out.
     pub(crate) fn reclaim(&self, alloc: &Allocator, lane: u32) -> Result<()> {
         let slot = self.slot(lane);
         self.checkpoint(lane)?;
@@ -67,7 +68,7 @@ impl Log {
         self.slots.iter().try_for_each(|slot| self.reclaim(alloc, slot.number))
     }
 
-    /// Lets the blocks that the lane's last commit freed wait for the readers of this moment.
+    /// Makes the blocks that the lane's last commit freed wait for all readers that are pinned now.
     pub(crate) fn defer_frees_to_current_epoch(&self, lane: u32) {
         let mut state = self.slot(lane).lock();
         let (commit, epoch) = (state.commits, self.epochs.retire(false));

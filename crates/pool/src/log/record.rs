@@ -1,17 +1,17 @@
-//! Records: their layout in half a lane, and when one counts.
+//! Records: their layout in half a lane, and when a record is complete.
 
 use crate::layout::{DROPPED_OFF, Geometry, MAX_SEQ, PmEntry, PmRecord};
 use crate::{Error, Result};
 use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// A record's change of one word of the pool. Each can be repeated. No kind is [`HEAD_MARK`].
+/// A record's change of one word of the pool. Every change is idempotent. No kind is [`HEAD_MARK`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Store(u64),
     SetBits(u64),
     ClearBits(u64),
-    /// The larger of the old and this value stays. For zone frontiers, which several lanes may advance.
+    /// The larger of the old value and this one stays. For zone frontiers, which several lanes may advance.
     Max(u64),
 }
 
@@ -51,7 +51,7 @@ impl Change {
 
 /// The kind of an entry that stores words of a line.
 pub(super) const LINE_KIND: u64 = 4;
-/// Where such an entry says which words.
+/// The place of such an entry's word mask in its target.
 const LINE_MASK_SHIFT: u32 = 56;
 
 #[inline(always)]
@@ -59,27 +59,27 @@ pub(super) fn line_target(off: u64, mask: u8) -> u64 {
     off | LINE_KIND | u64::from(mask) << LINE_MASK_SHIFT
 }
 
-/// Bytes that a record vouches for: it is valid only if they arrived too.
+/// New data that a record vouches for: the record is complete only if these bytes arrived too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cover {
     pub off: u64,
     pub bytes: u64,
 }
 
-/// Records that a half has at least (L6).
+/// The least number of records that a half gets before the lane may switch (L6).
 pub(crate) const RECORDS_MIN: usize = 2;
 
-/// New data up to this many bytes is covered by a record's checksum where a fence synchronises with a device;
-/// a fence takes as long there as summing megabytes.
+/// The most new data that a record covers if a fence synchronises with a device: such a fence takes as long
+/// as summing megabytes.
 pub(crate) const COVERED_MAX_SYNCED_BYTES: u64 = 8 << 20;
 
-/// Covers are at most this long, so that offset and length share a word; and multiples of a word.
+/// The longest cover: offset and length share a word. A multiple of 8.
 pub(crate) const COVER_MAX_BYTES: u64 = 0xFFF8;
 
-/// The low bits of a head's first word. The lines of a payload begin with the target of an entry, which has a
-/// kind of change there, or with a cover or the covers' sum, which have 0. Remains of earlier records may
-/// follow the last record of a half, and users choose the words that they store: they cannot make a line look
-/// like a head.
+/// The low bits of a head's first word. No other line of a record has this mark: it begins with an entry's
+/// target, whose low bits are a kind of change, or with a cover or the covers' sum, whose low bits are 0.
+/// This matters because remains of earlier records may follow the last record of a half, and users choose the
+/// words that records store.
 const HEAD_MARK: u64 = 7;
 const MARK_BITS: u32 = 3;
 
@@ -88,7 +88,7 @@ pub(super) fn encode_seq(seq: u64) -> u64 {
     seq << MARK_BITS | HEAD_MARK
 }
 
-/// The sequence number in the first word of a line, if that may be the one of a head.
+/// The sequence number in the first word of a line, if the line may be a head.
 fn decode_seq(word: u64) -> Option<u64> {
     let seq = word >> MARK_BITS;
     (word & HEAD_MARK == HEAD_MARK && seq > 0 && seq < MAX_SEQ).then_some(seq)
@@ -99,7 +99,7 @@ pub(super) const HEAD_BYTES: usize = size_of::<PmRecord>();
 pub(super) const HEAD_WORDS: usize = HEAD_BYTES / 8;
 pub(super) const LINE_WORDS: usize = LINE_BYTES as usize / 8;
 
-/// Sums a record's fixed words and its payload.
+/// The checksum of a record's fixed words and its payload.
 #[inline]
 pub(super) fn checksum(seed: u64, seq: u64, counts: u64, chain: u64, payload: &[u8]) -> u64 {
     let mut fixed = [0; 24];
@@ -109,7 +109,7 @@ pub(super) fn checksum(seed: u64, seq: u64, counts: u64, chain: u64, payload: &[
     xxh3_64_with_seed(payload, xxh3_64_with_seed(&fixed, seed))
 }
 
-/// Sums the bytes that covers name. The low bits are left out (`HEAD_MARK`).
+/// The checksum of the bytes that covers name, its low bits cleared (`HEAD_MARK`).
 pub(super) fn sum_covered(region: &Region, seed: u64, covers: &[u8]) -> Result<u64> {
     let (mut sum, mut covered) = (seed, 0);
     for word in covers.chunks_exact(8) {
@@ -118,8 +118,8 @@ pub(super) fn sum_covered(region: &Region, seed: u64, covers: &[u8]) -> Result<u
         if covered > COVERED_MAX_SYNCED_BYTES {
             return Err(Error::corrupt("a record's covers", word >> 16, "8 MiB at most", "more"));
         }
-        // SAFETY: covered memory was allocated by the transaction that commits, which is the caller, or is
-        // looked at by recovery, before any other thread has the pool.
+        // SAFETY: the caller is the transaction that allocated the covered memory, or recovery, which runs
+        // before any other thread has the pool.
         let bytes = unsafe { region.bytes(word >> 16, word & COVER_MAX_BYTES)? };
         sum = xxh3_64_with_seed(bytes, sum);
     }
@@ -130,7 +130,7 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Bytes that a record takes in half a lane, given those of the payload that lie with it.
+/// Bytes that a record takes in half a lane, if `inline_bytes` of its payload lie there.
 pub(crate) fn record_bytes(inline_bytes: u64) -> u64 {
     (size_of::<PmRecord>() as u64 + inline_bytes).next_multiple_of(LINE_BYTES)
 }
@@ -141,7 +141,7 @@ pub(crate) struct FoundRecord<'r> {
     pub seq: u64,
     pub(super) off: u64,
     pub(super) entries: &'r [u8],
-    /// With their sum; empty if there are none.
+    /// The covers and their sum; empty if there are no covers.
     pub(super) covers: &'r [u8],
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct FoundRecord<'r> {
 pub(crate) struct Half<'r> {
     /// In the order in which they were written.
     pub records: Vec<FoundRecord<'r>>,
-    /// The number of a record after them that did not arrive in full, or 0.
+    /// The number of an incomplete record after them, or 0.
     pub next_seq: u64,
 }
 
@@ -159,13 +159,13 @@ impl Half<'_> {
         self.records.last().map(|last| last.seq)
     }
 
-    /// The highest number seen, of a record that did not arrive in full too.
+    /// The highest number seen, that of an incomplete record included.
     pub(crate) fn highest_seq(&self) -> u64 {
         self.next_seq.max(self.last_seq().unwrap_or(0))
     }
 }
 
-/// Reads half a lane, as far as there are records.
+/// Reads the records of half a lane.
 ///
 /// # Errors
 ///
@@ -200,8 +200,8 @@ pub(crate) fn read_half<'r>(
     Ok(found)
 }
 
-/// Reads the record at `off`, if there is one, of at most `room` bytes; and how many bytes of its payload lie
-/// with its head.
+/// Reads the record at `off`, if there is one of at most `room` bytes. Returns also how many bytes of its
+/// payload follow its head.
 fn read_record<'r>(
     region: &'r Region,
     geometry: &Geometry,
@@ -219,8 +219,8 @@ fn read_record<'r>(
     if is_impossible || head_bytes + inline_bytes > room {
         return Ok(None);
     }
-    // SAFETY: recovery runs before any other thread has the pool, and reads every record before it changes
-    // anything; then it changes homes and no records, which `changes` makes sure of.
+    // SAFETY: recovery runs before any other thread has the pool. It reads every record before it changes
+    // anything, and then changes homes only, which `changes` ensures.
     let Ok(payload) = (unsafe { region.bytes(payload_off, payload_bytes) }) else { return Ok(None) };
     if checksum(seed, seq, counts, chain, payload) != word(offset_of!(PmRecord, checksum))? {
         return Ok(None);
@@ -230,7 +230,7 @@ fn read_record<'r>(
 }
 
 impl FoundRecord<'_> {
-    /// Whether everything arrived that the record covers.
+    /// Whether all data that the record covers arrived.
     pub(crate) fn covers_match(&self, region: &Region, seed: u64) -> bool {
         let Some((covers, sum)) = self.covers.split_at_checked(self.covers.len().saturating_sub(8)) else {
             return false;
@@ -271,14 +271,14 @@ impl FoundRecord<'_> {
                 let expected = "a word that records may change";
                 return Err(Error::corrupt("a record's target", self.off, expected, target));
             }
-            // An error if it leads nowhere.
+            // Fails if the target lies outside of the pool.
             region.load_u64(target)?;
         }
         Ok(changes)
     }
 
-    /// Adds the stores of an entry for words of a line, whose first is at `at`. Returns where the next entry
-    /// begins.
+    /// Adds the stores of an entry for words of a line; its first value is at `at`. Returns the place of the
+    /// next entry.
     pub(super) fn line_changes(
         &self,
         target: u64,

@@ -1,18 +1,18 @@
 //! Recovery: bringing the pool to the state after the last record that is complete.
 //!
 //! A lane's newest record is complete if the bytes that it covers match their sum: no live record changes
-//! them (`log/mod.rs`, L3 and L4). If they do not, the newest complete record is the one before it, which
-//! needs no such check: the next one was begun after the fence that made it durable. The live records are
-//! those of the half that holds the newest complete one; and if that is the first of its half, those of the
-//! other half too (L6). Records up to the watermark or the lane's `retired` word are dead.
+//! them (`log/mod.rs`, L3 and L4). If they do not match, the newest complete record is the one before it.
+//! That one needs no such check, because its successor was begun after the fence that made it durable. The
+//! live records are those of the half with the newest complete record; if that is the first of its half, also
+//! those of the other half (L6). Records up to the watermark or the lane's `retired` word are dead.
 //!
-//! They are replayed in the order of their sequence numbers, and made durable together. Then one word, the
-//! watermark, declares everything up to the highest number seen dead: also a number whose record is not
-//! complete, so that no later writer reuses it and revives that record. (A later record with the same number
-//! and payload, chained through the same block, would do so.)
+//! Live records are replayed in the order of their sequence numbers, and their homes made durable together.
+//! Then one word, the watermark, declares all records up to the highest number seen dead. That includes the
+//! number of an incomplete record: if a later record had the same number and payload, chained through the
+//! same block, it would complete the old one.
 //!
-//! After a crash inside recovery, the next one finds the same records again; a partial replay does a second
-//! replay no harm.
+//! After a crash inside recovery, the next recovery finds the same records. Changes are idempotent, so a
+//! partial replay before it is harmless.
 
 use super::record::{Change, Half, RECORDS_MIN, read_half};
 use crate::layout::{Geometry, MAX_SEQ, PmHeader, PmLane, WATERMARK_BITS, seal, unseal};
@@ -24,14 +24,14 @@ use tembo_pmem::{Region, offset_of};
 pub struct Recovery {
     /// Records that were complete and were replayed.
     pub records_replayed: u64,
-    /// Records that had begun to be written and were discarded; nothing in them was acknowledged.
+    /// Incomplete records, which were discarded; none of them was acknowledged.
     pub records_discarded: u64,
 }
 
 const WATERMARK_OFF: u64 = offset_of!(PmHeader, watermark) as u64;
 
-/// Replays the live records; returns the highest sequence number in use. `begin` is called when the pool is
-/// known to be one that can be recovered, and before anything is stored.
+/// Replays the live records; returns the highest sequence number in use. `begin` is called once it is certain
+/// that the pool can be recovered, before anything is stored.
 pub(crate) fn recover(
     region: &Region,
     geometry: &Geometry,
@@ -45,8 +45,8 @@ pub(crate) fn recover(
     let mut entry_bytes = 0;
     for lane in 0..geometry.lane_count {
         let dead_to = read_retired(region, geometry, lane)?.max(watermark);
-        // No higher than the number of one of the lane's records, unless it is damaged: even then later
-        // records count.
+        // An intact `retired` word is not above the lane's records. If it is damaged and higher, later
+        // records get numbers above it.
         highest = highest.max(dead_to);
         let mut halves = [Half::default(), Half::default()];
         for (number, half) in halves.iter_mut().enumerate() {
@@ -122,7 +122,7 @@ fn read_watermark(region: &Region) -> Result<u64> {
 /// Declares all records up to `seq` dead. Their home stores must be durable.
 pub(crate) fn write_watermark(region: &Region, seq: u64) -> Result<()> {
     region.store_u64(WATERMARK_OFF, seal(seq, WATERMARK_BITS))?;
-    // PERSIST(I6): no later record may have a number of a dead one before the watermark is durable.
+    // PERSIST(I6): the watermark is durable before any new record is written.
     region.persist(WATERMARK_OFF, 8)?;
     Ok(())
 }

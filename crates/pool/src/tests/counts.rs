@@ -12,9 +12,9 @@ fn cost(tx: Tx, body: impl FnOnce(&mut Tx)) -> Counts {
     snapshot() - before
 }
 
-/// The cost of a transaction with its home lines, which the record that switches halves flushes: it is put
-/// between others that change one word, and their lines are taken off. It is the second record of its half,
-/// after one that switched.
+/// The cost of a transaction, home lines included, which the record that switches halves flushes. The
+/// transaction runs between others that change one word, and their lines are subtracted. It is the second
+/// record of its half, after one that switched.
 fn full_cost(lane: &mut Lane, word: u64, body: impl FnOnce(&mut Tx)) -> Counts {
     let other = |lane: &mut Lane, value| cost(lane.begin(), |tx| tx.store(word, value).unwrap()).lines;
     while other(lane, 1) != 2 {}
@@ -24,7 +24,7 @@ fn full_cost(lane: &mut Lane, word: u64, body: impl FnOnce(&mut Tx)) -> Counts {
         others += 1;
         let lines = other(lane, 2);
         if lines > 1 {
-            // One line is this one's record, one the word that the others changed.
+            // One of these lines is the record of this transaction, one the word that the others changed.
             break lines - 2;
         }
     };
@@ -131,7 +131,7 @@ fn a_line_that_many_transactions_change_is_flushed_once_per_half() {
     pair(&mut lane);
     let (lines, fences) = (0..1000).map(|_| pair(&mut lane)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     assert_eq!(fences, 2000);
-    // A line of record each; and for every 127 records the lines of bits of the two or three slabs that take
-    // turns.
+    // Each transaction has a line of record. For every 127 records there are also the bitmap lines of the two
+    // or three slabs that take turns.
     assert!(lines <= 2000 + 3 * (2000 / 127 + 1), "{lines} lines");
 }

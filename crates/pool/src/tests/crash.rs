@@ -20,12 +20,12 @@ enum Edit {
     Remove {
         link: u64,
     },
-    /// A change of a line with a tag, if there is one.
+    /// A change of a tagged line, if there is one.
     Change {
         link: u64,
         seed: u64,
     },
-    /// A change of such a line's tag.
+    /// A change of a tagged line's tag.
     Turn {
         link: u64,
     },
@@ -38,7 +38,7 @@ enum Op {
         lane: usize,
         edits: Vec<Edit>,
     },
-    /// Edits that are taken back by a savepoint, one that is not, then a commit.
+    /// Edits that are rolled back to a savepoint, one that is not, then a commit.
     Partly {
         lane: usize,
         undone: Vec<Edit>,
@@ -85,7 +85,7 @@ fn random_edit(rng: &mut Xoshiro256PlusPlus, links: u64, large: bool) -> Edit {
         return Edit::Turn { link };
     }
     if rng.random_bool(0.3) {
-        // One that leaves it a line with a tag.
+        // An odd seed, which keeps it a tagged line.
         return Edit::Change { link, seed: rng.random::<u64>() | 1 };
     }
     let bytes = match rng.random_range(0..12) {
@@ -97,8 +97,8 @@ fn random_edit(rng: &mut Xoshiro256PlusPlus, links: u64, large: bool) -> Edit {
 }
 
 impl Transactions {
-    /// Random operations. `messy`: with some that are taken back, in part or whole, with blocks that are
-    /// allocated and freed in one transaction, and with trimming.
+    /// Random operations. `messy` ones include rollbacks, in part or whole, blocks that are allocated and
+    /// freed in one transaction, and trims.
     fn new(seed: u64, lanes: usize, count: usize, messy: bool) -> Transactions {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         // Few links make neighbours and reuse likely; many make several slabs.
@@ -125,7 +125,7 @@ impl Transactions {
         };
         let ops = (0..count).map(|i| op(if i % 4 == 0 { 24 } else { 3 })).collect();
         let continuation = (0..3).map(|_| op(3)).collect();
-        // So short that records end in all places, and many transactions switch halves.
+        // Lanes are so short that records end at every place of a half, and many transactions switch halves.
         let lane_bytes = [512, 1024, 2048][(seed % 3) as usize];
         let geometry = Geometry { lane_bytes, ..Geometry::tiny() };
         Transactions { seed, geometry, bytes: 384 << 10, ops, continuation }
@@ -240,16 +240,16 @@ impl Scenario for Transactions {
         model::read(&state.pool).map_err(|e| e.to_string())
     }
 
-    /// `observe` reads everything through the marks, so that what is left is the allocator's own view.
+    /// `observe` reads everything through the marks, so only the allocator's own view is left to check.
     fn check(&self, state: &State) -> Result<(), String> {
         state.pool.marks().map(drop).map_err(|e| e.to_string())
     }
 }
 
-/// Home stores are flushed and fenced by the commit that switches halves, which may come late if there are
-/// several lanes; until then their records stand for them. Writes of an undone operation to its own memory
-/// are never flushed. A lane that checkpoints another flushes lines again, and its fence may leave nothing
-/// for the next.
+/// The commit that switches halves flushes and fences home stores. With several lanes it may come late; until
+/// then the records stand for the homes. The writes of a rolled-back operation to its own memory are never
+/// flushed. A lane that checkpoints another flushes lines again, and its fence may leave nothing for the
+/// next.
 fn audit(lanes: usize, messy: bool, geometry: &Geometry) -> Audit {
     let records = (geometry.half_bytes() / LINE_BYTES) as usize;
     let flushed_within = if messy || lanes > 1 { None } else { Some(records) };
@@ -286,8 +286,7 @@ fn two_lanes_survive_crashes() {
     simulate(50_000, 2, 96);
 }
 
-/// The record that allocated a line vouches for its tag as it was then, so that it must not be needed any
-/// more when that changes.
+/// The record that allocated a line covers its first tag, so the record must be dead before the tag changes.
 #[test]
 fn tags_that_another_lane_changes_survive_crashes() {
     let mut scenario = Transactions::new(2, 2, 0, false);
@@ -314,8 +313,8 @@ fn seeded_bugs_are_caught() {
     scenario.bytes = 128 << 10;
     // Two records to a half.
     scenario.geometry.lane_bytes = 768;
-    // The making of the table and the first put share a half. None stores a link that a live record of the
-    // other half stores too, and would put right.
+    // The creation of the table and the first put share a half. No record stores a link that a live record of
+    // the other half also stores, and whose replay would repair it.
     let puts = [(1, 40), (2, 100), (3, 24), (1, 30), (4, 50), (2, 20), (3, 70)];
     let put = |(link, bytes)| Op::Commit { lane: 0, edits: vec![Edit::Put { link, bytes, seed: bytes }] };
     scenario.ops = puts.into_iter().map(put).collect();
@@ -328,14 +327,14 @@ fn seeded_bugs_are_caught() {
     let report =
         simulation.mutants(Target::Operations, &Mutation::ALL).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
-    // Nothing in a commit relies on the order or the atomicity of single stores: the checksum vouches for the
-    // record, and the record for its home words. So torn and swapped stores do no harm, and must not.
+    // No commit relies on the order or the atomicity of single stores: the checksum vouches for the record,
+    // and the record for its home words. Torn and swapped stores must therefore be harmless.
     let (harmless, harmful): (Vec<_>, Vec<_>) =
         Mutation::ALL.into_iter().partition(|m| matches!(m, Mutation::TearStore | Mutation::SwapStores));
     let frontier_line = format!("flush of line {:#x} ", scenario.geometry.zone_off(0) / 64);
     report.assert_all_caught_but(&harmful, |survivor| {
         let what = &survivor.what;
-        // Home lines are in the zone; a record, which the lane has, must not be excused.
+        // Home lines are in the zone. Mutants of records, which are in lanes, must not be excused.
         let in_lanes = (0..scenario.geometry.zone_off(0) / LINE_BYTES)
             .any(|line| what.contains(&format!("flush of line {line:#x} ")));
         if what.contains("operation 7 of 7") && what.contains("flush of line") && !in_lanes {

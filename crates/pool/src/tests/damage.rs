@@ -80,8 +80,7 @@ fn extents_that_lead_outside_their_zone_are_refused() {
     }
 }
 
-/// An extent that lies over a slab makes the slab's chunks free while its blocks are in use, or wait for
-/// readers.
+/// An extent that overlaps a slab could free the slab's chunks while its blocks are in use or in limbo.
 #[test]
 fn chunks_of_a_slab_in_use_are_not_given_out_again() {
     let (image, geometry) = small_image();
@@ -92,7 +91,7 @@ fn chunks_of_a_slab_in_use_are_not_given_out_again() {
     let mut tried = 0;
     for slab in over {
         let mut damaged = image.clone();
-        // In the middle of one slab, so that no walk of the table meets it.
+        // The extent begins inside a slab, so no walk of the chunk table finds it.
         let extent = ChunkWord::Extent { chunks: 8 }.encode();
         set_word(&mut damaged, geometry.chunk_word_off(0, slab - 1), extent);
         exercise(&damaged);
@@ -126,7 +125,7 @@ fn chunks_of_a_slab_in_use_are_not_given_out_again() {
     assert!(tried > 0, "no slab had blocks that were freed");
 }
 
-/// A slab that begins in what looks like an extent, and lies over the next slab, which has larger blocks.
+/// A slab begins inside an apparent extent, and overlaps the next slab, which has larger blocks.
 #[test]
 fn blocks_are_not_taken_from_a_slab_that_lies_over_the_one_that_is_meant() {
     let (image, geometry) = small_image();
@@ -200,7 +199,7 @@ fn any_bytes_in_the_chunk_table_and_the_slabs_do_no_harm() {
     }
 }
 
-/// They would come to light when the frontier moves past them.
+/// Such words would take effect when the frontier moves past them.
 #[test]
 fn chunk_words_past_the_frontier_are_checked() {
     let (mut image, geometry) = small_image();
@@ -209,8 +208,8 @@ fn chunk_words_past_the_frontier_are_checked() {
     assert!(try_open(&image).unwrap().marks().is_err());
 }
 
-/// Where new space was last taken from is only where to look first: whatever it says, there is space, and it
-/// says the truth afterwards.
+/// The `newest` word only says where to look first. Whatever it holds, space is found, and the word is right
+/// afterwards.
 #[test]
 fn the_newest_zone_is_noted_and_not_relied_on() {
     let geometry = Geometry { zone_chunks: 16, ..Geometry::tiny() };

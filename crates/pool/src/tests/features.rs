@@ -1,4 +1,4 @@
-//! Features: what an earlier build must not overlook, and what a later one has.
+//! Tests of features: an earlier build must notice them, and this one must notice those of a later build.
 
 use super::{model, tiny_options};
 use crate::file::features::set;
@@ -22,7 +22,7 @@ fn word(image: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(image[at..at + 8].try_into().unwrap())
 }
 
-/// A closed pool, and what it is before and after a feature was enabled.
+/// The images of a closed pool from before and after a feature was enabled.
 fn before_and_after(path: &Path) -> (Vec<u8>, Vec<u8>) {
     drop(Pool::open(path, &tiny_options()).unwrap());
     let before = fs::read(path).unwrap();
@@ -60,7 +60,7 @@ fn every_crash_while_a_feature_is_added_leaves_a_pool() {
     let path = dir.path().join("a.pool");
     let (before, after) = before_and_after(&path);
     let mut image = before.clone();
-    // In the order in which the words become durable.
+    // The words are changed in the order in which they become durable.
     for (at, has_it) in [(usize::MAX, false), (320, true), (120, true), (16, true)] {
         if at != usize::MAX {
             image[at..at + 8].copy_from_slice(&after[at..at + 8]);
@@ -72,7 +72,7 @@ fn every_crash_while_a_feature_is_added_leaves_a_pool() {
         let expected = if has_it { &after } else { &before };
         assert!(fs::read(&path).unwrap() == *expected, "{at}: opening completes it");
     }
-    // No other mixture is taken for one of these.
+    // No other mixture is accepted.
     let mut mixed = before;
     mixed[120..128].copy_from_slice(&after[120..128]);
     fs::write(&path, &mixed).unwrap();
@@ -81,8 +81,8 @@ fn every_crash_while_a_feature_is_added_leaves_a_pool() {
     );
 }
 
-/// A build from before the word of the opening called that word damage. A file from a build that did not
-/// announce it is opened, and announces it.
+/// Builds that do not know the `opening` word call it damage. A file whose build did not announce the word is
+/// opened, and announces it from then on.
 #[test]
 fn the_word_of_the_opening_is_announced_before_it_is_stored() {
     let dir = tempfile::tempdir().unwrap();
@@ -106,8 +106,7 @@ fn the_word_of_the_opening_is_announced_before_it_is_stored() {
     }
 }
 
-/// A build that met a size class of a later one called the pool damaged, and one that met any other new thing
-/// passed over it.
+/// A build that met a size class of a later one called the pool damaged, and ignored any other new thing.
 #[test]
 fn what_is_unknown_is_told_by_its_group() {
     let dir = tempfile::tempdir().unwrap();

@@ -110,7 +110,7 @@ fn other_kinds_of_files_get_their_own_errors() {
     assert!(matches!(taken.kind(), ErrorKind::AlreadyExists { .. }), "{taken}");
 }
 
-/// A link that led nowhere was "exists already" and "there is no pool; create it", both at once.
+/// For a dangling link, one error said "exists already", and another "there is no pool; create it".
 #[test]
 fn a_link_that_leads_nowhere_is_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -196,8 +196,8 @@ fn opening_for_reading_recovers_in_private() {
     assert!(fs::read(&path).unwrap() == crashed, "reading changed the file");
 }
 
-/// Writes the image of a pool that is in use, as a machine that stops would leave it at best, and says that
-/// it was made `boots` boots and `files` files away.
+/// Writes the image of a pool in use, as a stopped machine would leave it at best, with the `opening` word of
+/// another boot or another file.
 fn write_open_image(path: &Path, boots: u64, files: u64) -> Vec<u8> {
     let pool = Pool::open(path, &tiny_options()).unwrap();
     let table = model::make_table(&mut pool.lane().unwrap()).unwrap();
@@ -214,8 +214,8 @@ fn write_open_image(path: &Path, boots: u64, files: u64) -> Vec<u8> {
     image
 }
 
-/// A machine that stops keeps pages of different ages of a pool in the page cache. Such pools were opened and
-/// served, damaged as they were; and so were copies of pools in use.
+/// A machine that stops leaves pages of different ages of a pool in the page cache. Such damaged pools, and
+/// copies of pools in use, were opened and served.
 #[test]
 fn a_pool_that_was_open_in_another_boot_or_copied_meanwhile_is_refused() {
     for (boots, files, expected) in
@@ -254,7 +254,7 @@ fn a_pool_says_that_it_is_open_from_before_its_first_store_until_all_is_stored()
     assert!(!differing.is_empty() && differing.iter().all(|at| word.contains(at)), "{differing:?}");
     drop(pool);
     assert!(fs::read(&path).unwrap() == closed, "closing says so again");
-    // As after kill -9.
+    // The state after kill -9.
     fs::write(&path, &open).unwrap();
     assert_eq!(Pool::open(&path, &Options::default()).unwrap().last_ending(), Ending::Killed);
 }

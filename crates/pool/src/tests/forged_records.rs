@@ -45,7 +45,7 @@ fn records_larger_than_the_pool_are_refused() {
     }
 }
 
-/// Records that are complete and name anything at all.
+/// Complete records with arbitrary contents.
 #[test]
 fn forged_records_do_no_harm() {
     let pool = tiny_pool(256 << 10);
@@ -112,7 +112,7 @@ fn watermark_of(image: &[u8]) -> u64 {
     word(image, offset_of!(PmHeader, watermark) as u64) & ((1 << WATERMARK_BITS) - 1)
 }
 
-/// A record is checked in full before anything of it is done: a pool that is refused stays as it was.
+/// A record is checked in full before any of its changes is made: a refused pool stays unchanged.
 #[test]
 fn a_record_with_impossible_targets_is_refused_and_nothing_of_it_done() {
     let (image, geometry) = small_image();
@@ -196,7 +196,7 @@ fn covers_without_end_are_not_summed() {
         }
     }
     let start = std::time::Instant::now();
-    // The headers of later zones are overwritten too, so that the pool may well be refused.
+    // The headers of later zones are overwritten too, so the pool may be refused.
     let _ = try_open(&image);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }

@@ -1,5 +1,5 @@
-//! Crashes of lanes that mostly store words. Where each transaction allocates, as in `crash.rs`, the words of
-//! the bitmaps make lanes checkpoint each other all the time.
+//! Crashes of lanes that mostly store words. In `crash.rs` each transaction allocates, and the shared bitmap
+//! words make lanes checkpoint each other all the time.
 
 use super::lanes::{MANY, store};
 use super::model::{self, LINKS, Model};
@@ -13,13 +13,13 @@ const WORDS: u64 = 96;
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// Stores a value to some words; an even one by line, here and below.
+    /// Stores a value to some words. Here and below, even values are stored by line.
     Store { lane: usize, words: Vec<u64>, value: u64 },
     /// As `Store`, to enough words that the record is chained.
     Fill { lane: usize, from: u64, value: u64 },
     /// Links new blocks.
     Put { lane: usize, links: Vec<u64>, bytes: u64 },
-    /// Frees the blocks of many links, so that limbo is looked through.
+    /// Frees the blocks of many links, so that commits look for blocks that may leave limbo.
     Clear { lane: usize },
 }
 
@@ -27,7 +27,7 @@ struct State {
     pool: Pool,
     table: u64,
     lanes: Vec<Lane>,
-    /// Has all space that is left.
+    /// An open transaction that has reserved all free space.
     hoard: Option<Tx<'static>>,
 }
 
@@ -42,11 +42,12 @@ struct Words {
 }
 
 impl Words {
-    /// In a full pool, only what fits into a half, but hardly together with another in the shortest.
+    /// Random steps. In a full pool, records fit into a half, but in the shortest lanes hardly two of them
+    /// do.
     fn new(seed: u64, is_full: bool) -> Words {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let lanes = rng.random_range(1..=3);
-        // One lane does most of the work, so that it is ahead of the others, or late.
+        // One lane does most of the work, so its numbers run ahead of the others' or lag behind.
         let busy = rng.random_range(0..lanes);
         let few = if is_full { 4 } else { rng.random_range(1..=6) };
         let kinds = if is_full { 10 } else { 16 };
@@ -85,7 +86,7 @@ impl Words {
         tx.write_fresh(table, &vec![0; bytes as usize])?;
         tx.set_root("table", 7, table)?;
         tx.commit()?;
-        // Some limbo, which the next frees make enough to be looked through.
+        // Some blocks in limbo: the next frees make them enough for a look.
         for lane in &mut lanes {
             for _ in 0..if self.is_full { 0 } else { 2 * (self.seed % 2) } {
                 let mut tx = lane.begin();
@@ -98,7 +99,7 @@ impl Words {
         Ok(State { pool, table, lanes, hoard })
     }
 
-    /// Takes all space, if the pool is to be full.
+    /// Reserves all free space, if the pool has to be full.
     fn hoard(&self, pool: &Pool) -> Result<Option<Tx<'static>>> {
         if !self.is_full {
             return Ok(None);
@@ -216,7 +217,7 @@ fn lanes_that_store_words_survive_crashes() {
     simulate(100_000, false);
 }
 
-/// Where a record finds no room after the first of a half, one that changes nothing comes between.
+/// If a record finds no room after the first of a half, an empty record is put in between.
 #[test]
 fn lanes_that_store_words_survive_crashes_in_a_full_pool() {
     simulate(2_000, true);

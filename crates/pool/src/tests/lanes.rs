@@ -1,4 +1,4 @@
-//! Records that follow one another in a lane: remains of earlier ones, and what a crash makes of them.
+//! Successive records of a lane: remains of earlier ones, and crashes between them.
 
 use super::model::{self, LINKS};
 use super::{image_of, open, tiny_pool, word};
@@ -44,8 +44,8 @@ fn a_lane_can_be_spared_while_less_than_half_of_them_are_in_use() {
     assert!(pool.spare_lane().unwrap().is_some());
 }
 
-/// In a full pool, where a payload that does not fit into a half has no other place: records of all lengths
-/// after records of all lengths.
+/// In a full pool, a payload that does not fit into a half has no other place. Records of all lengths follow
+/// records of all lengths.
 #[test]
 fn what_fits_into_a_half_finds_room_behind_any_other_record_in_a_full_pool() {
     for (lane_bytes, small) in [(2048, 6), (16 << 10, 60)] {
@@ -87,9 +87,9 @@ fn what_fits_into_a_half_finds_room_behind_any_other_record_in_a_full_pool() {
     }
 }
 
-/// The second record of a half is chained, and of its head and payload only the head arrives. Later the
-/// payload is written to the same place after all, by a lane that does the same again. That must not bring
-/// the first one to life: it would be replayed over what came after the second.
+/// The second record of a half is chained, and only its head arrives, not its payload. Later a lane that does
+/// the same again writes the payload to the same place. This must not complete the first record: it would be
+/// replayed over later changes.
 #[test]
 fn a_chained_record_that_did_not_arrive_is_not_completed_by_a_later_one() {
     let (pool, words) = pool_with_words();
@@ -109,7 +109,7 @@ fn a_chained_record_that_did_not_arrive_is_not_completed_by_a_later_one() {
     let chain = chain_of(&torn, line.start as u64);
     assert!(chain != 0 && chain == chain_of(&image_of(&again), head(1)), "not the place that it should be");
     store(&mut lane, words, 1, 3);
-    // In the other half: now the home of the value 3 is durable, and its record dead.
+    // This record goes to the other half: now the home of value 3 is durable, and its record dead.
     store(&mut lane, words + 1024, MANY, 4);
     store(&mut lane, words + 1024, 1, 5);
     let reopened = open(&image_of(&again));
@@ -129,8 +129,8 @@ fn remains_of_earlier_records_are_not_counted() {
     }
 }
 
-/// Words that users store lie in records, at the start of lines too, where a shorter record is followed by
-/// remains of a longer one. A user who knows the pool's identity can store words that look like a record.
+/// Words that users store lie in records, even at the start of lines, and remains of a long record may follow
+/// a shorter one. A user who knows the pool's identity can store words that look like a record.
 #[test]
 fn words_that_users_store_are_no_records() {
     let pool = tiny_pool(2 << 20);
@@ -162,7 +162,7 @@ fn words_that_users_store_are_no_records() {
     }
 }
 
-/// Entries, covers and their sum leave the mark of a head to heads, wherever their lines begin.
+/// No line of entries, covers or their sum begins with the mark of a head.
 #[test]
 fn only_heads_are_marked_as_heads() {
     let pool = tiny_pool(1 << 20);

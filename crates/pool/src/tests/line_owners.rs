@@ -1,4 +1,4 @@
-//! Lanes that change words of the same lines see each other's records dead first (L3).
+//! A lane that changes a line waits until other lanes' records for it are dead (L3).
 
 use super::{model, tiny_pool};
 use crate::layout::PmLane;
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tembo_pmem::{LINE_BYTES, Observer, Region, ThreadTag, offset_of};
 
-/// Tells a test of the first flush after it was armed, and waits a while before letting it go on.
+/// Reports the first flush after it was armed to the test, and delays that flush for a while.
 struct Gate {
     armed: AtomicBool,
     reached: Mutex<Sender<()>>,
@@ -28,7 +28,7 @@ impl Observer for Gate {
     fn fence(&self, _: ThreadTag) {}
 }
 
-/// A pool whose first flush from now on can be held up, with lanes and a table.
+/// A pool with lanes and a table, whose next flush can be delayed.
 struct Held {
     pool: Pool,
     table: u64,
@@ -77,8 +77,8 @@ impl Held {
     }
 }
 
-/// A lane that overwrites another's entry checkpoints it first: a lane that came meanwhile would find only
-/// the new entry, and change a word for which the displaced lane still has a live record.
+/// A lane that overwrites another lane's entry checkpoints that lane first. Otherwise a third lane would find
+/// only the new entry, and change a word for which the displaced lane still has a live record.
 #[test]
 fn an_owner_is_overwritten_only_when_its_record_is_dead() {
     let held = Held::new();
@@ -88,7 +88,7 @@ fn an_owner_is_overwritten_only_when_its_record_is_dead() {
     let number = lanes[2].number;
     let seq = held.pool.inner.log.slots[number as usize].lock().seq;
     let log = &held.pool.inner.log;
-    // The last lane changed another word of the line, at the same time as the third changed its own.
+    // The last lane changes another word of the line at the same time as the third.
     held.meanwhile(
         || log.line_owners.register(log.lanes(), 3, 1, &[held.table / LINE_BYTES]).unwrap(),
         || {
@@ -98,8 +98,8 @@ fn an_owner_is_overwritten_only_when_its_record_is_dead() {
     );
 }
 
-/// A lane that changes a word checkpoints the lane that did so before, whichever part of the table has the
-/// two.
+/// A lane that changes a word checkpoints the lane that changed it before, whichever parts of the table have
+/// their entries.
 #[test]
 fn lanes_that_change_a_word_by_turns_checkpoint_each_other() {
     let pool = tiny_pool(256 << 10);

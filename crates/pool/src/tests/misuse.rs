@@ -18,8 +18,8 @@ fn writes_at_impossible_offsets_are_refused() {
 
 #[test]
 fn what_ends_with_its_block_may_have_an_empty_last_part() {
-    // An empty part at the end of a block was refused, as if it lay in other memory, and that was called
-    // damage of the pool.
+    // An empty write at the end of a block was refused as if it lay in other memory, with an error that
+    // called the pool damaged.
     let pool = tiny_pool(1 << 20);
     let mut lane = pool.lane().unwrap();
     for bytes in [16, 64, 80, 576, 1024, 4096, 32 << 10, 64 << 10, 128 << 10] {
@@ -90,7 +90,7 @@ fn a_transaction_that_was_leaked_is_taken_back_by_the_next() {
     assert!(model::read(&pool).unwrap().is_empty());
 }
 
-/// Two lanes that free one block break their contract; memory must stay sound all the same, and one be
+/// Two lanes that free one block break their contract. Memory must stay sound even so, and one of them is
 /// refused.
 #[test]
 fn a_block_is_freed_by_one_lane_only() {
@@ -107,7 +107,7 @@ fn a_block_is_freed_by_one_lane_only() {
     assert!(matches!(second.free(block), Err(e) if e.is_corrupt()));
     assert!(matches!(first.free(block), Err(e) if e.is_corrupt()));
     drop(first);
-    // The first took it back.
+    // The first lane has rolled back.
     second.free(block).unwrap();
     second.store(table, 0).unwrap();
     second.commit().unwrap();

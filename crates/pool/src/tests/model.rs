@@ -30,12 +30,12 @@ pub(super) fn make_table(lane: &mut Lane) -> Result<u64> {
     Ok(table)
 }
 
-/// Where a link is; a table in a damaged image may be anywhere.
+/// The offset of a link. In a damaged image the table may be anywhere.
 fn link_off(table: u64, link: u64) -> u64 {
     table.saturating_add(8 * link)
 }
 
-/// Marks a link that leads to a line with a tag: most of the blocks for which a line is enough.
+/// Marks a link that leads to a tagged line, as most blocks of at most a line are.
 const TAGGED: u64 = 1;
 
 /// The tag of a line whose pattern has this seed.
@@ -56,15 +56,15 @@ pub(super) fn put(tx: &mut Tx, table: u64, link: u64, bytes: u64, seed: u64) -> 
     free(tx, old)
 }
 
-/// Whether a block of this length and pattern is a line with a tag.
+/// Whether a block of this length and pattern is a tagged line.
 pub(super) fn is_tagged(bytes: u64, seed: u64) -> bool {
     bytes & !TURNED <= LINE_BYTES && !seed.is_multiple_of(4)
 }
 
-/// Beside the length of what a link leads to: the words of its tag are the other way round.
+/// A flag in the length of a link's block: the words of its tag are exchanged.
 pub(super) const TURNED: u64 = 1 << 63;
 
-/// Exchanges the words of the tag of a line, if the link leads to one.
+/// Exchanges the words of the tag, if the link leads to a tagged line.
 pub(super) fn turn(tx: &mut Tx, table: u64, link: u64) -> Result<()> {
     let word = tx.load(link_off(table, link))?;
     if word & TAGGED == 0 {
@@ -83,7 +83,7 @@ fn set_tag(tx: &mut Tx, block: u64, tag: [u64; 2]) -> Result<()> {
     (tag_off(block)..).step_by(8).zip(tag).try_for_each(|(off, word)| tx.store(off, word))
 }
 
-/// Gives a line with a tag, if the link leads to one, another pattern and tag in place of its own.
+/// Changes pattern and tag in place, if the link leads to a tagged line.
 pub(super) fn change(tx: &mut Tx, table: u64, link: u64, seed: u64) -> Result<()> {
     let word = tx.load(link_off(table, link))?;
     if word & TAGGED == 0 {

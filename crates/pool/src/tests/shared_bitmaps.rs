@@ -5,7 +5,7 @@ use crate::{Geometry, Lane, Pool};
 use std::sync::{Arc, Barrier};
 use tembo_pmem::{Observer, Region, ThreadTag};
 
-/// Takes its time for each store, so that others come between what a thread reads and what it stores then.
+/// Delays each store, so that other threads act between a thread's load and its store.
 struct Slow;
 
 impl Observer for Slow {
@@ -16,8 +16,8 @@ impl Observer for Slow {
     fn fence(&self, _: ThreadTag) {}
 }
 
-/// Lanes that free blocks of the same words of bitmaps at the same time lose no bit, whether a commit changes
-/// one word or many.
+/// Lanes that free blocks of the same bitmap words at the same time lose no bit, whether a commit changes one
+/// word or many.
 #[test]
 fn bits_of_one_word_that_several_lanes_change_at_once_are_all_there() {
     const LANES: usize = 3;
@@ -51,8 +51,8 @@ fn bits_of_one_word_that_several_lanes_change_at_once_are_all_there() {
     open(&image_of(&pool)).marks().unwrap().finish().unwrap();
 }
 
-/// As above, where one lane sets bits of a word and another clears some. (Looked at after each round: a later
-/// store to the word would make up for a lost one.)
+/// As above, but one lane sets bits of a word and another clears some. (Checked after each round, because a
+/// later store to the word could hide a lost one.)
 #[test]
 fn bits_of_one_word_that_lanes_set_and_clear_at_once_are_all_there() {
     let region = Region::simulated(&vec![0; 4 << 20], 4 << 20, Some(Arc::new(Slow))).unwrap();

@@ -158,8 +158,9 @@ fn put(link: u64, bytes: u64) -> Step {
     Step::Put { link, bytes }
 }
 
-/// Records cover the heads of the slabs that they publish. A lane that allocates from such a slab, which
-/// another lane let go, changes the bitmap in that head: it has to see the other's record dead first.
+/// Records cover the heads of the slabs that they publish. A lane that allocates from such a slab, after
+/// another lane has given it up, changes the bitmap in that head: the other lane's record must be dead before
+/// that.
 #[test]
 fn a_lane_is_checkpointed_before_others_use_a_slab_that_it_let_go() {
     let op = |thread, steps| Op { thread, steps };

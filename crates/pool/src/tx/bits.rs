@@ -20,7 +20,7 @@ impl BitChange {
     }
 }
 
-/// Joins the changes of one word's bits into one.
+/// Merges all changes of one word's bits into one.
 #[inline]
 pub(super) fn merge_bits(bits: &mut Vec<BitChange>) -> Result<()> {
     if bits.len() < 2 {
@@ -41,7 +41,7 @@ pub(super) fn merge_bits(bits: &mut Vec<BitChange>) -> Result<()> {
     twice.map_or(Ok(()), |off| Err(freed_twice(off)))
 }
 
-/// Two references to one block in damaged structures make their owner free it twice in one transaction.
+/// The error for a block that is freed twice in one transaction: a damaged structure refers to it twice.
 #[cold]
 pub(super) fn freed_twice(off: u64) -> Error {
     Error::corrupt("a block of the pool", off, "freed once in a transaction", "freed twice")

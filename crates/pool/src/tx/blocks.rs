@@ -10,12 +10,13 @@ use crate::layout::tag_off;
 use crate::{Error, Result};
 use tembo_pmem::LINE_BYTES;
 
-/// Writes of new data from this length on are flushed at once, past the caches where that is possible.
+/// Writes of new data from this length on are flushed immediately, with non-temporal stores if possible.
 const WRITE_THROUGH_BYTES: usize = 1024;
 
 impl Tx<'_> {
     /// Reserves a block of at least `bytes` and returns its offset: a multiple of 16, of 64 if the block's
-    /// size is. Its contents are arbitrary. The commit publishes it; costs no fence and at most one line.
+    /// size is. Its contents are arbitrary. The commit publishes it, at the cost of at most one line and no
+    /// fence.
     ///
     /// # Errors
     ///
@@ -41,12 +42,12 @@ impl Tx<'_> {
         Ok(self.lane.writes.fresh.add(block))
     }
 
-    /// Allocates a line, and two words somewhere else that go with it: its tag, at [`tag_off`]. For a value
-    /// of 64 bytes with a head: a change of the value changes one line, and not two.
+    /// Allocates a line and its tag: two words elsewhere, at [`tag_off`]. For a value of 64 bytes with a
+    /// head: a change of the value then changes one line, not two.
     ///
     /// Otherwise as [`alloc`](Self::alloc). The tag is allocated and freed with the line. In this transaction
-    /// only [`set_tag_word`](Self::set_tag_word) may change it, as the record covers it; later whatever
-    /// changes other words.
+    /// only [`set_tag_word`](Self::set_tag_word) may change the tag, because the record covers it; later it
+    /// is changed like any other words.
     ///
     /// # Errors
     ///
@@ -59,7 +60,7 @@ impl Tx<'_> {
     }
 
     /// Changes a word of the tag, 0 or 1, of a line that this transaction has
-    /// [allocated](Self::alloc_tagged). Not taken back by going back to a savepoint.
+    /// [allocated](Self::alloc_tagged). A rollback to a savepoint does not undo this.
     ///
     /// # Errors
     ///
@@ -75,11 +76,11 @@ impl Tx<'_> {
         Ok(self.inner().log.region.store_u64(tag_off + 8 * word as u64, value)?)
     }
 
-    /// As [`alloc`](Self::alloc), but the block's contents are zero: durably after this thread's next fence.
-    /// Costs nothing more for a block that was never in use; the others are written.
+    /// As [`alloc`](Self::alloc), but the block's contents are zero, durably after this thread's next fence.
+    /// A block that was never in use reads as zero already; any other is written.
     ///
-    /// The zeros are not part of the commit. A structure that changes such a block directly (and hence must
-    /// not have it covered by a record) writes to it and fences before it commits.
+    /// The record does not cover the zeros. A structure that changes the block directly later, so that no
+    /// record may cover it, writes to it and fences before it commits.
     ///
     /// # Errors
     ///
@@ -97,18 +98,17 @@ impl Tx<'_> {
         Ok(off)
     }
 
-    /// Says how much the transaction may use, from now on, of the space that is kept for those that give some
-    /// back; until it says otherwise, or another one of the lane is [begun](Lane::begin). A structure that
-    /// copies what it changes says so before it allocates for a removal. (The record of a transaction that
-    /// frees anything may take its room from there in any case.)
+    /// Sets how much of the kept space the transaction may use. This holds until the next call, or until the
+    /// lane [begins](Lane::begin) another transaction. A copy-on-write structure calls it before it allocates
+    /// for a removal. (The record of a transaction that frees anything may use the kept space in any case.)
     #[inline(always)]
     pub fn use_kept_space(&mut self, use_of_it: KeptSpace) {
         self.lane.kept_space = use_of_it;
     }
 
-    /// Frees the block at `off` with the commit. Its memory is used again only when no reader that is pinned
-    /// now, and no record, can look at it: nor that of a transaction of another lane that is under way,
-    /// pinned, and stores to it.
+    /// Frees the block at `off` with the commit. Its memory is reused only when no reader that is pinned now
+    /// and no live record can look at it. That includes the record of another lane's open, pinned transaction
+    /// that stores to the block.
     ///
     /// # Errors
     ///
@@ -134,8 +134,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Writes bytes into a block that was allocated in this transaction. An empty range lies in no block, so
-    /// that the last part of a write that fills its block may be empty.
+    /// Writes bytes into a block that was allocated in this transaction. An empty range is allowed anywhere,
+    /// so that the last part of a write that fills its block may be empty.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Tx<'_> {
             if data.len() as u64 >= LARGE_BYTES {
                 lane.writes.reserve_lines()?;
             }
-            // SAFETY: the block is this transaction's own (found above), which no other thread knows of.
+            // SAFETY: the block is this transaction's own (found above); no other thread knows of it.
             unsafe { region.write_and_flush(off, data)? };
         } else {
             fresh.note_unflushed(off, end);
@@ -162,9 +162,9 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// As [`write_fresh`](Self::write_fresh), of words in two parts, from an offset that is a multiple of 8
-    /// on. They are loaded one by one, since most likely they have just been stored so: a processor that
-    /// loads two such at once waits for all stores before them.
+    /// As [`write_fresh`](Self::write_fresh), for words in two parts; the offset is a multiple of 8. The
+    /// words are loaded one by one, because they have probably just been stored one by one: a wider load
+    /// would have to wait until those stores have left the store buffer.
     ///
     /// # Errors
     ///

@@ -10,11 +10,12 @@ use crate::log::lane::Tail;
 use tembo_pmem::offset_of;
 
 impl Lane {
-    /// Finds room for a payload that does not fit into the lane; 0 if it does.
+    /// Reserves a chain block if the payload does not fit into the lane, and returns its offset; 0 if the
+    /// payload fits.
     #[inline]
     pub(super) fn prepare_chain(&mut self) -> Result<u64> {
         let bytes = self.image.payload_bytes();
-        // Without the lane's lock, which would wait for the last fence: only commits change the tail.
+        // The lane's lock would wait for the last fence. It is not needed: only commits change the tail.
         if !self.tail.must_chain(&self.pool.inner.log.geometry, bytes) {
             return Ok(0);
         }
@@ -50,7 +51,7 @@ impl Lane {
         };
         self.image = image;
         let block = reserved?;
-        // Making room may have committed a record of its own, and have switched halves with that.
+        // Making room may have committed a record of its own, which may have switched halves.
         let mut state = slot.lock();
         let chain = state.next_slot(geometry, 0, true).chain();
         let off = block.off;
@@ -60,15 +61,15 @@ impl Lane {
         Ok(off)
     }
 
-    /// Lets the next record switch to the other half, if that has room for a payload of this many bytes: a
-    /// half that has but one record gets another, which changes nothing. Returns whether there is room.
+    /// Allows the next record to switch to the other half, if the payload fits there: a half with only one
+    /// record gets a second that changes nothing. Returns whether the payload fits.
     fn leave_half(&mut self, payload_bytes: u64) -> Result<bool> {
         let geometry = self.pool.inner.log.geometry;
         if Tail::must_chain_in_new_half(&geometry, payload_bytes) {
             return Ok(false);
         }
         if self.tail.must_chain(&geometry, payload_bytes) {
-            // Always zero.
+            // This word is always zero.
             let word = geometry.zone_off(0) + offset_of!(PmZone, reserved) as u64;
             self.with_writes_aside(|lane| {
                 lane.writes.steps.push_redo(word, 0);

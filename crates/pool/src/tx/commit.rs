@@ -12,10 +12,10 @@ use crate::log::handle::Log;
 use crate::log::record::COVERED_MAX_SYNCED_BYTES;
 use tembo_pmem::{Domain, Region};
 
-/// New data up to this many bytes is covered by the record's checksum; more is fenced before the record.
-/// At about 10 bytes per nanosecond this much costs as long to sum as a fence takes.
+/// New data up to this many bytes is covered by the record's checksum; more is fenced before the record. At
+/// about 10 bytes per nanosecond, summing this much takes as long as a fence.
 const COVERED_MAX_BYTES: u64 = 2048;
-/// Owners of up to this many of a commit's lines are prefetched while the record is made.
+/// The most lines of a commit whose owners are prefetched while the record is made.
 const PREFETCHED_MAX: usize = 64;
 
 /// Commits the lane's transaction. The order of things is in `log/mod.rs`.
@@ -82,9 +82,9 @@ fn append_and_store(lane: &mut Lane, only_stores: bool, fences_first: bool, chai
     let home_lines: &[u64] = &writes.gathered.home_lines;
     let record = NewRecord { image, chain, least_seq, fresh_lines, home_lines, fences_first };
     log.append(slot, &mut state, tail, record)?;
-    // No locked instruction from here to the end while this is the only lane: it would wait for the fence,
-    // which the next operation's traversal can overlap with otherwise. And few calls and stores: a processor
-    // has room for some hundred until the fence is over.
+    // While this is the only lane, no locked instruction follows until the end: it would wait for the fence,
+    // with which the next operation's traversal can otherwise overlap. Calls and stores are few as well: a
+    // processor can hold back only some hundred until the fence is over.
     let commits = state.commits;
     if only_stores {
         writes.lines.apply(&log.region)?;
@@ -100,7 +100,7 @@ fn append_and_store(lane: &mut Lane, only_stores: bool, fences_first: bool, chai
     release_and_finish(lane, (!is_only_lane).then_some(commits))
 }
 
-/// The lines that the lane is going to own, gathered if that was not done yet.
+/// The lines that the lane is going to own; gathered on the first call.
 #[inline(always)]
 fn owned_lines(writes: &mut WriteSet) -> &[u64] {
     if writes.gathered.owned_lines.is_empty() {
@@ -141,7 +141,8 @@ fn store_homes(region: &Region, writes: &WriteSet, is_only_lane: bool) -> Result
     Ok(())
 }
 
-/// Makes blocks available that have left limbo, which lie in place of the freed ones, and [finishes](finish).
+/// Releases the blocks that have left limbo, which are in the list of freed blocks now, and
+/// [finishes](finish).
 #[inline(always)]
 fn release_and_finish(lane: &mut Lane, commit: Option<u64>) -> Result<()> {
     if !lane.writes.freed.is_empty() { release(lane, commit) } else { finish(lane, commit) }
@@ -152,12 +153,12 @@ fn release(lane: &mut Lane, commit: Option<u64>) -> Result<()> {
     let Lane { pool, number, arena, writes, .. } = &mut *lane;
     let PoolInner { log, alloc, .. } = &**pool.inner;
     let released = log.release(alloc, *number, &mut writes.freed, Some(arena));
-    // The commit is over, whatever became of them.
+    // The commit is over, whether or not the release succeeded.
     finish(lane, commit).and(released)
 }
 
-/// Puts the volatile state in order after a commit, and registers the lane, unless it is the only one, as
-/// owner of its lines by this commit.
+/// Updates the volatile state after a commit. Unless the lane is the only one, registers it as owner of its
+/// lines by this commit.
 #[inline(always)]
 fn finish(lane: &mut Lane, commit: Option<u64>) -> Result<()> {
     let Lane { pool, number, arena, writes, .. } = lane;
@@ -179,7 +180,7 @@ fn register(log: &Log, lane: u32, commit: u64, writes: &mut WriteSet) -> Result<
     outcome
 }
 
-/// Puts the volatile state of blocks that the transaction allocated and freed in order, and forgets them. The
+/// Updates the volatile state of the blocks that the transaction allocated and freed, and forgets them. The
 /// stores here wait for the fence.
 #[inline(always)]
 fn finish_blocks(writes: &mut WriteSet, alloc: &Allocator, arena: &Arena) {

@@ -17,17 +17,17 @@ const FILTER_MIN: usize = 3;
 #[derive(Debug)]
 pub(super) struct Fresh {
     pub(super) block: Block,
-    /// Freed again in the same transaction.
+    /// Whether it was freed again in the same transaction.
     pub(super) cancelled: bool,
     /// The written range: covered by the record, or fenced before it.
     pub(super) written: (u64, u64),
-    /// The part of it that was not flushed yet.
+    /// The part of that range that is not flushed yet.
     pub(super) unflushed: (u64, u64),
 }
 
 impl Fresh {
-    /// Extends the written range, to whole words (which lie in one line). A gap between two writes is covered
-    /// as well, hence has to be flushed.
+    /// Extends the written range, in whole words (a word lies in one line). A gap between two writes is
+    /// covered as well, and therefore has to be flushed.
     pub(super) fn note_written(&mut self, start: u64, end: u64) {
         if start == end {
             return;
@@ -58,7 +58,8 @@ pub(super) fn not_fresh(off: u64) -> Error {
     Error::internal("a write", off, "words of a block that this transaction has allocated", "other memory")
 }
 
-/// Tells of most offsets that they lie in no block of the transaction: a bit per hashed 512 bytes.
+/// A filter with a bit per hashed 512 bytes. A clear bit means that the offset lies in no block of the
+/// transaction.
 #[derive(Debug)]
 struct FreshFilter {
     bits: [u64; 64],
@@ -109,7 +110,7 @@ impl FreshFilter {
 #[derive(Debug, Default)]
 pub(super) struct FreshBlocks {
     list: Vec<Fresh>,
-    /// Start of a block to its number; complete only beyond [`SEARCH_MAX`] blocks.
+    /// From a block's start to its number; complete only beyond [`SEARCH_MAX`] blocks.
     index: BTreeMap<u64, u32>,
     filter: FreshFilter,
 }
@@ -125,7 +126,7 @@ impl FreshBlocks {
         self.list.len()
     }
 
-    /// Whether no trace is left of blocks that were taken back.
+    /// Whether the state is that of a new list, with no trace of rolled-back blocks.
     #[inline]
     pub(super) fn is_as_new(&self) -> bool {
         self.list.is_empty() && !self.filter.used
@@ -142,7 +143,7 @@ impl FreshBlocks {
         off
     }
 
-    /// Notes where the last block of many lies.
+    /// Adds the last block to the index, if there are many blocks.
     #[cold]
     fn index_last(&mut self, off: u64, bytes: u64) {
         let number = self.list.len() - 1;
@@ -158,7 +159,7 @@ impl FreshBlocks {
         }
     }
 
-    /// Forgets all blocks. Writes nothing that is written already: after a commit, stores wait for its fence.
+    /// Forgets all blocks. Stores no value that is already there: after a commit, stores wait for its fence.
     #[inline(always)]
     pub(super) fn clear(&mut self) {
         if !self.list.is_empty() {
@@ -172,7 +173,7 @@ impl FreshBlocks {
         }
     }
 
-    /// Takes all blocks but the first ones out.
+    /// Removes all blocks but the first `kept`.
     pub(super) fn drain_from(&mut self, kept: usize) -> impl Iterator<Item = Block> {
         let kept = kept.min(self.list.len());
         let drained: Drain<'_, Fresh> = self.list.drain(kept..);
@@ -216,7 +217,7 @@ impl FreshBlocks {
     #[inline]
     pub(super) fn at(&self, off: u64) -> Option<usize> {
         let holds = |f: &Fresh| f.block.off <= off && off < f.block.off + f.block.bytes;
-        // Writes mostly go to the block that was allocated last, stores mostly to none.
+        // Writes mostly go to the block that was allocated last; stores mostly go to none of the blocks.
         let last = self.list.len().checked_sub(1)?;
         if holds(&self.list[last]) {
             return Some(last);
@@ -237,8 +238,8 @@ impl FreshBlocks {
         tags.into_iter().any(|tag| off.wrapping_sub(tag) < TAG_BYTES)
     }
 
-    /// The numbers, within a slab, of the blocks there that were not freed again. Takes time that follows how
-    /// many these are.
+    /// The numbers within a slab of the blocks that lie there and were not freed again. Takes time in
+    /// proportion to their number.
     pub(super) fn in_slab(&self, slab: &SlabRef) -> impl Iterator<Item = u64> {
         let is_indexed = self.list.len() > SEARCH_MAX;
         let indexed = is_indexed.then(|| self.index.range(slab.blocks_span()));

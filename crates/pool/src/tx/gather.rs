@@ -1,5 +1,5 @@
-//! Gathering the work of a commit from the writes of its transaction: changes of home words, lines to flush
-//! and to own, and the record.
+//! Gathers the work of a commit from the writes of its transaction: changes of home words, lines to flush and
+//! to own, and the record.
 
 use super::bits::{BitChange, freed_twice, merge_bits};
 use super::slabs::write_slab_heads;
@@ -11,11 +11,11 @@ use crate::log::image::RecordImage;
 use crate::log::record::{COVER_MAX_BYTES, Change, Cover};
 use tembo_pmem::{LINE_BYTES, Region};
 
-/// Up to this many home lines are registered as they come; of more, each is once.
+/// Up to this many home lines are kept as they come; a longer list is freed of duplicates.
 const UNSORTED_MAX: usize = 16;
 
-/// Gathers every change of a home word that the record makes, besides the transaction's own stores: bits,
-/// chunk words and frontiers; and the lines of all of them.
+/// Gathers the changes of home words that are not the transaction's own stores: bitmap bits, chunk words and
+/// frontiers. Gathers the lines of all changed words as well.
 #[inline]
 pub(super) fn gather_homes(writes: &mut WriteSet, geometry: &Geometry, only_stores: bool) -> Result<()> {
     writes.gathered.clear();
@@ -96,8 +96,8 @@ fn gather_freed(writes: &mut WriteSet, geometry: &Geometry) -> Result<()> {
     Ok(())
 }
 
-/// Writes the heads of new slabs, and gathers the lines of new data that were not flushed yet; returns how
-/// many bytes of new data there are.
+/// Writes the heads of new slabs, and gathers the lines of new data that are not flushed yet. Returns the
+/// number of bytes of new data.
 pub(super) fn gather_fresh_lines(writes: &mut WriteSet, region: &Region) -> Result<u64> {
     write_slab_heads(region, writes)?;
     if region.domain().keeps_program_order() {
@@ -138,7 +138,8 @@ pub(super) fn build_image(writes: &WriteSet, image: &mut RecordImage, with_cover
     image.clear();
     gathered.homes.iter().for_each(|(off, change)| image.entry(*off, *change));
     gathered.bits.iter().map(BitChange::entry).for_each(|(off, change)| image.entry(off, change));
-    // In whatever order: with the last first, the words that trees store fill the record's lines best.
+    // Any order is correct. With the last word first, the words that trees store fill the record's lines
+    // best.
     image.stores(writes.steps.redo_words().rev(), &writes.lines);
     if !with_covers {
         return;
@@ -156,8 +157,8 @@ pub(super) fn build_image(writes: &WriteSet, image: &mut RecordImage, with_cover
     }
 }
 
-/// Gathers the lines that the record changes or covers, and those of the blocks that it frees; some of them
-/// perhaps more than once.
+/// Gathers the lines that the record changes or covers, and those of the blocks that it frees. A line may
+/// appear more than once.
 pub(super) fn gather_owned_lines(writes: &mut WriteSet) {
     let WriteSet { fresh, freed, gathered, .. } = writes;
     let Gathered { owned_lines: owned, home_lines, new_slabs, .. } = gathered;
@@ -173,8 +174,8 @@ pub(super) fn gather_owned_lines(writes: &mut WriteSet) {
         let is_there = owned.last() == Some(&first);
         owned.extend(first + u64::from(is_there)..end);
     };
-    // The covered part of new blocks: nothing else of them is in the record. (No live record of another lane
-    // has a word of a block that is free: L2.)
+    // Only the covered part of new blocks is in the record. (No live record of another lane has a word of a
+    // free block: L2.)
     let covered = fresh.kept().filter(|f| f.written.0 < f.written.1);
     covered.for_each(|f| add(f.written.0, f.written.1 - f.written.0));
     let tags = fresh.kept().filter_map(|f| f.block.tag_off());

@@ -9,20 +9,19 @@ use parking_lot::MutexGuard;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
-/// How much a transaction may use of the space that is kept for those that give some back
-/// ([`Tx::use_kept_space`](crate::Tx::use_kept_space)).
+/// How much of the kept space a transaction may use ([`Tx::use_kept_space`](crate::Tx::use_kept_space)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum KeptSpace {
     /// Nothing of it.
     #[default]
     None,
-    /// Half of it: for a transaction that leads to more space, if not at once.
+    /// Half of it: for a transaction that frees space eventually, though not with its own commit.
     Half,
     /// All of it: for a transaction that frees more than it takes.
     All,
 }
 
-/// A writer's context in a pool: at most one transaction at a time is begun on it.
+/// A writer's context in a pool. It has at most one open transaction.
 ///
 /// Dropping it makes the lane available to others. Committed changes stay as durable as they are.
 pub struct Lane {
@@ -33,7 +32,7 @@ pub struct Lane {
     pub(super) image: RecordImage,
     /// As in the lane's state.
     pub(super) tail: Tail,
-    /// How much its transaction may use of the space that is kept.
+    /// How much of the kept space its transaction may use.
     pub(super) kept_space: KeptSpace,
     /// Its commits write no records (`unlogged.rs`).
     #[cfg(feature = "research")]
@@ -57,17 +56,17 @@ impl Lane {
         }
     }
 
-    /// Lets the blocks that the last commit freed wait for the readers of this moment: for structures that
-    /// lead readers to blocks by words in memory, which they can change only after the commit.
+    /// Makes the blocks that the last commit freed wait for all readers that are pinned now. For structures
+    /// whose readers find blocks by words in DRAM, which change only after the commit.
     ///
-    /// The caller holds a pin from before the commit until this returns, so that no such block is used again
-    /// meanwhile.
+    /// The caller holds a pin from before the commit until this returns, so that no such block is reused in
+    /// between.
     pub fn defer_frees_to_current_epoch(&mut self) {
         self.pool.inner.log.defer_frees_to_current_epoch(self.number);
     }
 
     /// Prefetches the allocator's words for the block at `off`, which the lane's next transaction is going to
-    /// free, while the block's own lines arrive. Any other offset does no harm.
+    /// free. They then arrive together with the block's own lines. A wrong offset is harmless.
     pub fn prefetch_for_free(&self, off: u64) {
         let inner: &PoolInner = &self.pool.inner;
         inner.alloc.prefetch_for_free(&inner.log.region, off);
@@ -101,8 +100,8 @@ pub(crate) enum LaneHold<'l> {
     Borrowed(&'l mut Lane),
     Owned(Box<Lane>),
     Locked(MutexGuard<'l, Lane>),
-    /// With lanes that no thread may write with meanwhile. In a box, since every transaction moves its
-    /// `LaneHold`.
+    /// The lane, and others that no thread may write with in the meantime. Boxed, because every transaction
+    /// moves its `LaneHold`.
     WithOthers(Box<(MutexGuard<'l, Lane>, Vec<MutexGuard<'l, Lane>>)>),
 }
 

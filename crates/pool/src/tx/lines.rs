@@ -1,4 +1,5 @@
-//! Words stored by line: cheaper than logged words, not seen by loads, and not taken back by savepoints.
+//! Words stored by line: cheaper than logged words, but loads do not see them, and savepoints do not undo
+//! them.
 
 use super::lane::Lane;
 use super::{Tx, outside_blocks};
@@ -7,14 +8,14 @@ use crate::{Error, Result};
 use tembo_pmem::LINE_BYTES;
 
 impl Tx<'_> {
-    /// Stores words from `off` on by line, without a look at the transaction's other writes: for structures
-    /// that know which words are whose. Gathering them by line is cheaper than logging each by itself. They
-    /// become visible line by line, in the order in which lines were first stored to, and in a line in any
-    /// order.
+    /// Stores words from `off` on by line, without checking the transaction's other writes. Gathering words
+    /// by line is cheaper than logging each. The words become visible line by line, in the order in which the
+    /// lines were first stored to; the order within a line is arbitrary.
     ///
-    /// None of them is stored by [`store`](Self::store), or in a block that the transaction allocates.
-    /// [`line_word`](Self::line_word) tells of them, [`load`](Self::load) does not. They are taken back with
-    /// the whole transaction, but not by going back to a savepoint.
+    /// The caller ensures that [`store`](Self::store) stores none of these words, and that none lies in a
+    /// block that the transaction allocates. [`line_word`](Self::line_word) returns them,
+    /// [`load`](Self::load) does not. Dropping the transaction undoes them; a rollback to a savepoint does
+    /// not.
     ///
     /// # Errors
     ///
@@ -29,7 +30,7 @@ impl Tx<'_> {
         }
         inner.log.region.check_words(off, words.len() as u64)?;
         match words {
-            // Most changes are of one, which is less than a call.
+            // Most changes are of one word, which takes less than a call.
             [word] => lane.writes.lines.set_word(off, *word),
             words => lane.writes.lines.set(off, words),
         }
@@ -92,8 +93,8 @@ impl Tx<'_> {
         !self.lane.writes.lines.is_empty()
     }
 
-    /// Prefetches the owners of the line at `off`, whose words are going to be stored, for the commit.
-    /// Changes nothing else.
+    /// Prefetches the owners of the line at `off` for the commit. For a line whose words are going to be
+    /// stored.
     #[inline(always)]
     pub fn prefetch_for_store(&self, off: u64) {
         self.lane.pool.inner.log.line_owners.prefetch_early(off);

@@ -53,14 +53,14 @@ use write_set::WriteSet;
 /// [`has_line_words`](Self::has_line_words) tell of them. No word is stored in both ways by one transaction.
 ///
 /// Other threads see nothing of either before it is durable. Dropping the transaction takes everything back.
-/// Isolation from other writers is the caller's: words that it changes must not be changed through another
-/// lane until [`commit`](Self::commit) has returned.
+/// Isolation from other writers is the caller's task: no other lane may change the same words until
+/// [`commit`](Self::commit) has returned.
 pub struct Tx<'l> {
     lane: LaneHold<'l>,
 }
 
-/// The words of a pool as a transaction sees them ([`Tx::view`]): its logged words included, words that it
-/// stores by line not.
+/// The words of a pool as a transaction sees them ([`Tx::view`]): with its logged words, without those that
+/// it stores by line.
 #[derive(Clone, Copy)]
 pub struct TxView<'t> {
     region: &'t Region,
@@ -93,7 +93,7 @@ impl<'l> Tx<'l> {
         let mut tx = Tx { lane };
         tx.lane.kept_space = lane::KeptSpace::None;
         if !tx.lane.writes.is_untouched() {
-            // The one before was leaked.
+            // The transaction before was leaked.
             tx.take_back();
         }
         tx
@@ -104,7 +104,7 @@ impl<'l> Tx<'l> {
         &self.lane.pool
     }
 
-    /// The number of the lane that it is written with. No two transactions that overlap have the same.
+    /// The number of its lane. Transactions that overlap have different lanes.
     #[inline]
     pub fn lane_number(&self) -> u32 {
         self.lane.number
@@ -132,8 +132,8 @@ impl<'l> Tx<'l> {
         TxView { region: lane.pool.region(), writes: &lane.writes }
     }
 
-    /// The offsets of the logged words of a range ([`store`](Self::store)), which lie outside of the
-    /// transaction's own blocks. Takes no longer than to look at each word, or at each store.
+    /// The offsets of the logged words ([`store`](Self::store)) in a range outside of the transaction's own
+    /// blocks. Takes time in proportion to the words of the range, or to the stores, whichever are fewer.
     pub fn logged_words(&self, off: u64, bytes: u64) -> Vec<u64> {
         let steps = &self.lane.writes.steps;
         if steps.len() as u64 > bytes / 8 {
@@ -143,8 +143,8 @@ impl<'l> Tx<'l> {
         steps.redo_words().map(|(word, _)| word).filter(|word| word.wrapping_sub(off) < bytes).collect()
     }
 
-    /// Stores a logged word. Other threads see it after the commit; logged words become visible in the order
-    /// in which they were stored (last stored, for a word stored twice).
+    /// Stores a logged word. Other threads see it after the commit. Logged words become visible in the order
+    /// in which they were stored; for a word that is stored twice, the last store counts.
     ///
     /// # Errors
     ///
@@ -169,27 +169,27 @@ impl<'l> Tx<'l> {
         Ok(())
     }
 
-    /// As [`store`](Self::store) of a word outside of the transaction's own blocks, the root directory
-    /// included.
+    /// As [`store`](Self::store), for a word outside of the transaction's own blocks; the root directory is
+    /// allowed.
     fn store_anywhere(&mut self, off: u64, value: u64) -> Result<()> {
         self.inner().log.region.check_word(off)?;
         self.lane.writes.steps.push_redo(off, value);
         Ok(())
     }
 
-    /// Whether nothing has been done since the beginning, or nothing of it is left.
+    /// Whether the transaction has done nothing, or everything was rolled back.
     pub fn is_empty(&self) -> bool {
         self.lane.writes.is_untouched()
     }
 
-    /// How many words the record will hold so far, roughly: for deciding when a group is large enough.
+    /// Roughly the number of words in the record so far: for deciding when a group is large enough.
     pub fn pending_words(&self) -> usize {
         let writes = &self.lane.writes;
         2 * (writes.steps.len() + writes.fresh.len() + writes.freed.len()) + 9 * writes.lines.len()
     }
 
-    /// As [`commit`](Self::commit), and begins the next transaction of the lane. After an error too: writes
-    /// that were not committed are taken back.
+    /// As [`commit`](Self::commit), and begins the next transaction of the lane. It does so after an error
+    /// too, once the uncommitted writes are undone.
     ///
     /// # Errors
     ///

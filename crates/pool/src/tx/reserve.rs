@@ -1,5 +1,5 @@
-//! Reserving blocks when the lane's own slabs have none: from other slabs, by dissolving empty ones, by
-//! growing, and in a full pool from limbo and the space that is kept.
+//! Reserves blocks when the lane's own slabs have none: from other slabs, by dissolving empty slabs, by
+//! growing, and in a full pool from limbo and the kept space.
 
 use super::commit::commit;
 use super::lane::{KeptSpace, Lane};
@@ -42,7 +42,7 @@ impl Lane {
         inner.alloc.reserve(region, &mut self.arena, wanted, &grow)
     }
 
-    /// For a pool that has been found full.
+    /// Reserves a block in a pool that was found full.
     #[cold]
     pub(super) fn reclaim_and_reserve(
         &mut self,
@@ -81,7 +81,7 @@ impl Lane {
         let geometry = &inner.log.geometry;
         let slabs = inner.alloc.take_empty_slabs(&inner.log.region, all)?;
         let mut done = 0;
-        // A few at a time, so that the record fits into its lane.
+        // Each record dissolves a few slabs only, so that it fits into its lane.
         let room = geometry.half_bytes() - size_of::<PmRecord>() as u64;
         let group_len = room / (MAX_SLAB_CHUNKS * size_of::<PmEntry>() as u64);
         for group in slabs.chunks(group_len.clamp(1, 8) as usize) {
@@ -105,7 +105,7 @@ impl Lane {
         Ok(done)
     }
 
-    /// Runs a transaction of the pool's own while one of the user's is under way.
+    /// Runs an internal transaction while the user's is open.
     pub(super) fn with_writes_aside<T>(&mut self, body: impl FnOnce(&mut Lane) -> T) -> T {
         let aside = std::mem::take(&mut self.writes);
         let outcome = body(self);

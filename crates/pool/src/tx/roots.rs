@@ -7,7 +7,7 @@ use crate::layout::{DROPPED_BITS, DROPPED_OFF, seal};
 use crate::{ErrorKind, Result};
 
 impl Tx<'_> {
-    /// Gives an object a name, or a name another object.
+    /// Gives an object a name. If the name is in use, it changes to the new object.
     ///
     /// # Errors
     ///
@@ -46,8 +46,8 @@ impl Tx<'_> {
         roots::dropped_of(self.load(DROPPED_OFF)?)
     }
 
-    /// Makes an object, or none if `off` is 0, the first of those that have no name any more and are still to
-    /// be freed. The caller lets the object lead to the one that was first before.
+    /// Makes an object the first of those without a name that are still to be freed; 0 means that there are
+    /// none. The caller links the object to the one that was first before.
     ///
     /// # Panics
     ///

@@ -1,11 +1,11 @@
-//! Taking the writes of a transaction back: all of them, or those since a savepoint.
+//! Rollback of a transaction: of all its writes, or of those since a savepoint.
 
 use super::Tx;
 use super::lane::Lane;
 use super::steps::Step;
 use crate::inner::PoolInner;
 
-/// A point in a transaction to which it can be taken back.
+/// A state of a transaction to which it can be rolled back.
 #[derive(Debug, Clone, Copy)]
 pub struct Savepoint {
     steps: usize,
@@ -14,15 +14,15 @@ pub struct Savepoint {
 }
 
 impl Tx<'_> {
-    /// A point to which [`rollback_to`](Self::rollback_to) goes back.
+    /// The present state, for [`rollback_to`](Self::rollback_to).
     pub fn savepoint(&self) -> Savepoint {
         let writes = &self.lane.writes;
         Savepoint { steps: writes.steps.len(), fresh: writes.fresh.len(), freed: writes.freed.len() }
     }
 
-    /// Takes everything since the savepoint back, which must be of this transaction; but neither words stored
-    /// by line, nor bytes that [`write_fresh`](Self::write_fresh) wrote into a block that was allocated
-    /// before it.
+    /// Undoes everything since the savepoint, which must be of this transaction. Exceptions are words stored
+    /// by line, and bytes that [`write_fresh`](Self::write_fresh) wrote into a block from before the
+    /// savepoint.
     pub fn rollback_to(&mut self, to: Savepoint) {
         let Lane { pool, arena, writes, .. } = &mut *self.lane;
         let inner: &PoolInner = &pool.inner;
@@ -37,7 +37,7 @@ impl Tx<'_> {
             }
         }
         let undone = writes.fresh.drain_from(to.fresh);
-        // After the device failed, a record may or may not be durable: its blocks are not to be written over.
+        // After the device failed, the record may be durable, so its blocks must not be overwritten.
         if inner.log.has_failed() {
             drop(undone);
         } else {
@@ -47,7 +47,7 @@ impl Tx<'_> {
         writes.freed.drain(kept..).for_each(|block| block.unclaim());
     }
 
-    /// Takes everything back: as if it had just begun.
+    /// Undoes everything: the transaction is as if it had just begun.
     pub fn roll_back(&mut self) {
         self.take_back();
     }
@@ -65,8 +65,7 @@ impl Tx<'_> {
         if self.lane.pool.was_left_behind() {
             return;
         }
-        // A commit that failed may have left them. They are not to be referred to once their blocks are
-        // released.
+        // A failed commit may have left these. They must not be used once their blocks are released.
         self.lane.writes.gathered.new_slabs.clear();
         if !self.lane.writes.is_untouched() {
             self.rollback_to(Savepoint { steps: 0, fresh: 0, freed: 0 });

@@ -7,10 +7,10 @@ use tembo_pmem::Region;
 /// Writes the heads of new slabs.
 pub(super) fn write_slab_heads(region: &Region, writes: &WriteSet) -> Result<()> {
     for slab in &writes.gathered.new_slabs {
-        // L4: the record covers the head, so the bits of this transaction's blocks are set in it from the
-        // start.
+        // L4: the record covers the head and must not change it, so the bits of this transaction's blocks are
+        // set in it from the start.
         let head = slab.new_head(writes.fresh.in_slab(slab));
-        // SAFETY: media does not name the slab, so that its head is this lane's alone.
+        // SAFETY: media does not name the slab, so its head belongs to this lane alone.
         unsafe { region.write(slab.off, &head)? };
     }
     Ok(())

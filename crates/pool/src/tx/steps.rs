@@ -1,5 +1,5 @@
-//! The steps of a transaction, in their order, so that they can be taken back: word stores that the record
-//! will log, stores to the transaction's own blocks, and frees of those.
+//! The steps of a transaction in their order, so that they can be undone: logged stores, stores to the
+//! transaction's own blocks, and frees of these blocks.
 
 use tembo_sync::hash_u64_to_bits;
 
@@ -21,9 +21,9 @@ pub(super) enum Step {
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     list: Vec<Step>,
-    /// A bit for each hashed word that a step changes by the record: of most words it tells that none does.
+    /// A bit for each logged word, by hash. A clear bit means that no step logs the word.
     redo_filter: u64,
-    /// Word to its last step; complete only beyond [`SEARCH_MAX`] steps.
+    /// From a word to its last step; complete only beyond [`SEARCH_MAX`] steps.
     index: hashbrown::HashMap<u64, u32, foldhash::fast::FixedState>,
 }
 
@@ -44,13 +44,13 @@ impl Steps {
         self.list.len()
     }
 
-    /// Whether no trace is left of steps that were taken back.
+    /// Whether the state is that of a new list, with no trace of rolled-back steps.
     #[inline]
     pub(super) fn is_as_new(&self) -> bool {
         self.list.is_empty() && self.redo_filter == 0
     }
 
-    /// Forgets all steps. Writes nothing that is written already: after a commit, stores wait for its fence.
+    /// Forgets all steps. Stores no value that is already there: after a commit, stores wait for its fence.
     #[inline(always)]
     pub(super) fn clear(&mut self) {
         if !self.list.is_empty() {
@@ -64,8 +64,7 @@ impl Steps {
         }
     }
 
-    /// The words that steps change by the record, and their values, in the order in which they are to become
-    /// visible.
+    /// The logged words and their values, in the order in which they are to become visible.
     #[inline(always)]
     pub(super) fn redo_words(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         self.list.iter().filter_map(|step| match step {
@@ -74,7 +73,7 @@ impl Steps {
         })
     }
 
-    /// The last step that changes the word at `off` by the record.
+    /// The last step that logs the word at `off`.
     #[inline(always)]
     pub(super) fn redo_step(&self, off: u64) -> Option<usize> {
         if self.redo_filter & redo_bit(off) == 0 { None } else { self.search_redo_step(off) }
@@ -110,7 +109,7 @@ impl Steps {
         }
     }
 
-    /// As [`push_redo`](Self::push_redo) where the word may have a step, or there are many steps.
+    /// As [`push_redo`](Self::push_redo), if the word may have a step already or there are many steps.
     fn push_another_redo(&mut self, off: u64, value: u64) {
         let number = self.list.len() as u32;
         let previous = self.search_redo_step(off).map(|step| step as u32);
@@ -144,7 +143,7 @@ impl Steps {
         }
     }
 
-    /// Takes the last step back.
+    /// Removes the last step.
     pub(super) fn pop(&mut self) -> Option<Step> {
         let step = self.list.pop();
         if let Some(Step::Redo { off, previous, .. }) = step {

@@ -4,9 +4,9 @@ use super::Tx;
 use crate::Result;
 
 impl Tx<'_> {
-    /// From now on commits of this lane write no records, and flush and fence nothing: they only store. Their
-    /// changes are isolated as ever, but not durable, and no crash is recovered from. For measuring the cost
-    /// of records.
+    /// From now on commits of this lane only store: they write no records, and flush and fence nothing. Their
+    /// changes are isolated as always, but not durable, and the pool does not survive a crash. For measuring
+    /// the cost of records.
     ///
     /// # Errors
     ///

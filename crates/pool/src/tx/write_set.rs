@@ -10,8 +10,8 @@ use crate::log::record::Change;
 use crate::{ErrorKind, Result};
 use tembo_pmem::{LINE_BYTES, size_of};
 
-/// For the lines of blocks from this size on, room is made before the commit, which cannot fail for the want
-/// of memory.
+/// Blocks from this size on get room for their lines before the commit, because the commit cannot fail for
+/// lack of memory.
 pub(super) const LARGE_BYTES: u64 = 1 << 20;
 /// A longer list of lines is not kept for the lane's next transaction.
 const OWNED_KEPT: usize = 1 << 16;
@@ -19,7 +19,7 @@ const OWNED_KEPT: usize = 1 << 16;
 /// The writes of a transaction. Kept in the lane, so that its buffers are reused.
 #[derive(Debug, Default)]
 pub(crate) struct WriteSet {
-    /// Logged words, and whatever else a savepoint takes back.
+    /// Logged words, and whatever else a rollback to a savepoint undoes.
     pub(super) steps: Steps,
     pub(super) fresh: FreshBlocks,
     pub(super) freed: Vec<Block>,
@@ -31,7 +31,7 @@ pub(crate) struct WriteSet {
 /// The work of a commit, gathered from the writes.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
-    /// Lines of new data that were not flushed yet.
+    /// Lines of new data that are not flushed yet.
     pub(super) fresh_lines: Vec<u64>,
     /// Lines of the words that the record changes.
     pub(super) home_lines: Vec<u64>,
@@ -53,7 +53,7 @@ impl Gathered {
         self.home_lines.clear();
     }
 
-    /// Gives the memory of a long list of lines back.
+    /// Frees the memory of a long list of lines.
     #[inline(always)]
     pub(super) fn trim(&mut self) {
         if self.owned_lines.len() > OWNED_KEPT {
@@ -68,19 +68,19 @@ impl WriteSet {
         self.only_stores_lines() && self.lines.is_empty()
     }
 
-    /// Whether no trace is left of writes, those that were taken back included.
+    /// Whether the state is that of a new transaction, with no trace of rolled-back writes.
     #[inline]
     pub(super) fn is_as_new(&self) -> bool {
         self.is_untouched() && self.steps.is_as_new() && self.fresh.is_as_new()
     }
 
-    /// Whether it has done nothing but to store words by line.
+    /// Whether it has done nothing but store words by line.
     #[inline]
     pub(super) fn only_stores_lines(&self) -> bool {
         self.steps.is_empty() && self.fresh.is_empty() && self.freed.is_empty()
     }
 
-    /// Makes room for the lines of large blocks that a commit notes, and some more for all other lines.
+    /// Makes room for the lines of large blocks, which a commit lists, and some more for all other lines.
     #[cold]
     pub(super) fn reserve_lines(&mut self) -> Result<()> {
         const MORE: usize = 1024;

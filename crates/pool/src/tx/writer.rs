@@ -10,8 +10,8 @@ impl Lane {
         Tx::new(LaneHold::Borrowed(self))
     }
 
-    /// As [`begin`](Self::begin), for a caller that keeps the lane in its transactions: one follows the other
-    /// by [`commit_and_begin`](Tx::commit_and_begin) or [`roll_back`](Tx::roll_back).
+    /// As [`begin`](Self::begin), but the transaction owns the lane.
+    /// [`commit_and_begin`](Tx::commit_and_begin) and [`roll_back`](Tx::roll_back) start the next one.
     pub fn into_tx(self) -> Tx<'static> {
         Tx::new(LaneHold::Owned(Box::new(self)))
     }
@@ -40,9 +40,9 @@ impl Writer {
         Some(Tx::new(LaneHold::Locked(self.lane.try_lock()?)))
     }
 
-    /// As [`begin`](Self::begin), and keeps the turns of `others` too, which are asked for when this writer's
-    /// has come: as long as the transaction lasts, no thread begins one with any of them. All callers name
-    /// the writers in one order.
+    /// As [`begin`](Self::begin), and takes the turns of `others` too: while the transaction lasts, no thread
+    /// begins one with any of them. `others` is called once this writer's turn has come. All callers name the
+    /// writers in the same order.
     pub fn begin_before<'l, I: Iterator<Item = &'l Writer>>(&'l self, others: impl FnOnce() -> I) -> Tx<'l> {
         let lane = self.lane.lock();
         let others: Vec<_> = others().map(|other| other.lane.lock()).collect();

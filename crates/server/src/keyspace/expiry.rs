@@ -5,11 +5,11 @@ use super::{Keyspace, writer};
 use crate::fault::Answer;
 
 impl Keyspace<'_> {
-    /// Removes expired keys, at most `limit`, and returns how many it found. There must be no batch under
-    /// way: the list of deadlines is read as committed, and what is removed is in the batch that this opens.
+    /// Removes up to `limit` expired keys, and returns how many it found. No batch may be open: this reads
+    /// the committed list of deadlines, and opens a batch for the removals.
     ///
     /// # Errors
-    /// Nothing was removed.
+    /// Those of the storage. After an error nothing was removed.
     pub(crate) fn expire_due(&mut self, limit: usize) -> Answer<usize> {
         debug_assert!(self.batch.is_none());
         let mut due = Vec::new();

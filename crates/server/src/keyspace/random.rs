@@ -12,9 +12,9 @@ use super::{Database, Keyspace};
 use crate::fault::Answer;
 use crate::random::Random;
 
-/// Branches after which the walk takes the lowest key it has come to.
+/// The most branches of a walk. After these it takes the lowest key with the prefix that it has reached.
 const BRANCHES_MAX: usize = 64;
-/// Draws before the first live key in order is taken instead.
+/// The most draws. If all yield expired keys, the next live key in order is taken instead.
 const DRAWS_MAX: usize = 32;
 
 impl Keyspace<'_> {

@@ -17,7 +17,7 @@ pub struct Entries<'x, 't, B: Brand, K: MapKey, V: Persist> {
     /// The next bucket that is the first of its list.
     index: usize,
     bucket: Option<(Ref<'t, B, Bucket<K, V>>, Walk)>,
-    /// Slots of the bucket whose entries come next.
+    /// The slots of the present bucket that are still to be yielded.
     slots: u64,
 }
 
@@ -72,9 +72,9 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len). So may each step, which also fails with
-    /// [`Error::MapChanged`](crate::Error::MapChanged) if a nested transaction since the step before inserted
-    /// into this map or removed from it.
+    /// As for [`len`](Self::len). Each step may fail in the same way, and also with
+    /// [`Error::MapChanged`](crate::Error::MapChanged) if a nested transaction has inserted into this map or
+    /// removed from it since the last step.
     pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Entries<'x, 't, B, K, V>> {
         let table = self.table(tx)?;
         Ok(Entries { tx, table, watch: MapWatch::begin(tx), index: 0, bucket: None, slots: 0 })

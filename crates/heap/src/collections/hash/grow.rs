@@ -27,7 +27,7 @@ fn is_full<K: MapKey, V: Persist>(entries: i64, buckets: u64) -> bool {
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
-    /// A bucket; makes its segment if there is none.
+    /// The bucket at `index`; makes its segment if there is none.
     pub(super) fn make_bucket(self, tx: &mut Tx<'t, B>, index: usize) -> Result<Ref<'t, B, Bucket<K, V>>> {
         if let Some(bucket) = self.bucket(tx, index)? {
             return Ok(bucket);
@@ -38,7 +38,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         Ok(segment.at(index % SEGMENT))
     }
 
-    /// Divides a bucket and its list: entries of the bucket that is `buckets` further move there.
+    /// Divides a bucket and its list: some entries move to the bucket that lies `buckets` further on.
     fn divide(self, tx: &mut Tx<'t, B>, index: usize) -> Result<()> {
         let Some(first) = self.bucket(tx, index)? else { return Ok(()) };
         if Slots::<K, V>::MOVE_AS_WORDS && self.divide_words(tx, index, first)? {
@@ -81,7 +81,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         }
     }
 
-    /// As [`divide`](Self::divide), where only words of two lines change. Returns whether that was so.
+    /// As [`divide`](Self::divide), if only words of two lines change; otherwise moves no entry. Returns
+    /// whether it divided the bucket.
     fn divide_words(self, tx: &mut Tx<'t, B>, index: usize, from: Ref<'t, B, Bucket<K, V>>) -> Result<bool> {
         let begun = tx.writers_begun();
         let mut old = [0; BUCKET_WORDS];
@@ -157,7 +158,7 @@ fn move_entry<'t, B: Brand, K: MapKey, V: Persist>(
 impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     /// The first buckets of a map, for an entry with this hash.
     pub(super) fn begin(self, tx: &mut Tx<'t, B>, hash: u64) -> Result<(Table<'t, B, K, V>, Counted<'t, B>)> {
-        // Allocations come first, since they may find no room.
+        // Allocations come first, because they may find no room.
         let segments = tx.alloc_blanks(1)?;
         let first = tx.alloc_blanks(FIRST)?;
         tally::spread(tx, self.tallies(), 1, 0)?;
@@ -167,8 +168,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok((Table { buckets: FIRST, is_growing: false, segments }, self.counted(tx, hash)?))
     }
 
-    /// Lets the map grow, if it has to, before an insertion of an entry with this hash. Returns the map as it
-    /// is then, and the count that the entry is part of.
+    /// Makes the map grow, if it has to, before an entry with this hash is inserted. Returns the resulting
+    /// map, and the count that the entry is part of.
     pub(super) fn make_room(
         self,
         tx: &mut Tx<'t, B>,
@@ -192,7 +193,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                 table.divide(tx, first + i as usize)?;
             }
             let table = if end == buckets { self.end_growth(tx, table, tallies, part)? } else { table };
-            // Only now: if an allocation failed before, the next insertion repeats this part.
+            // Set last: if an allocation has failed before this, the next insertion repeats this part.
             tx.set(place.grown(), end)?;
             return Ok((table, counted));
         }
@@ -201,7 +202,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         }
         if table.buckets < SMALL_MAX {
             let table = self.grow_small(tx, table)?;
-            // Perhaps another thread has made it grow.
+            // Another thread may have made the map grow meanwhile.
             return Ok((table, self.counted(tx, hash)?));
         }
         Ok((self.begin_growth(tx, table, tallies)?, counted))
@@ -265,7 +266,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(Table { is_growing: true, segments, ..table })
     }
 
-    /// Ends the growth if this part is the last one to be done.
+    /// Ends the growth if this was the last part.
     fn end_growth(
         self,
         tx: &mut Tx<'t, B>,

@@ -1,4 +1,4 @@
-//! A hash table whose buckets are lines, and which grows a little with every insertion.
+//! A hash table whose buckets are cache lines. It grows a little with every insertion.
 //!
 //! # Media layout
 //!
@@ -9,20 +9,21 @@
 //!
 //! # Invariants
 //!
-//! - I1: an entry is in the bucket, or its list, that the low bits of its key's hash name, out of
-//!   `size.buckets`, which is a power of two; while the map grows, out of twice as many or out of
-//!   `size.buckets`.
-//! - I2: while it grows, the first `grown` buckets of each tally's part have been divided: their entries are
-//!   in the right one of twice as many.
-//! - I3: a slot's tag is zero, or has its highest bit and seven bits of the hash of the key that is there.
+//! - I1: `size.buckets` is a power of two. The low bits of a key's hash name a bucket, and the entry is in
+//!   that bucket or its list. While the map grows, the bucket is one of `size.buckets` or one of twice as
+//!   many.
+//! - I2: while the map grows, the first `grown` buckets of each tally's part are divided: their entries are
+//!   where they belong among twice as many buckets.
+//! - I3: a slot's tag is zero, or its highest bit is set and the others are seven bits of the hash of the
+//!   slot's key.
 //! - I4: pointers in slots without an entry are null (`value_move.rs`), or were linked by a program through a
 //!   place that it kept for too long.
 //!
 //! # Growth
 //!
-//! Up to [`SMALL_MAX`] buckets the map becomes eight times as large in one transaction. Beyond that, it
-//! doubles: the array of segments is made anew, and each insertion divides a few buckets of its tally's part,
-//! and makes the segments that it needs. A lookup meanwhile visits two buckets and their lists at most.
+//! Up to [`SMALL_MAX`] buckets the map becomes eight times as large in one transaction. A larger map doubles:
+//! the array of segments is made anew, and each insertion divides a few buckets of its tally's part and makes
+//! the segments that it needs. During growth a lookup visits at most two buckets and their lists.
 //!
 //! # Commit point
 //!
@@ -34,14 +35,15 @@
 //!
 //! # Concurrency
 //!
-//! The heap's. A bucket conflicts alone, with the entries in it; so do a larger entry and a tally. The map
-//! itself changes only at the beginning and end of growth.
+//! The heap's. Each bucket, with the entries in it, conflicts separately; so do each larger entry and each
+//! tally. The map itself changes only at the beginning and end of growth.
 //!
 //! # Source
 //!
-//! Linear hashing (Litwin). D1: one position for each tally instead of one, so that insertions of several
-//! threads do not conflict there. Buckets of a line with tags, as in tables in DRAM. D2: at most two thirds
-//! full on average, with overflow buckets in lists, so that entries move only when the map grows.
+//! Linear hashing (Litwin). Buckets are lines with tags, as in tables in DRAM. D1: one growth position for
+//! each tally instead of a single one, so that insertions of several threads do not conflict there. D2: slots
+//! are at most two thirds full on average, with overflow buckets in lists, so entries move only when the map
+//! grows.
 
 pub(super) mod entries;
 mod grow;
@@ -71,7 +73,7 @@ const SEGMENT: usize = 255;
 const FIRST: usize = 2;
 /// The factor by which a small map grows.
 const SMALL_STEP: usize = 8;
-/// A map with fewer buckets grows at once. Less than a segment.
+/// A map with fewer buckets grows in one step. Less than a segment.
 const SMALL_MAX: usize = 128;
 /// Tallies of a map of [`SMALL_MAX`] buckets and more.
 const TALLIES: usize = 16;
@@ -191,8 +193,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         corrupt("a hash map's segments", self.segments.off, self.buckets, "fewer buckets")
     }
 
-    /// The entry of a key. If the key's own code has changed the heap meanwhile, the result is void, even
-    /// damage.
+    /// The entry of a key. If the key's own code has changed the heap meanwhile, the result must be dropped,
+    /// even an error of damage.
     #[inline]
     fn find(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<Found<'t, B, K, V>>> {
         let begun = tx.writers_begun();
@@ -236,11 +238,11 @@ struct Found<'t, B: Brand, K: MapKey, V: Persist> {
     entry: Ref<'t, B, Entry<K, V>>,
     bucket: Ref<'t, B, Bucket<K, V>>,
     slot: usize,
-    /// The pointer to the bucket, if that is not the first of its list.
+    /// The pointer to the bucket, unless the bucket is the first of its list.
     before: Option<Ref<'t, B, PRc<Bucket<K, V>>>>,
 }
 
-/// A walk along a list of buckets. In a damaged list that leads back, the walk ends with an error after at
+/// A walk along a list of buckets. If damage has made the list a circle, the walk ends with an error after at
 /// most three times as many steps as there are buckets (Brent, "An improved Monte Carlo factorization
 /// algorithm", 1980, section 2).
 #[derive(Debug, Clone, Copy)]
@@ -277,7 +279,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Goes to the bucket that a pointer leads to, if there is one.
+    /// Goes to the bucket to which a pointer leads, if there is one.
     fn follow<'t, B: Brand, K: MapKey, V: Persist>(
         &mut self,
         tx: &ReadTx<'t, B>,
@@ -388,14 +390,15 @@ fn add_bucket<'t, B: Brand, K: MapKey, V: Persist>(
     Ok(*new)
 }
 
-/// The count that an entry is part of, at this time. (A read is faster before the transaction writes there.)
+/// The tally that an entry belongs to, and its present count. (A read is faster before the transaction writes
+/// there.)
 struct Counted<'t, B: Brand> {
     place: Ref<'t, B, i64>,
     count: i64,
 }
 
 impl<'t, B: Brand> Counted<'t, B> {
-    /// Counts some entries more.
+    /// Adds to the count.
     fn add(self, tx: &mut Tx<'t, B>, entries: i64) -> Result<()> {
         tx.set(self.place, self.count.wrapping_add(entries))
     }
@@ -474,8 +477,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(self.get(tx, key)?.is_some())
     }
 
-    /// Sets the value of a key, whether it was there or not, and returns its place. The pointers of an old
-    /// value are released.
+    /// Sets the value of a key, present or not, and returns its place. The pointers of an old value are
+    /// released.
     ///
     /// # Errors
     ///
@@ -490,8 +493,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         self.insert_new(tx, table, hash, key, value)
     }
 
-    /// The place of a key's value; inserts one if there is none. `value` may run transactions of its own,
-    /// which become part of this one. If they give the key a value, that is replaced.
+    /// The place of a key's value; inserts the result of `value` if the key is absent. `value` may run
+    /// transactions of its own, which become part of this one. If they give the key a value, it is replaced.
     ///
     /// # Errors
     ///
@@ -543,7 +546,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         } else {
             *tx.alloc(new)?
         };
-        // Linked afterwards: if there is no room for the rest of the key, the slot is unchanged.
+        // The key is completed before the slot is marked as used: if there is no room for the rest of the
+        // key, the slot stays free.
         K::complete(tx, entry.key(), key)?;
         tx.check_undisturbed(begun)?;
         if !Slots::<K, V>::ARE_INLINE {
@@ -587,8 +591,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         Ok(true)
     }
 
-    /// Removes all entries, and frees the buckets. Commits release them a bounded part at a time, so that the
-    /// size does not matter.
+    /// Removes all entries, and frees the buckets. Each commit releases a bounded part of them, so the cost
+    /// does not depend on the size.
     ///
     /// # Errors
     ///
@@ -603,7 +607,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     }
 }
 
-/// The tally of entries with this hash, by other bits than the bucket.
+/// The tally of entries with this hash. It depends on other bits than the bucket.
 fn part_of(hash: u64, parts: usize) -> usize {
     (hash >> 56) as usize & (parts - 1)
 }

@@ -17,10 +17,10 @@ use std::sync::atomic::AtomicU64;
 
 /// Words of a bucket's slots.
 const SLOT_WORDS: usize = 6;
-/// The most slots of a bucket: bytes of its tags.
+/// The most slots of a bucket, which is the number of its tags.
 const SLOTS_MAX: usize = 6;
-/// A larger entry is an object of its own, with a pointer in the slot. Two or more smaller ones lie in a
-/// bucket.
+/// The size of the largest entries that lie in buckets. A larger entry is an object of its own, with a
+/// pointer in the slot.
 const INLINE_MAX: usize = 8 * SLOT_WORDS / 2;
 /// Words of a bucket.
 pub(crate) const BUCKET_WORDS: usize = (LINE / 8) as usize;
@@ -76,8 +76,8 @@ impl<K: MapKey, V: Persist> Slots<K, V> {
     const STRIDE: usize = if Self::ARE_INLINE { size_of::<Entry<K, V>>() } else { 8 };
     /// The tag bits of existing slots.
     const TAGS: u64 = (1 << (8 * Self::COUNT)) - 1;
-    /// Whether an entry moves by its slot's words alone. The slots are then whole words, and no program has
-    /// places of pointers in them, so that those of free slots are null.
+    /// Whether an entry can be moved by copying its slot's words. The slots are then whole words, and no
+    /// program has places of pointers in them, so the pointers of free slots are null.
     pub(crate) const MOVE_AS_WORDS: bool =
         Self::STRIDE.is_multiple_of(8) && !(Self::ARE_INLINE && Entry::<K, V>::HAS_POINTERS);
 
@@ -158,19 +158,19 @@ pub(crate) fn first_slot(slots: u64) -> usize {
     slots.trailing_zeros() as usize / 8
 }
 
-/// Used slots.
+/// The used slots, by the highest bit of each byte.
 #[inline(always)]
 pub(crate) fn present<K: MapKey, V: Persist>(tags: u64) -> u64 {
     tags & PRESENT & Slots::<K, V>::TAGS
 }
 
-/// Free slots.
+/// The free slots, by the highest bit of each byte.
 #[inline(always)]
 pub(crate) fn absent<K: MapKey, V: Persist>(tags: u64) -> u64 {
     !tags & PRESENT & Slots::<K, V>::TAGS
 }
 
-/// Tags with another one at a slot.
+/// The tags with the one of a slot replaced.
 #[inline(always)]
 pub(crate) fn with_tag(tags: u64, slot: usize, tag: u64) -> u64 {
     tags & !(0xFF << (8 * slot)) | tag << (8 * slot)
@@ -178,9 +178,9 @@ pub(crate) fn with_tag(tags: u64, slot: usize, tag: u64) -> u64 {
 
 /// The result of a search for a key in a bucket.
 pub(crate) enum Seen<R> {
-    /// It is in this slot, with the evaluated value.
+    /// The key is in this slot; the second field is the evaluated value.
     In(usize, R),
-    /// It may be in these slots. If not, it may be in the next bucket.
+    /// The key may be in these slots. If not, it may be in the next bucket.
     Maybe(u64, u64),
 }
 

@@ -32,8 +32,8 @@ impl<'t, B: Brand, K: MapKey, V: Plain> Ref<'t, B, PHashMap<K, V>> {
         table.find(&tx, hash, key)?.map(|found| tx.get(found.entry.value())).transpose()
     }
 
-    /// The value of a key, or `None` in it, if quiet reads of all lines on the way suffice, under one check
-    /// of the clock. Until that check any word may be invalid.
+    /// The value of a key, if quiet reads of all lines on the path suffice, under one check of the clock; the
+    /// inner `None` stands for an absent key. Until that check any word may be invalid.
     #[inline(always)]
     fn quick_value(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Option<Option<V>> {
         if !Slots::<K, V>::ARE_INLINE || self.stamp != 0 {

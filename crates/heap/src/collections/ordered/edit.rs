@@ -1,4 +1,4 @@
-//! Changes of the tree: an insertion divides full nodes on its way, a removal merges small ones.
+//! Changes of the tree: an insertion divides full nodes on its path, and a removal merges small ones.
 
 use super::{Entry, INNER, Inner, InnerPrivateFields, LEAF, LEAST, Leaf, Node, PMap, Path};
 use crate::Persist;
@@ -23,7 +23,7 @@ fn child_off<K: Persist, V: Persist>(index: usize) -> usize {
     offset_of!(Inner<K, V>, children) + 8 + 8 * index
 }
 
-/// The words of an empty node with this order.
+/// The words of a node with this order, whose slots are blank.
 pub(super) fn blank<K: Persist, V: Persist>(is_inner: bool, order: Order) -> Vec<u64> {
     let bytes = if is_inner { size_of::<Inner<K, V>>() } else { size_of::<Leaf<K, V>>() };
     let mut words = vec![0; bytes.div_ceil(8)];
@@ -78,8 +78,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
     }
 }
 
-/// Makes a node of the half of a full node after its middle. Removes the pointers, and the part of the order,
-/// of that half and of the middle.
+/// Makes a node of the entries after the middle of a full node. Removes these entries and the middle one from
+/// the full node's order, and nulls their pointers there.
 fn second_half<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     full: Node<'t, B, K, V>,
@@ -176,7 +176,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         let Some(&(node, at)) = path.last() else { return Ok(()) };
         let entry = node.entry_at(tx, at)?;
         tx.clear_value(entry)?;
-        // In an inner node the last entry before it takes its place.
+        // In an inner node, the last entry before the removed one takes its place.
         let mut below = node.child(tx, at)?;
         while let Some(next) = below {
             let entries = next.order(tx)?.len();

@@ -1,19 +1,19 @@
 //! An ordered map: a B-tree whose nodes are objects.
 //!
-//! The trees of the index crate have locks and recovery of their own, and commit their changes by themselves.
-//! The heap's transactions change this one, together with everything else that they change.
+//! The trees of the index crate have their own locks and recovery, and commit their own changes. This one is
+//! changed by the heap's transactions, together with everything else that they change.
 //!
 //! # Media layout
 //!
 //! `PMap` leads to the root: a leaf, or an inner node. A node has up to [`SLOTS`] entries, each a key and its
-//! value, in slots, and an [`Order`] of the slots (`sorted.rs`). An inner node has also pointers to children,
-//! one more than entries: the first leads to the child before all entries, and the one with a slot's number
-//! to the child after that slot's entry. The children of a node are all leaves, or all inner nodes.
+//! value, in slots, and an [`Order`] of the slots (`sorted.rs`). An inner node also has pointers to children,
+//! one more than entries: the first leads to the child before all entries, and each further one to the child
+//! after the entry in the slot of the same number. The children of a node are all leaves, or all inner nodes.
 //!
 //! # Invariants
 //!
 //! - I1: keys are in strict order, those of a child between the entries around it.
-//! - I2: all leaves are at one depth. A node has at least one entry.
+//! - I2: all leaves have the same depth. A node has at least one entry.
 //! - I3: pointers to children are null where there are no entries.
 //! - I4: pointers in slots without an entry are null (`value_move.rs`), or were linked by a program through a
 //!   place that it kept for too long.
@@ -28,15 +28,15 @@
 //!
 //! # Concurrency
 //!
-//! The heap's. Each node conflicts alone. The map itself changes only with its root.
+//! The heap's. Each node conflicts separately. The map itself changes only with its root.
 //!
 //! # Source
 //!
-//! B-trees (Bayer and McCreight). D1: entries of inner nodes are entries of the map, so that no key is there
-//! twice, since keys may have arrays of their own. D2: nodes may fall below half before they are merged, so
-//! that alternating insertions and removals do not divide and merge. D3: entries do not move; bytes hold
-//! their order, as the permutation words of Masstree do. So an insertion changes two lines. D4: no total
-//! count of entries, which would cost one line more for each insertion.
+//! B-trees (Bayer and McCreight). D1: the entries of inner nodes are entries of the map, so no key is stored
+//! twice; keys may have arrays of their own. D2: a node may become less than half full before it is merged,
+//! so alternating insertions and removals do not divide and merge nodes in turn. D3: entries do not move;
+//! bytes hold their order, as the permutation words of Masstree do, so an insertion changes two lines. D4:
+//! there is no total count of entries, which would cost one more line for each insertion.
 
 mod edit;
 pub(super) mod range;
@@ -54,11 +54,11 @@ use std::mem::offset_of;
 
 /// The most children.
 const CHILDREN: usize = SLOTS + 1;
-/// A node with fewer entries takes one from its neighbour, or is merged with it.
+/// A node with fewer entries than this takes one from its neighbour, or is merged with it.
 const LEAST: usize = SLOTS / 3;
 /// Bytes of a node that are prefetched before a search.
 const FETCHED: usize = 1024;
-/// No path in an intact tree is this long.
+/// A path of this length is damage.
 const DEPTH: usize = 20;
 
 #[derive(Debug, Persist)]
@@ -94,8 +94,8 @@ enum Children<K: Persist, V: Persist> {
     Inners([PRc<Inner<K, V>>; CHILDREN]),
 }
 
-/// The kind of a node: the tags of [`Children`]. A word, so that a copy of it with others waits for no part
-/// of one.
+/// The kind of a node: the tags of [`Children`]. It is a whole word, so that copying it with its neighbours
+/// does not wait for a partial store.
 type Kind = u64;
 const LEAF: Kind = 0;
 const INNER: Kind = 1;
@@ -103,8 +103,7 @@ const INNER: Kind = 1;
 /// The nodes from the root down. The last step names the entry, those before it the child that was taken.
 type Path<'t, B, K, V> = Vec<(Node<'t, B, K, V>, usize)>;
 
-/// A map from `K` to `V` in the order of the keys: as a field of a type of your own, or in an object of its
-/// own.
+/// An ordered map from `K` to `V`: as a field of a type of your own, or in an object of its own.
 ///
 /// The methods are those of its place, `Ref<'t, B, PMap<K, V>>`. Keys are given by reference: `&u64` for a
 /// map with keys of type `u64`, `&str` for [`PString`](super::PString).
@@ -133,11 +132,11 @@ type Path<'t, B, K, V> = Vec<(Node<'t, B, K, V>, usize)>;
 /// # Cost and conflicts
 ///
 /// An operation descends a tree of nodes with 10 to 31 entries each. A change writes to two lines of one
-/// node, and sometimes to its neighbours and the one above. Keys and values lie in the nodes, so that large
-/// values are better put into a [`PBox`](super::PBox).
+/// node, and sometimes to its neighbours and the node above. Keys and values lie in the nodes, so large
+/// values should be in a [`PBox`](super::PBox).
 ///
-/// Two transactions conflict if one changes a node that the other reads, or the object that the map is a
-/// field of. [`len`](Ref::len) reads all nodes, and conflicts with all insertions and removals.
+/// Two transactions conflict if one changes a node that the other reads, or the object of which the map is a
+/// field. [`len`](Ref::len) reads all nodes, and conflicts with all insertions and removals.
 ///
 /// # Places
 ///
@@ -270,7 +269,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Node<'t, B, K, V> {
 }
 
 impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
-    /// The number of entries. Reads every node, so that it takes time with their number, and conflicts with
+    /// The number of entries. Reads every node, so its time grows with their number, and it conflicts with
     /// every insertion and removal.
     ///
     /// # Errors
@@ -333,7 +332,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ) -> Result<(Node<'t, B, K, V>, Found)> {
         let begun = tx.writers_begun();
         let found = self.search(tx, root, key);
-        // If a comparison has changed the heap, the result is void, even damage.
+        // If a comparison has changed the heap, the result must be dropped, even an error of damage.
         tx.check_undisturbed(begun)?;
         found
     }
@@ -439,14 +438,15 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         let new = Entry { key: K::new(key), value };
         tx.check_undisturbed(begun)?;
         tx.put(entry, new)?;
-        // The order changes last: if there is no room for the rest of the key, the slot is unchanged.
+        // The order changes last: if there is no room for the rest of the key, the slot stays free.
         K::complete(tx, entry.key(), key)?;
         tx.check_undisturbed(begun)?;
         node.keys().set_order(tx, &old, &order)?;
         Ok((entry.value(), None))
     }
 
-    /// The path where a search for a key has ended. If another search ends elsewhere, the keys have no order.
+    /// The path to the place where a search for a key has ended. Fails if this search ends elsewhere: the
+    /// order of the keys then contradicts itself.
     #[cold]
     fn path_to(
         self,
@@ -469,8 +469,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(root)
     }
 
-    /// Sets the value of a key, whether it was there or not, and returns its place. The pointers of an old
-    /// value are released.
+    /// Sets the value of a key, present or not, and returns its place. The pointers of an old value are
+    /// released.
     ///
     /// # Errors
     ///
@@ -483,8 +483,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(place)
     }
 
-    /// The place of a key's value; inserts one if there is none. `value` may run transactions of its own,
-    /// which become part of this one. If they give the key a value, that is replaced.
+    /// The place of a key's value; inserts the result of `value` if the key is absent. `value` may run
+    /// transactions of its own, which become part of this one. If they give the key a value, it is replaced.
     ///
     /// # Errors
     ///
@@ -497,7 +497,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ) -> Result<Ref<'t, B, V>> {
         match self.get(tx, key)? {
             Some(place) => Ok(place),
-            // After `value`, which may change the map.
+            // The insertion searches again, because `value` may have changed the map.
             None => self.insert(tx, key, value()),
         }
     }
@@ -526,7 +526,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(true)
     }
 
-    /// Removes all entries. Commits release them a bounded part at a time, so that the size does not matter.
+    /// Removes all entries. Each commit releases a bounded part of them, so the cost does not depend on the
+    /// size.
     ///
     /// # Errors
     ///

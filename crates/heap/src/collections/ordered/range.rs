@@ -10,7 +10,7 @@ use crate::tx::{MapWatch, ReadTx};
 use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 
-/// The entries of a [`PMap`] in a range, in order, from both ends.
+/// A double-ended iterator over the entries of a [`PMap`] in a range, in order.
 pub struct Range<'x, 't, B: Brand, K: OrdKey, V: Persist> {
     tx: &'x ReadTx<'t, B>,
     /// The offset of the map's root.
@@ -133,7 +133,7 @@ fn down_last<'t, B: Brand, K: OrdKey, V: Persist>(
     Ok(path)
 }
 
-/// Goes from between two entries to the next: up, until a step leads to a child with an entry after it.
+/// Goes from a gap between two entries to the next entry: upwards, until a child has an entry after it.
 fn skip_ends<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &ReadTx<'t, B>,
     path: &mut Path<'t, B, K, V>,
@@ -147,7 +147,7 @@ fn skip_ends<'t, B: Brand, K: OrdKey, V: Persist>(
     Ok(())
 }
 
-/// Goes from between two entries to the previous one.
+/// Goes from a gap between two entries to the previous entry.
 fn step_back<B: Brand, K: OrdKey, V: Persist>(path: &mut Path<'_, B, K, V>) {
     while let Some((_, at)) = path.last_mut() {
         if *at > 0 {
@@ -172,7 +172,7 @@ fn forward<'t, B: Brand, K: OrdKey, V: Persist>(
     Ok(())
 }
 
-/// Goes from an entry, or from between two of a leaf, to the previous one.
+/// Goes from an entry, or from a gap in a leaf, to the previous entry.
 fn back<'t, B: Brand, K: OrdKey, V: Persist>(tx: &ReadTx<'t, B>, path: &mut Path<'t, B, K, V>) -> Result<()> {
     let Some(&(node, at)) = path.last() else { return Ok(()) };
     match node.child(tx, at)? {
@@ -187,7 +187,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len); so may each step.
+    /// As for [`len`](Self::len), also for each step.
     pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Range<'x, 't, B, K, V>> {
         self.range::<(Bound<&K::Query>, Bound<&K::Query>)>(tx, (Bound::Unbounded, Bound::Unbounded))
     }
@@ -197,9 +197,9 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len). So may each step, which also fails with
-    /// [`Error::MapChanged`](crate::Error::MapChanged) if a nested transaction since the step before inserted
-    /// into this map or removed from it.
+    /// As for [`len`](Self::len). Each step may fail in the same way, and also with
+    /// [`Error::MapChanged`](crate::Error::MapChanged) if a nested transaction has inserted into this map or
+    /// removed from it since the last step.
     pub fn range<'x, R: RangeBounds<K::Query>>(
         self,
         tx: &'x ReadTx<'t, B>,

@@ -1,4 +1,4 @@
-//! Searches of 32 bytes at a time.
+//! Searches that compare 32 bytes at a time.
 
 use super::search::{GROUPS, NIBBLE_WORDS, Operation, Search, WORDS};
 use crate::u64tree::group::{GROUP, Group, Leads, signed};
@@ -6,12 +6,13 @@ use crate::u64tree::layout::SLOTS;
 use core::arch::x86_64::*;
 use std::sync::atomic::AtomicU64;
 
-/// 32 bytes at a time. There is one only where the processor has AVX2, BMI1, BMI2, LZCNT and POPCNT.
+/// The search with 32 bytes at a time. A value exists only if the processor has AVX2, BMI1, BMI2, LZCNT and
+/// POPCNT.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::u64tree) struct Avx2(());
 
 impl Avx2 {
-    /// The way, if the processor can.
+    /// The search, if the processor has the instructions.
     pub(in crate::u64tree) fn detect() -> Option<Avx2> {
         let can = std::is_x86_feature_detected!("avx2")
             && std::is_x86_feature_detected!("bmi1")
@@ -22,7 +23,7 @@ impl Avx2 {
     }
 }
 
-/// Runs an operation with all that [`Avx2`] stands for.
+/// Runs an operation compiled for the instructions that [`Avx2`] stands for.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(in crate::u64tree) fn run<O: Operation>(avx2: Avx2, operation: O) -> O::Outcome {
     operation.run_by(avx2)
@@ -33,7 +34,7 @@ impl Search for Avx2 {
 
     #[inline(always)]
     fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize {
-        // SAFETY: the processor can, as `self` says. So below.
+        // SAFETY: `self` proves that the processor has the instructions. The same holds below.
         unsafe { last_first(words, key) }
     }
 
@@ -62,11 +63,11 @@ impl Search for Avx2 {
     }
 }
 
-/// The least word above `key`, in each lane.
+/// The least word above `key`, in each element of the vector.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn above(key: u64) -> __m256i {
-    // Is not more than the largest number, since the key is another.
+    // This does not overflow: the key is not the largest number.
     _mm256_set1_epi64x(signed(key.wrapping_add(1)) as i64)
 }
 
@@ -76,11 +77,11 @@ fn last_first(words: &[AtomicU64; GROUPS], key: u64) -> usize {
     const { assert!(GROUPS == 16) };
     let above = above(key);
     let (a, b, c, d): (__m256i, __m256i, __m256i, __m256i);
-    // SAFETY: reads the 128 bytes of the words. Other threads may store to them meanwhile; the reads are
-    // the processor's, not the language's, so that this is no data race in its sense.
+    // SAFETY: reads the 128 bytes of the words. Other threads may store to them meanwhile; assembly reads
+    // them, which is no data race in the language's sense.
     //
-    // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no
-    // memory is written, moves no access across.
+    // ORDER: acquire, as all loads are on this processor. The assembly is not marked as leaving memory alone,
+    // so the compiler moves no access across it.
     unsafe {
         core::arch::asm!(
             "vpcmpgtq {a}, {above}, [{words}]",
@@ -96,8 +97,8 @@ fn last_first(words: &[AtomicU64; GROUPS], key: u64) -> usize {
             options(nostack, preserves_flags),
         );
     }
-    // Two bytes for each word, in no order: as they are in order themselves, only their number counts.
-    // Words that are seen as they were before they fell make that lower.
+    // Two bytes for each word, in any order: the words are sorted, so only the count matters. Words that are
+    // seen before they fell make it lower.
     let low = _mm256_packs_epi32(a, b);
     let high = _mm256_packs_epi32(c, d);
     let bytes = _mm256_movemask_epi8(_mm256_packs_epi16(low, high)) as u32;
@@ -185,7 +186,7 @@ fn equal_nibbles(words: &[AtomicU64; NIBBLE_WORDS], nibbles: u8) -> u128 {
         );
     }
     let zero = _mm256_setzero_si256();
-    // A half that is the one sought is zero now.
+    // A half that equals the one sought is zero now.
     let bits = |halves| u64::from(_mm256_movemask_epi8(_mm256_cmpeq_epi8(halves, zero)) as u32);
     let low = bits(_mm256_and_si256(a, lower)) | bits(_mm256_and_si256(b, lower)) << 32;
     let high = bits(_mm256_andnot_si256(lower, a)) | bits(_mm256_andnot_si256(lower, b)) << 32;

@@ -1,4 +1,4 @@
-//! Searches of 64 bytes at a time.
+//! Searches that compare 64 bytes at a time.
 
 use super::avx2::at_least;
 use super::search::{GROUPS, NIBBLE_WORDS, Operation, Search, WORDS};
@@ -7,14 +7,14 @@ use crate::u64tree::layout::SLOTS;
 use core::arch::x86_64::*;
 use std::sync::atomic::AtomicU64;
 
-/// 64 bytes at a time. There is one only where the processor has what [`Avx2`](super::avx2::Avx2) stands
-/// for, and AVX-512 with its instructions for bytes.
+/// The search with 64 bytes at a time. A value exists only if the processor has the instructions that
+/// [`Avx2`](super::avx2::Avx2) stands for, and AVX-512 with its instructions for bytes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::u64tree) struct Avx512(());
 
 impl Avx512 {
-    /// The way, if the processor can, and does not run slower for it: the first ones with AVX-512 did, and
-    /// had no VBMI2.
+    /// The search, if the processor has the instructions and does not slow down when it uses them. The first
+    /// processors with AVX-512 did; they lack VBMI2.
     pub(in crate::u64tree) fn detect() -> Option<Avx512> {
         let can = super::avx2::Avx2::detect().is_some()
             && std::is_x86_feature_detected!("avx512f")
@@ -24,7 +24,7 @@ impl Avx512 {
     }
 }
 
-/// Runs an operation with all that [`Avx512`] stands for.
+/// Runs an operation compiled for the instructions that [`Avx512`] stands for.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw")]
 pub(in crate::u64tree) fn run<O: Operation>(avx512: Avx512, operation: O) -> O::Outcome {
     operation.run_by(avx512)
@@ -35,7 +35,7 @@ impl Search for Avx512 {
 
     #[inline(always)]
     fn last_first(self, words: &[AtomicU64; GROUPS], key: u64) -> usize {
-        // SAFETY: the processor can, as `self` says. So below.
+        // SAFETY: `self` proves that the processor has the instructions. The same holds below.
         unsafe { last_first(words, key) }
     }
 
@@ -64,7 +64,7 @@ impl Search for Avx512 {
     }
 }
 
-/// As in AVX2, for these.
+/// As in `avx2.rs`, for wider vectors.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn above(key: u64) -> __m512i {
@@ -76,11 +76,11 @@ fn above(key: u64) -> __m512i {
 fn last_first(words: &[AtomicU64; GROUPS], key: u64) -> usize {
     const { assert!(GROUPS == 16) };
     let up_to: u32;
-    // SAFETY: reads the 128 bytes of the words. Other threads may store to them meanwhile; the reads are
-    // the processor's, not the language's, so that this is no data race in its sense.
+    // SAFETY: reads the 128 bytes of the words. Other threads may store to them meanwhile; assembly reads
+    // them, which is no data race in the language's sense.
     //
-    // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no
-    // memory is written, moves no access across.
+    // ORDER: acquire, as all loads are on this processor. The assembly is not marked as leaving memory alone,
+    // so the compiler moves no access across it.
     unsafe {
         core::arch::asm!(
             "vpcmpgtq {low}, {above}, [{words}]",
@@ -95,8 +95,8 @@ fn last_first(words: &[AtomicU64; GROUPS], key: u64) -> usize {
     }
     // SAFETY: sixteen bits of a mask were made.
     unsafe { core::hint::assert_unchecked(up_to < 1 << GROUPS) };
-    // They are in order, so that only their number counts, but for the first. Words that are seen as they
-    // were before they fell make that lower.
+    // The words are sorted, so only the count matters, without the first. Words that are seen before they
+    // fell make it lower.
     (up_to >> 1).count_ones() as usize
 }
 
@@ -106,8 +106,8 @@ fn last_separator<W: Leads>(groups: &[Group<W>; GROUPS], at: usize, key: u64) ->
     const { assert!(GROUP == 8 && Group::<W>::separator_place(0) == 0) };
     assert!(at < GROUPS, "there is no such group");
     let up_to: u32;
-    // SAFETY: reads the 64 bytes of the group's eight separators, which come first in it; as above. Without
-    // a pointer to them, which would be an instruction more.
+    // SAFETY: reads the 64 bytes of the group's eight separators, which come first in it; as above. (A
+    // pointer to the group's own separators would cost an instruction.)
     //
     // ORDER: as above.
     unsafe {

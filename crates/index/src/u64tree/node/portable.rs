@@ -1,21 +1,21 @@
-//! Searches of a word at a time, for every processor.
+//! Searches that compare a word at a time, for every processor.
 
 use super::search::{GROUPS, NIBBLE_WORDS, Search, WORDS};
 use crate::u64tree::group::{Group, Leads, signed};
 use crate::u64tree::layout::SLOTS;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A word at a time.
+/// The search with a word at a time.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::u64tree) struct Portable;
 
-/// A one in each byte, and seven.
+/// A 1 in each byte; `SEVEN` has seven ones in each.
 const LOW: u64 = 0x0101_0101_0101_0101;
 const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
 
 /// The bytes of a word that are zero, a bit each.
 fn zero_bytes(word: u64) -> u64 {
-    // The high bit of each, exactly.
+    // The high bit of each byte that is zero, and no other bit.
     let zeros = !((word & SEVEN).wrapping_add(SEVEN) | word | SEVEN);
     (zeros >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }

@@ -1,4 +1,4 @@
-//! A way to search for regions that report loads, so that tests can stop it at any of them.
+//! A search for regions that report loads, so that tests can stop it at any load.
 
 use super::search::{GROUPS, NIBBLE_WORDS, Search, WORDS};
 use crate::u64tree::group::{Group, Leads};

@@ -1,4 +1,4 @@
-//! Every way to search finds the same.
+//! All searches give the same results.
 
 use super::avx2::Avx2;
 use super::avx512::Avx512;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[test]
 fn searches_find_what_they_should() {
     finds_what_it_should(Portable);
-    // Where the processor has them.
+    // Tested if the processor has the instructions.
     Avx2::detect().into_iter().for_each(finds_what_it_should);
     Avx512::detect().into_iter().for_each(finds_what_it_should);
 }
@@ -23,7 +23,7 @@ fn finds_what_it_should(search: impl Search) {
         (state ^ state >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     };
     for round in 0..2000_u32 {
-        // Many keys that are equal, or few; low and high ones.
+        // Many or few equal keys, low and high ones.
         let shift = round % 64;
         let mut keys: [u64; SLOTS] = std::array::from_fn(|_| random() >> shift);
         let bound = if round % 3 == 0 { keys[round as usize % SLOTS] } else { random() >> shift };

@@ -1,7 +1,7 @@
-//! Searches of many words or bytes, at once where the processor can.
+//! The choice of the fastest search that the processor supports.
 //!
 //! The features of the processor are detected when a tree is opened. Each operation is compiled as a whole
-//! for each way to search, so that a search is never a call.
+//! for each kind of search, so a search is never a call.
 
 #[cfg(all(test, target_arch = "x86_64"))]
 use super::reporting;
@@ -15,7 +15,7 @@ use tembo_pmem::Region;
 pub(in crate::u64tree) use super::portable::Portable;
 pub(in crate::u64tree) use super::search::{GROUPS, NIBBLE_WORDS, Operation, Search, WORDS};
 
-/// The best way to search that there is here.
+/// The fastest search that this processor supports.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::u64tree) enum Best {
     #[cfg(target_arch = "x86_64")]
@@ -30,7 +30,7 @@ pub(in crate::u64tree) enum Best {
 }
 
 impl Best {
-    /// For a tree in this region.
+    /// The search for a tree in this region.
     #[cfg(all(not(test), target_arch = "x86_64"))]
     pub(in crate::u64tree) fn find(region: &Region) -> Best {
         if region.reports_loads() {
@@ -40,7 +40,7 @@ impl Best {
         Avx512::detect().map_or_else(narrow, Best::Avx512)
     }
 
-    /// In tests each way that there is gets its turn, tree by tree of a thread.
+    /// In tests the trees of a thread use all supported searches in turn.
     #[cfg(all(test, target_arch = "x86_64"))]
     pub(in crate::u64tree) fn find(region: &Region) -> Best {
         thread_local!(static TURN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
@@ -64,7 +64,7 @@ impl Best {
     #[inline(always)]
     pub(in crate::u64tree) fn run<O: Operation>(self, operation: O) -> O::Outcome {
         match self {
-            // SAFETY: the processor can, as `avx512` says.
+            // SAFETY: `avx512` proves that the processor has the instructions.
             #[cfg(target_arch = "x86_64")]
             Best::Avx512(avx512) => unsafe { avx512::run(avx512, operation) },
             // SAFETY: as above, `avx2`.

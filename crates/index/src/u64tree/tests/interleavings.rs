@@ -1,4 +1,4 @@
-//! Reads with a change by another thread at each of their loads in turn: every place is tried.
+//! Interleavings: reads during which another thread makes a change at one of the loads, at each in turn.
 
 use super::super::U64Tree;
 use super::super::fingerprints::{NewFingerprints, bits, fingerprint, likely_slot, lines_of};
@@ -17,7 +17,7 @@ use tembo_pool::{Geometry, Pool};
 struct Meddler {
     /// Loads and prefetches until then.
     left: AtomicI64,
-    /// Says when, and hears of the end.
+    /// Signals the moment to the other thread, and receives the end of its change.
     turn: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
@@ -43,7 +43,7 @@ impl Meddler {
                     done.send(()).unwrap();
                 }
             });
-            // Whatever becomes of the read, the thread does not wait for ever.
+            // Even if the read panics, the other thread must not wait for ever.
             let outcome = catch_unwind(AssertUnwindSafe(read));
             self.left.store(-1, Ordering::Relaxed);
             let was_made = self.turn.lock().unwrap().take().is_none();
@@ -73,7 +73,7 @@ fn meddled() -> (Arc<Meddler>, Pool, U64Tree) {
     meddled_with((0..300).map(|i| 2 * i))
 }
 
-/// The same with these keys.
+/// As `meddled`, with these keys.
 fn meddled_with(keys: impl Iterator<Item = u64>) -> (Arc<Meddler>, Pool, U64Tree) {
     let meddler = Arc::new(Meddler { left: AtomicI64::new(-1), turn: Mutex::default() });
     let bytes = 4 << 20;
@@ -115,12 +115,12 @@ fn assert_cause_shown(tree: &U64Tree, up: bool, (cause, effect): (u64, u64), at:
     );
 }
 
-/// A writer is stopped in one leaf. Its new value is seen by somebody, who then writes to another leaf: a
-/// scan that shows the second change shows the first.
+/// A writer is stopped in one leaf. Another thread sees its new value, and then writes to another leaf. A
+/// scan that shows the second change also shows the first.
 #[test]
 fn a_scan_that_shows_an_effect_shows_its_cause() {
     let (meddler, pool, tree) = meddled();
-    // No thread has the locks for itself, so that a writer which is stopped holds up nobody elsewhere.
+    // No thread has the bias, so a stopped writer delays nobody in other leaves.
     std::thread::scope(|scope| _ = scope.spawn(|| tree.put(FAR, FAR + 1).unwrap()));
     let pin = pool.pin_briefly();
     for (up, cause, effect) in [(true, 10, FAR), (false, FAR, 10)] {
@@ -148,14 +148,14 @@ fn a_scan_that_shows_an_effect_shows_its_cause() {
     }
 }
 
-/// Nodes of which nothing was known were read from media, since somebody had the lock of structure changes;
-/// then they become known, and change: a scan that shows the second change shows the first.
+/// Cold nodes are read from media, because another thread has the lock of structure changes. Then they become
+/// known, and change. A scan that shows the second change also shows the first.
 #[test]
 fn a_scan_of_cold_leaves_that_shows_an_effect_shows_its_cause() {
     let (meddler, pool, tree) = meddled_with((0..600).map(|i| 2 * i));
     drop(tree);
-    // Three leaves are read, of which the last two change. The nodes above them are all cold, or all known:
-    // in the second case each leaf is cold by itself.
+    // The scan reads three leaves, the last two of which change. The nodes above them are all cold, or all
+    // known; in the second case only the leaves are cold.
     const BETWEEN: u64 = 260;
     let ways = [(true, FAR), (false, 10)].into_iter().flat_map(|way| [(way, false), (way, true)]);
     for ((up, effect), is_known_above) in ways {
@@ -172,7 +172,7 @@ fn a_scan_of_cold_leaves_that_shows_an_effect_shows_its_cause() {
                 scope.spawn(move || {
                     let lock = lock_of.tree.lock_structure();
                     hold.send(()).unwrap();
-                    // An error is as good: there was no change.
+                    // An error is fine too: there was no change.
                     _ = released.recv();
                     drop(lock);
                     _ = end.send(());
@@ -234,7 +234,7 @@ fn a_removal_under_way_leads_no_scan_astray() {
                 },
             ) {
                 pool.region().store_u64(word, !removed).unwrap();
-                // The searches are short, and what follows them is long.
+                // The searches at the start are short, and the rest is long, so later places are sampled.
                 at += if at > 300 { 37 } else { 1 };
             }
             pool.region().store_u64(word, !removed).unwrap();
@@ -242,7 +242,7 @@ fn a_removal_under_way_leads_no_scan_astray() {
     }
 }
 
-/// A division has published the bound and taken the records out of the left leaf, and was stopped there.
+/// A division has published the floor, removed the records from the left leaf, and was stopped there.
 #[test]
 fn a_division_under_way_hides_no_record() {
     let (meddler, pool, tree) = meddled();
@@ -260,7 +260,7 @@ fn a_division_under_way_hides_no_record() {
             .collect();
         let mut at = 0;
         loop {
-            // The new leaf is where the old one is: what it holds is the same.
+            // The new leaf is at the same place as the old one, with the same contents.
             let mut fingerprints = NewFingerprints::new();
             moved.iter().for_each(|(slot, key)| fingerprints.set(*slot, fingerprint(*key)));
             let right = Leaf::new(leaf.off, split, floor, fingerprints);
@@ -289,9 +289,9 @@ fn a_division_under_way_hides_no_record() {
     }
 }
 
-/// Some of what a leaf's slots hold is not in its bounds: a record that is being removed, or what a
-/// division has moved and not taken out yet. Once such a key was sorted among the others where the distance
-/// of keys from the leaf's least was cut to 57 bits, and scans lost records.
+/// Some slots of a leaf have keys outside of its bounds: a record that is being removed, or records that a
+/// division has moved and not removed yet. Such a key was once sorted among the others if distances from the
+/// leaf's least key were cut to 57 bits, and scans lost records.
 #[test]
 fn a_scan_finds_all_records_beside_keys_out_of_bounds() {
     const WRAPS: u64 = 1 << 57;
@@ -367,7 +367,7 @@ fn slot_of(tree: &U64Tree, key: u64) -> Option<(u64, usize)> {
     tree.tree.search(leaf, key).unwrap().map(|(slot, _)| (leaf.off, slot))
 }
 
-/// Removes a key, and adds others until one has its slot; whether one got it.
+/// Removes a key, and adds others until one gets its slot; returns whether one did.
 fn use_slot_again(tree: &U64Tree, key: u64) -> bool {
     let slot = slot_of(tree, key);
     tree.remove(key).unwrap();
@@ -385,7 +385,7 @@ fn join_around(tree: &U64Tree, key: u64) {
     (0..600).filter(|i| *i != key && i % 60 != 0).for_each(|i| _ = tree.remove(i).unwrap());
 }
 
-/// Whole changes in the middle of a lookup: a slot that is used for another key, divisions, joins.
+/// Makes whole changes during a lookup: it reuses a slot for another key, divides and joins leaves.
 #[test]
 fn a_lookup_tells_what_was_so_at_some_moment() {
     let used_again = AtomicUsize::new(0);
@@ -418,8 +418,8 @@ fn a_lookup_tells_what_was_so_at_some_moment() {
     assert!(used_again > 100, "{used_again}");
 }
 
-/// The same in the middle of changes, which look before they lock: each is made whole before the other's or
-/// after them.
+/// The same during changes, which read before they lock. Each change takes effect before or after the other
+/// thread's.
 #[test]
 fn a_change_is_made_of_what_was_so_at_some_moment() {
     type Own<'c> = (&'c str, &'c dyn Fn(&U64Tree, u64) -> Option<u64>, Option<u64>);
@@ -467,15 +467,14 @@ fn a_change_is_made_of_what_was_so_at_some_moment() {
     assert!(before_and_after.iter().all(|count| *count > 50), "{before_and_after:?}");
 }
 
-/// The same for the insertion of a key that is absent: another thread gives the slot that was free to
-/// another key, and inserts this one, too, or not.
+/// The same for the insertion of an absent key: another thread fills the free slot with another key, and may
+/// or may not insert this one too.
 #[test]
 fn a_key_that_is_inserted_at_a_time_is_there_once() {
     let mut taken = [0; 2];
     for (key, inserts) in odd(0, 600).step_by(15).flat_map(|key| [(key, false), (key, true)]) {
         for at in 0.. {
-            // In such an order that leaves have room: a thread that divides one has locks that the other
-            // wants.
+            // The order leaves room in the leaves: a thread that divides one has locks that the other needs.
             let (meddler, pool, tree) = meddled_with((0..300).map(|i| 2 * (i * 7 % 300)));
             let other = {
                 let pin = pool.pin_briefly();
@@ -522,8 +521,7 @@ fn a_limit_may_be_any_number() {
     assert_eq!(records, [(0, 0), (590, 591), (592, 593), (594, 595), (596, 597), (598, 599)]);
 }
 
-/// A bound that is not what the parent says sends a search on to a neighbour that does not have the key
-/// either.
+/// A floor that contradicts the parent sends a search on to a neighbour that does not have the key either.
 #[test]
 fn a_damaged_bound_is_reported_and_not_run_after_for_ever() {
     for key in [10, FAR] {

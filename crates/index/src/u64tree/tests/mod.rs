@@ -1,4 +1,4 @@
-//! Tests of the tree of fixed-size keys that look inside; `tests/u64tree.rs` has those that do not.
+//! Tests of the tree of 8-byte keys that use its internals; `tests/u64tree.rs` has the others.
 
 mod interleavings;
 
@@ -104,7 +104,7 @@ fn readers_do_not_wait_for_a_change_of_the_structure_and_read_cold_nodes_beside_
     assert!(matches!(tree.tree.root.follow(&stopped), Child::Cold(_)), "nothing could be made known");
 }
 
-/// A leaf that is known was compared with the node above it; of one that is cold only its neighbour tells.
+/// A known leaf was compared with the node above it; a cold one can be compared with its neighbour only.
 #[test]
 fn a_scan_does_not_trust_a_damaged_bound_of_a_cold_leaf() {
     let pool = pool();
@@ -138,7 +138,7 @@ fn a_thread_that_finds_the_lane_in_use_gets_another_and_keeps_it_while_the_pool_
         scope.spawn(|| {
             let mine = lanes.lock(&pool).unwrap();
             assert_ne!(format!("{:?}", *mine), format!("{:?}", *first));
-            // Two of four are in use, so that the next waits for the first.
+            // Two of four lanes are in use, so the next thread waits for the first lane.
             let other = scope.spawn(|| name(lanes));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!other.is_finished());
@@ -226,7 +226,7 @@ impl Records for Narrow {
     }
 }
 
-/// A scan for which there was no memory ended the process.
+/// A scan that lacked memory aborted the process.
 #[test]
 fn a_scan_without_memory_fails_and_appends_nothing() {
     let pool = pool();
@@ -365,7 +365,7 @@ fn no_update_is_lost_when_a_second_thread_begins_to_write() {
                 let (are_ready, add_one) = (&are_ready, &add_one);
                 scope.spawn(move || {
                     are_ready.wait();
-                    // The first is in the midst of it when the second comes.
+                    // The delay makes the second thread come while the first is in the middle of its changes.
                     (0..number * (round % 60) * 20).for_each(|_| std::hint::spin_loop());
                     (0..200).for_each(|_| add_one(1));
                 });
@@ -375,8 +375,8 @@ fn no_update_is_lost_when_a_second_thread_begins_to_write() {
     }
 }
 
-/// An instruction that writes the lower half of a vector register waits, if the upper is in use, for what
-/// the register held before: the caller's for the loads of a search.
+/// If the upper half of a vector register is in use, an instruction that writes the lower half waits for the
+/// register's earlier contents. The caller's instructions would wait for the loads of a search.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[test]
 fn operations_leave_the_upper_halves_of_registers_clear() {

@@ -1,4 +1,4 @@
-//! Proving a table's nodes whole: the invariants of the module essay.
+//! Proves a table's nodes whole. The invariants are in the head of `hash/mod.rs`.
 
 use super::super::bytes::VersionedBytes;
 use super::super::checker::{Checker, expect};
@@ -23,7 +23,7 @@ impl Checker<'_, '_> {
         self.check_node(&view, view.root.node(), 0, 0, view.version)
     }
 
-    /// Checks a node and what is below it, where the node above it was made for version `above`.
+    /// Checks a node and everything below it. The node above was made for version `above`.
     fn check_node(&mut self, view: &View<'_>, off: u64, path: u64, depth: usize, above: u64) -> Result<()> {
         let node = TrieNode::open(self.region, off, depth)?;
         self.reach_node(off, node.media_bytes())?;
@@ -55,7 +55,7 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
-    /// I1, I6 and I8 of an entry, and I3 of its record; returns its key.
+    /// Checks I1, I6 and I8 of an entry, and I3 of its record; returns its key.
     fn check_entry<'m>(
         &mut self,
         view: &View<'m>,
@@ -86,8 +86,8 @@ impl Checker<'_, '_> {
         Ok(key)
     }
 
-    /// I1 and I3 of what died as one, and that it is a part of a table. Which part is said by the keys
-    /// below it.
+    /// Checks I1 and I3 of a dead subtree, and that it is a part of a table. The keys below it tell which
+    /// part.
     pub(super) fn check_dead_table_part(&mut self, dead: &Dead) -> Result<()> {
         let node = TrieNode::open_any(self.region, dead.off)?;
         expect("the birth of a dead node", dead.off, dead.birth, node.birth)?;
@@ -113,7 +113,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// I1 and I8 of a node.
+/// Checks I1 and I8 of a node.
 fn check_birth(node: &TrieNode<'_>, above: u64) -> Result<()> {
     if (1..=above).contains(&node.birth) {
         return Ok(());

@@ -1,8 +1,7 @@
-//! Removing everything, in time that does not follow the size of the table.
+//! Removes everything, in time that does not depend on the size of the table.
 //!
-//! The version that is made has no root. The nodes and records of the version before die as one subtree,
-//! which later versions and collection take apart (`queue.rs`), and blocks made for this version alone are
-//! given up here.
+//! The new version has no root. The nodes and records of the version before die as one subtree, which later
+//! versions and collection take apart (`queue.rs`). Blocks made for the new version are given up here.
 
 use super::super::dropped::{Load, Remains};
 use super::super::layout::Form;
@@ -69,7 +68,7 @@ pub(super) fn remains(region: &Region, load: &Load<'_>, off: u64) -> Result<Rema
             remains.records.push(entry.value);
         }
     }
-    // Children come first, in the order of their places.
+    // Children precede entries, in the order of their places.
     let (children, _) = node.maps.counts(node.depth);
     for at in (0..children as u64).map(|child| off + 8 * (HEAD_WORDS as u64 + child)) {
         let child = load(at)?;

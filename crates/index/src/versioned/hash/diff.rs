@@ -1,7 +1,7 @@
 //! The difference of two versions of a table.
 //!
-//! Both are walked side by side. A node that both have is passed over with all that is below it, since
-//! nodes never change.
+//! Both are walked side by side. A node that both have is skipped with everything below it, because nodes
+//! never change.
 
 use super::super::structure::Visit;
 use super::super::view::View;
@@ -26,8 +26,8 @@ struct Comparison<'v, 'c, 'm> {
 }
 
 impl<'m> Comparison<'_, '_, 'm> {
-    /// Compares what two versions have in a place that is `depth` nodes away from the root, for hashes that
-    /// begin with `path`.
+    /// Compares the contents of a place in two versions. The place is `depth` nodes away from the root, and
+    /// its hashes begin with `path`.
     fn compare(&mut self, before: TriePlace, after: TriePlace, path: u64, depth: usize) -> Result<()> {
         match (before, after) {
             (TriePlace::Empty, TriePlace::Empty) => Ok(()),
@@ -42,8 +42,8 @@ impl<'m> Comparison<'_, '_, 'm> {
         }
     }
 
-    /// Compares place by place. An entry where the other version has a node is in that place of a node that
-    /// it would be in there.
+    /// Compares place by place. Where one version has an entry and the other a node, the entry is compared
+    /// with the place of the node that leads to its hash.
     fn descend(&mut self, before: TriePlace, after: TriePlace, path: u64, depth: usize) -> Result<()> {
         let (before, after) = (self.level(before, depth)?, self.level(after, depth)?);
         for place in 0..PLACES {
@@ -83,7 +83,7 @@ impl<'m> Comparison<'_, '_, 'm> {
         }
     }
 
-    /// Compares keys that all have one hash.
+    /// Compares keys that all have the same hash.
     fn compare_equal_hashes(&mut self, before: TriePlace, after: TriePlace, hash: u64) -> Result<()> {
         let (before, mut after) = (self.equal(before, hash)?, self.equal(after, hash)?);
         for old in before {
@@ -97,7 +97,7 @@ impl<'m> Comparison<'_, '_, 'm> {
             }
             match found.map(|idx| after.swap_remove(idx)) {
                 None => (self.visit)(&key, Some(value), None)?,
-                // Entries of one version are the same.
+                // Entries for one key that were put in the same version are equal.
                 Some(new) if new.version == old.version => {}
                 Some(new) => {
                     let new = new.value(self.region)?;
@@ -110,7 +110,7 @@ impl<'m> Comparison<'_, '_, 'm> {
         after.iter().try_for_each(|new| self.only_after(new))
     }
 
-    /// The entries in a place below which there is one hash.
+    /// The entries in a place whose keys have the same hash.
     fn equal(&self, place: TriePlace, hash: u64) -> Result<Vec<TrieEntry>> {
         let node = match place {
             TriePlace::Empty => return Ok(Vec::new()),
@@ -137,11 +137,11 @@ impl<'m> Comparison<'_, '_, 'm> {
     }
 }
 
-/// The part of a version at a depth.
+/// The contents of a version at a depth.
 enum Level<'m> {
     Empty,
     Node(TrieNode<'m>),
-    /// An entry, and the place that it would be in.
+    /// An entry, and the place that leads to it.
     TrieEntry(TrieEntry, usize),
 }
 

@@ -1,29 +1,29 @@
-//! Nodes in memory, as the writer makes them.
+//! Drafts of nodes.
 
 use super::super::layout::Form;
 use super::layout::{BirthWord, ENTRY_WORDS, HEAD_WORDS, MAX_DEPTH, MapsWord, PLACES};
 use super::node::{TrieEntry, TrieNode, TriePlace};
 use crate::error::{Result, corrupt};
 
-/// A node that has no place on media yet has this bit in the number by which it is referred to.
+/// Marks a reference to a node without a block: the other bits are its number among the drafts.
 pub(super) const NEW: u64 = 1 << 63;
 
 const UNUSED: TrieEntry = TrieEntry { version: 0, form: Form::Block, key: 0, value: 0 };
 
-/// A node of the version that is being made.
+/// A node of the version under construction.
 #[derive(Debug)]
 pub(super) struct TrieDraft {
     pub(super) depth: usize,
-    /// Which places have children and entries.
+    /// The places that have children, a bit each; `entries_map` has those with entries.
     children_map: u16,
     entries_map: u16,
-    /// Children, by their places: offsets, or numbers of new nodes.
+    /// Children by place: offsets, or references to drafts.
     children: [u64; PLACES],
-    /// Entries, by their places.
+    /// Entries by place.
     entries: [TrieEntry; PLACES],
     /// The entries of a node at the greatest depth, in no order.
     equal: Vec<TrieEntry>,
-    /// It is in the version that is being made no more.
+    /// Whether it has left the version.
     pub(super) is_gone: bool,
 }
 
@@ -98,7 +98,7 @@ impl TrieDraft {
         places(self.entries_map).map(|place| &self.entries[place]).chain(&self.equal)
     }
 
-    /// The remainder of a node, which tells whether it stays.
+    /// The contents that are left in a node, which decide whether it stays.
     pub(super) fn remains(&self) -> Remainder {
         let places = self.entries_map.trailing_zeros() as usize;
         match (self.children_map, self.entries_map.count_ones(), &self.equal[..]) {
@@ -132,7 +132,7 @@ impl TrieDraft {
     }
 }
 
-/// The contents that are left of a node.
+/// The contents that are left in a node.
 pub(super) enum Remainder {
     Nothing,
     /// An entry, which belongs one node higher.
@@ -140,7 +140,7 @@ pub(super) enum Remainder {
     More,
 }
 
-/// The places of a map.
+/// The places whose bits are set in a map.
 fn places(map: u16) -> impl Iterator<Item = usize> {
     (0..PLACES).filter(move |place| map >> place & 1 == 1)
 }

@@ -1,8 +1,8 @@
-//! Changing a table in memory, and writing what changed.
+//! Changes a table in memory, and writes the changed nodes.
 //!
-//! A node that changes is copied into a draft, and so are all above it, which lead to it; what they were
-//! copied from is in the version no more. Within a version a draft is changed in place, and those that are
-//! left when the version is done get blocks.
+//! A node that changes is copied into a draft, and so are all nodes on the path to it; the originals leave
+//! the version. Within a version a draft is changed in place. Drafts that are left when the version is done
+//! get blocks.
 
 use super::super::layout::{Form, RootWord};
 use super::super::queue::Dead;
@@ -17,10 +17,10 @@ use crate::error::{Result, corrupt, internal};
 use crate::record::write_record;
 use tembo_pool::Tx;
 
-/// The nodes of a version in the making.
+/// The drafts of a version under construction.
 #[derive(Debug, Default)]
 pub struct HashDrafts {
-    /// The root's offset, or its number if it is new; 0 if there is none.
+    /// The root's offset, or a reference to its draft; 0 if there is no root.
     root: u64,
     nodes: Vec<TrieDraft>,
 }
@@ -42,7 +42,7 @@ impl HashDrafts {
         self.nodes.iter().filter(|draft| !draft.is_gone).flat_map(TrieDraft::entries)
     }
 
-    /// Leaves nothing in the version.
+    /// Empties the version.
     pub(super) fn clear(&mut self) {
         (self.root, self.nodes) = (0, Vec::new());
     }
@@ -53,7 +53,7 @@ impl HashDrafts {
     }
 }
 
-/// The draft of a new node, by the number that refers to it.
+/// The index of a draft, given a reference to it.
 fn index(id: u64) -> usize {
     (id & !NEW) as usize
 }
@@ -126,8 +126,8 @@ impl HashBuilder {
         Ok(true)
     }
 
-    /// Gives up the nodes at the end of a path that have too little left: an entry that is alone belongs
-    /// above.
+    /// Gives up the nodes at the end of a path that have too little left: a single entry belongs in the node
+    /// above (I7).
     fn contract(&mut self, path: &[usize], hash: u64) {
         for (depth, node) in path.iter().enumerate().rev() {
             let remains = self.drafts.nodes[*node].remains();
@@ -153,7 +153,7 @@ impl HashBuilder {
         found.map(|entry| Ok(entry.value(region(tx))?.to_vec())).transpose()
     }
 
-    /// The entry of a key in the version that is being made.
+    /// The entry of a key in the version under construction.
     fn find_made(&self, tx: &Tx<'_>, hash: u64, key: &[u8]) -> Result<Option<TrieEntry>> {
         let mut id = self.drafts.root;
         for depth in 0..=MAX_DEPTH {
@@ -179,7 +179,7 @@ impl HashBuilder {
         Ok(None)
     }
 
-    /// Where a node at the greatest depth has a key.
+    /// The position of a key in a node at the greatest depth.
     fn find_equal(&self, tx: &Tx<'_>, node: usize, hash: u64, key: &[u8]) -> Result<Option<usize>> {
         for (idx, entry) in self.drafts.nodes[node].equal_entries().iter().enumerate() {
             if entry.is_of(region(tx), hash, key)? {
@@ -215,7 +215,7 @@ impl HashBuilder {
         Ok(index(new))
     }
 
-    /// Copies a node, which is in the version no more.
+    /// Copies a node into a draft; the original leaves the version.
     fn copy(&mut self, tx: &Tx<'_>, off: u64, depth: usize) -> Result<TrieDraft> {
         let node = TrieNode::open(region(tx), off, depth)?;
         self.dead.push(Dead::node(off, node.birth, self.version));
@@ -236,7 +236,7 @@ impl HashBuilder {
         }
     }
 
-    /// The node at this depth in which two entries come that have been in one place so far.
+    /// Makes the node at this depth that separates two entries, which so far belong to one place.
     fn divide(&mut self, old: TrieEntry, new: TrieEntry, hash: u64, depth: usize) -> Result<u64> {
         let old_hash = old.hash(self.seed);
         let mut draft = TrieDraft::new(depth);

@@ -1,4 +1,4 @@
-//! Looking keys up in one version.
+//! Lookups in one version.
 
 use super::super::bytes::VersionedBytes;
 use super::super::view::View;

@@ -6,5 +6,5 @@ use super::super::builder::VersionBuilder;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashStructure {}
 
-/// A version of a table in the making.
+/// A version of a table under construction.
 pub(crate) type HashBuilder = VersionBuilder<HashStructure>;

@@ -7,11 +7,11 @@ pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"CDH1");
 /// The first word of a hash table's head: a magic and the format version.
 pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"CDDSht\x01\0");
 
-/// Bits of the hash that lead on from a node.
+/// Bits of the hash that choose a place of a node.
 const DIGIT_BITS: usize = 4;
 /// Places of a node.
 pub(crate) const PLACES: usize = 1 << DIGIT_BITS;
-/// The depth of a node whose keys have equal hashes: all bits have been used.
+/// The depth of a node whose keys have equal hashes: all bits of the hash are used above it.
 pub(crate) const MAX_DEPTH: usize = 64 / DIGIT_BITS;
 
 media_struct! {
@@ -83,7 +83,8 @@ impl MapsWord {
         MapsWord(Self::MAGIC << 48 | u64::from(entries))
     }
 
-    /// Whether it can be that of a node of this depth: which has something, and nothing twice.
+    /// Whether a node of this depth may have this word: it has at least one child or entry, and no place has
+    /// both.
     #[inline(always)]
     pub(crate) fn is_valid(self, depth: usize) -> bool {
         let has_any = self.0 & 0xFFFF_FFFF != 0;
@@ -111,27 +112,26 @@ impl MapsWord {
     }
 }
 
-/// The place in a node of this depth that leads to a hash.
+/// The place that leads to a hash, in a node of this depth.
 #[inline(always)]
 pub(crate) fn digit(hash: u64, depth: usize) -> usize {
     debug_assert!(depth < MAX_DEPTH);
     (hash >> (64 - DIGIT_BITS * (depth + 1))) as usize % PLACES
 }
 
-/// How hashes begin that a place of a node leads to, if those of the node begin with `path`. The other bits
-/// are zero.
+/// The common leading bits of the hashes below a place of a node, if those of the node begin with `path`. The
+/// other bits are zero.
 #[inline(always)]
 pub(crate) fn path_of(path: u64, depth: usize, place: usize) -> u64 {
     path | (place as u64) << (64 - DIGIT_BITS * (depth + 1))
 }
 
-/// How hashes begin that are `depth` places away from the root on the way to this one. The other bits are
-/// zero.
+/// The leading bits of a hash that `depth` nodes use. The other bits are zero.
 pub(crate) fn path_to(hash: u64, depth: usize) -> u64 {
     if depth == 0 { 0 } else { hash & u64::MAX << (64 - DIGIT_BITS * depth) }
 }
 
-/// Whether a hash begins as those that are `depth` places away from the root on this path.
+/// Whether the leading bits of a hash that `depth` nodes use are those of `path`.
 #[inline(always)]
 pub(crate) fn is_on_path(hash: u64, path: u64, depth: usize) -> bool {
     depth == 0 || (hash ^ path) >> (64 - DIGIT_BITS * depth) == 0

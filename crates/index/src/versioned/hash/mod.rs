@@ -1,7 +1,6 @@
-//! The CDDS hash table: a map of byte strings without an order, of which every version that somebody holds
-//! can be read.
+//! The CDDS hash table: an unordered map of byte strings. Every version that somebody holds can be read.
 //!
-//! The essay of `versioned/mod.rs` holds for it, and this one.
+//! The head of `versioned/mod.rs` applies as well.
 //!
 //! # Media layout
 //!
@@ -17,21 +16,20 @@
 //! up to 8 bytes each lie in the entry itself. Keys whose hashes are equal in all 64 bits lie in one list,
 //! a node below 16 others. See `layout.rs` for the structs.
 //!
-//! Why 16 places: what a change costs are the lines that it writes, which are those of the nodes on its
-//! way, and about two more for each of them, for its bit in the allocator and its item in a queue. In a
-//! table of n keys these are log16 n nodes of 3 lines where all places have children. With 32 places they
-//! are a fifth fewer, of 5 lines; with 8 a third more, of 2 lines.
+//! Why 16 places: the cost of a change is the number of lines that it writes. These are the lines of the
+//! nodes on its path, and about two more for each node: its bit in the allocator and its item in a queue. In
+//! a table of n keys there are log16 n such nodes, with 3 lines if all places have children. With 32 places
+//! there would be a fifth fewer nodes, of 5 lines; with 8 places a third more, of 2 lines.
 //!
 //! # Invariants
 //!
 //! I1 to I5 of `versioned/mod.rs`, and:
 //!
-//! * I6: the hash of an entry's key, under the head's seed, begins with the places on the way to it, and is
-//!   the one that the entry has. No key is twice in a version. (`check_node`, `check_entry`,
+//! * I6: the entry has the hash of its key under the head's seed, and the places on the path to the entry are
+//!   the leading bits of that hash. A key is at most once in a version. (`check_node`, `check_entry`,
 //!   `TrieNode::place_on`)
-//! * I7: the form is canonical: below every node but the root are at least two keys, so that keys and seed
-//!   alone decide which nodes there are, and an entry holds its key and value if they fit. (`check_node`,
-//!   `check_entry`)
+//! * I7: the form is canonical. Every node except the root has at least two keys below it, so keys and seed
+//!   alone determine the nodes. An entry holds its key and value if they fit. (`check_node`, `check_entry`)
 //! * I8: a node was made no later than the one above it, and an entry put no later than its node was made.
 //!   (`check_birth`, `check_entry`)
 //!
@@ -39,27 +37,26 @@
 //!
 //! # Commit point
 //!
-//! That of all versions. A change copies all nodes from the root to where it happens into fresh blocks,
-//! which the record covers, and the record has the new root.
+//! As for all versions. A change copies all nodes on its path into fresh blocks; the redo record covers these
+//! and has the new root.
 //!
 //! # Recovery
 //!
-//! None of its own: the head has either root, and what the other one leads to as well is as it was.
+//! None of its own: the head has the old or the new root, and blocks that both lead to are unchanged.
 //!
 //! # Concurrency
 //!
-//! Readers find the root of their version in memory or in a snapshot, and everything from there on is as it
-//! was when they began to.
+//! Readers find the root of their version in memory or in a snapshot, and everything below it never changes.
 //!
 //! # Source
 //!
 //! Venkataraman et al., *Consistent and Durable Data Structures for Non-Volatile Byte-Addressable Memory*,
-//! FAST 2011, section 3: the paper tells of a hash table in the manner of persistent data structures, in
-//! which an update copies what it changes, and says nothing of its structure. This one is a hash array
-//! mapped trie (Bagwell; Steindorfer and Vinju).
+//! FAST 2011, section 3. The paper mentions a hash table in the manner of persistent data structures, whose
+//! updates copy what they change, but does not describe its structure. This one is a hash array mapped trie
+//! (Bagwell; Steindorfer and Vinju).
 //!
-//! * D6: what is made and given up in one version is never allocated, and within a version nodes are
-//!   changed in place in memory, so that many changes copy a node once.
+//! * D6: within a version, nodes are changed in place in memory, so many changes copy a node only once, and a
+//!   node that is made and given up in one version is never allocated.
 
 mod check;
 mod clear;
@@ -80,16 +77,15 @@ use super::map::VersionedMap;
 use crate::error::Result;
 use tembo_pool::Pool;
 
-/// A map from byte strings to byte strings without an order, of which every version that is held by a
-/// snapshot can be read.
+/// An unordered map from byte strings to byte strings. Every version that a snapshot holds can be read.
 ///
-/// Every change is durable when the call returns, is a version of its own, and costs one fence; changes in
-/// a [`batch`](VersionedMap::batch) are one version together, and so are those of threads that change the
-/// map at once. Readers never wait.
+/// Every change is durable when the call returns, makes a version, and costs one fence. The changes of a
+/// [`batch`](VersionedMap::batch) make one version together, and so may concurrent changes of several
+/// threads. Readers never wait.
 ///
-/// A lookup takes fewer steps than in a [`VersionedTree`](crate::VersionedTree) and compares no keys on its
-/// way; a change writes more, since it copies all nodes on its way. Keys of equal hash are found one by
-/// one: an attacker needs the table's seed, which only the pool's file has, to make such keys.
+/// A lookup takes fewer steps than in a [`VersionedTree`](crate::VersionedTree) and compares no keys in inner
+/// nodes. A change writes more, since it copies all nodes on its path. Keys of equal hash are searched one by
+/// one. To make such keys, an attacker needs the table's seed, which is only in the pool file.
 ///
 /// ```
 /// # fn main() -> Result<(), tembo_index::Error> {
@@ -119,8 +115,8 @@ use tembo_pool::Pool;
 pub type VersionedHash = VersionedMap<HashStructure>;
 
 impl VersionedMap<HashStructure> {
-    /// As [`create`](Self::create), with a seed for the hashes instead of one that nobody knows: for tables
-    /// that are to be alike in all their nodes, and whose keys nobody chooses to harm.
+    /// As [`create`](Self::create), but with a given seed for the hashes instead of a secret one. For tables
+    /// that must have identical nodes, and whose keys no attacker chooses.
     ///
     /// # Errors
     ///

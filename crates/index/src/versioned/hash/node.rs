@@ -1,4 +1,4 @@
-//! Nodes and entries as they are read from media. They never change once they are published.
+//! Nodes and entries on media, for reading. They never change once they are published.
 
 use super::super::bytes::VersionedBytes;
 use super::super::entry::VersionedEntry;
@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::Region;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The hash by which a table with this seed places a key.
+/// The hash of a key in a table with this seed.
 #[inline]
 pub(super) fn hash_of(seed: u64, key: &[u8]) -> u64 {
     xxh3_64_with_seed(key, seed)
 }
 
-/// A node on media. Its opener reads a version that is held, or is the table's writer.
+/// A node on media. Whoever opens it reads a held version or is the table's writer.
 #[derive(Clone, Copy)]
 pub(super) struct TrieNode<'m> {
     pub(super) off: u64,
@@ -49,7 +49,7 @@ impl<'m> TrieNode<'m> {
         Ok(node)
     }
 
-    /// A node of whichever depth.
+    /// Opens a node of any depth.
     #[inline]
     pub(super) fn open_any(region: &'m Region, off: u64) -> Result<TrieNode<'m>> {
         let [birth, maps] = [0, 8].map(|at| region.load_u64(off.saturating_add(at)));
@@ -73,7 +73,7 @@ impl<'m> TrieNode<'m> {
         self.words[word].load(Ordering::Relaxed)
     }
 
-    /// How many places it has, of which some may be empty.
+    /// The number of its places, empty ones included.
     #[inline]
     pub(super) fn places(&self) -> usize {
         if self.depth == MAX_DEPTH { self.words.len() / ENTRY_WORDS } else { PLACES }
@@ -118,8 +118,8 @@ impl<'m> TrieNode<'m> {
         self.place(digit(hash, self.depth))
     }
 
-    /// The content of a place of a node whose hashes begin with `path`, and how the hashes below the place
-    /// begin. An entry's hash is checked.
+    /// The content of a place of a node whose hashes begin with `path`, and the leading bits of the hashes
+    /// below the place. Checks an entry's hash.
     pub(super) fn place_on(&self, seed: u64, path: u64, place: usize) -> Result<(TriePlace, u64)> {
         let found = self.place(place)?;
         let (below, depth) = match self.depth {
@@ -144,7 +144,7 @@ fn not_a_node(off: u64, birth: BirthWord, maps: MapsWord) -> crate::Error {
 /// An entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TrieEntry {
-    /// The one that put it.
+    /// The version that put it.
     pub(super) version: u64,
     pub(super) form: Form,
     /// The hash, or the key.
@@ -154,7 +154,7 @@ pub(super) struct TrieEntry {
 }
 
 impl TrieEntry {
-    /// One that holds its key and value, if they fit.
+    /// An entry that holds its key and value, if they fit.
     pub(super) fn inline(version: u64, key: &[u8], value: &[u8]) -> Option<TrieEntry> {
         if key.len() > INLINE_BYTES || value.len() > INLINE_BYTES {
             return None;
@@ -165,7 +165,7 @@ impl TrieEntry {
         Some(TrieEntry { version, form, key: prefix8(key), value: u64::from_ne_bytes(word) })
     }
 
-    /// One that leads to a record.
+    /// An entry that leads to a record.
     pub(super) fn of_record(version: u64, hash: u64, record: u64) -> TrieEntry {
         TrieEntry { version, form: Form::Block, key: hash, value: record }
     }
@@ -185,7 +185,7 @@ impl TrieEntry {
         }
     }
 
-    /// Whether it is that of a key with this hash.
+    /// Whether it is the entry of this key, which has this hash.
     #[inline]
     pub(super) fn is_of(&self, region: &Region, hash: u64, key: &[u8]) -> Result<bool> {
         Ok(match self.form {

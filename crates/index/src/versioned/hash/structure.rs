@@ -74,7 +74,7 @@ impl BuildVersion for HashStructure {
 
 impl Reclaim for HashStructure {
     fn last_change(_: &Region, dead: &Dead) -> Result<u64> {
-        // Whatever changes below a node makes a new one of it.
+        // Every change below a node replaces the node.
         Ok(dead.birth)
     }
 

@@ -1,4 +1,4 @@
-//! Walking over all keys of a version, in the order of their hashes.
+//! Iteration over all keys of a version, in the order of their hashes.
 
 use super::super::entry::VersionedEntry;
 use super::super::view::View;
@@ -6,9 +6,9 @@ use super::node::{TrieNode, TriePlace};
 use crate::error::Result;
 use std::iter::FusedIterator;
 
-/// A walk over the keys of a version of a [`VersionedHash`](crate::VersionedHash), in no order that means
-/// anything, and the same for versions with equal keys of one table, but for keys of equal hash. After an
-/// error it is over.
+/// An iterator over the keys of a version of a [`VersionedHash`](crate::VersionedHash). The order is
+/// arbitrary. It is the same for all versions of a table with equal keys, except among keys of equal hash. An
+/// error ends the iteration.
 pub struct VersionedHashIter<'r> {
     view: View<'r>,
     /// The root, before the first step.
@@ -16,10 +16,10 @@ pub struct VersionedHashIter<'r> {
     way: Vec<Step<'r>>,
 }
 
-/// A node of the way to where the walk is.
+/// A node on the path to the present place of the walk.
 struct Step<'r> {
     node: TrieNode<'r>,
-    /// How hashes begin there.
+    /// The leading bits of the hashes below it.
     path: u64,
     /// The next place.
     next: usize,
@@ -37,7 +37,8 @@ impl<'r> VersionedHashIter<'r> {
         Ok(())
     }
 
-    /// The next entry. Ends on damaged media too: entries are below every node, and each has one way to it.
+    /// The next entry. The walk ends on damaged media too: every node leads to entries, and an entry is
+    /// accepted on one path only.
     fn advance(&mut self) -> Result<Option<VersionedEntry<'r>>> {
         if let Some(root) = self.root.take() {
             self.enter(root, 0)?;

@@ -1,4 +1,4 @@
-//! Proving a tree's nodes whole: the invariants of the module essay.
+//! Proves a tree's nodes whole. The invariants are in the head of `tree/mod.rs`.
 
 use super::super::checker::{Checker, expect};
 use super::super::layout::{Form, INLINE_BYTES};
@@ -41,8 +41,8 @@ impl<'m> Checker<'m, '_> {
         self.node(dead.off, node.level(), range, true).map(drop)
     }
 
-    /// Checks a node and what is below it; returns the last version, up to the one that is walked, that
-    /// changed any of it.
+    /// Checks a node and everything below it; returns the last version, up to the walked one, that changed
+    /// any of it.
     fn node(&mut self, off: u64, level: usize, range: Range<'m>, is_root: bool) -> Result<u64> {
         let node = Node::open(self.region, off, level)?;
         self.reach_node(off, node.fences().node_bytes(level))?;
@@ -78,7 +78,7 @@ impl<'m> Checker<'m, '_> {
         Ok(last_change.max(below))
     }
 
-    /// I8.
+    /// Checks I8.
     fn check_interval(&self, node: &Node<'_>, slot: usize) -> Result<()> {
         let (start, end) = (node.start(slot).version(), node.field(slot, Field::End));
         let is_unused = end == 0 && start <= self.newest;
@@ -94,9 +94,9 @@ impl<'m> Checker<'m, '_> {
         Ok(())
     }
 
-    /// I10 of an entry below which something changed in a version.
+    /// Checks I10 of an entry; `last_change` is the last version that changed something below it.
     fn check_stamp(&self, node: &Node<'_>, slot: usize, last_change: u64) -> Result<()> {
-        // Versions from before the entry do not lead to its child by it.
+        // Versions before the entry's start do not use the entry.
         let stamp = node.stamp(slot)?.max(node.start(slot).version());
         if self.named.any_in(stamp, last_change) {
             let expected = format!("later than the named versions before {last_change}");
@@ -105,7 +105,7 @@ impl<'m> Checker<'m, '_> {
         Ok(())
     }
 
-    /// I9.
+    /// Checks I9.
     fn check_live(&self, node: &Node<'_>, is_root: bool) -> Result<()> {
         let live = node.slots_in(self.version).count();
         let least = match (is_root, node.level()) {
@@ -119,7 +119,7 @@ impl<'m> Checker<'m, '_> {
         Ok(())
     }
 
-    /// I6, and I10; returns the last version that changed anything below.
+    /// Checks I6 and I10; returns the last version that changed anything below.
     fn check_children(&mut self, node: &Node<'m>, range: Range<'m>) -> Result<u64> {
         let mut last_change = 0;
         let mut children = Vec::with_capacity(SLOTS);
@@ -153,7 +153,7 @@ impl<'m> Checker<'m, '_> {
         Ok(last_change)
     }
 
-    /// I7, and I3 of the records. Nothing is below.
+    /// Checks I7 of a leaf, and I3 of its records.
     fn check_leaf(&mut self, node: &Node<'m>, range: Range<'m>) -> Result<u64> {
         let mut keys = Vec::with_capacity(SLOTS);
         for slot in node.slots_in(self.version) {

@@ -1,8 +1,8 @@
-//! Removing everything, in time that does not follow the size of the tree.
+//! Removes everything, in time that does not depend on the size of the tree.
 //!
-//! The version that is made has no root. The nodes and records of the version before die as one subtree,
-//! which later versions and collection take apart (`queue.rs`): nodes that this version had changed are
-//! left as they are on media, and blocks made for this version alone are given up here.
+//! The new version has no root. The nodes and records of the version before die as one subtree, which later
+//! versions and collection take apart (`queue.rs`). Nodes that the new version had changed stay as they are
+//! on media. Blocks made for the new version are given up here.
 
 use super::super::dropped::{Load, Remains};
 use super::super::layout::Form;
@@ -55,7 +55,7 @@ pub(super) fn parts(node: &Node<'_>, dead: &Dead) -> Result<Vec<Dead>> {
     for slot in node.slots_in(dead.death.saturating_sub(1)) {
         let birth = node.start(slot).version();
         if node.level() > 0 {
-            // Opened for its level, which falls, so that no damage leads round in a circle.
+            // `child` checks that the level falls, so damaged links cannot form a circle.
             parts.push(Dead::subtree(node.child(slot)?.off, birth, dead.death));
         } else if node.form(slot)? == Form::Block {
             parts.push(Dead::record(node.field(slot, Field::Value), birth, dead.death));

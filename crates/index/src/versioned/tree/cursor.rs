@@ -1,4 +1,4 @@
-//! A place among the keys of a version that can be moved anywhere, in both directions.
+//! A cursor over the keys of a version, which moves in both directions.
 
 use super::super::entry::VersionedEntry;
 use super::super::snapshot::VersionedReader;
@@ -7,12 +7,12 @@ use super::scan::VersionedRange;
 use crate::error::Result;
 use std::ops::Bound;
 
-/// A place among the keys of a tree: at one of them, before the first, or after the last. A new cursor is
+/// A cursor over the keys of a tree. It is at a key, before the first, or after the last; a new cursor is
 /// before the first.
 ///
-/// Seeking takes the newest version, and steps stay in the version of the last seek; a step from before the
-/// first or from after the last key is a seek. At a key, the cursor holds that version, so it should not
-/// rest there for long.
+/// A seek uses the newest version; steps stay in the version of the last seek. A step from before the first
+/// or after the last key is a seek. At a key, the cursor holds its version, so it should not rest there for
+/// long.
 pub struct VersionedCursor<'t> {
     tree: &'t VersionedTree,
     place: CursorPosition<'t>,
@@ -24,7 +24,7 @@ enum CursorPosition<'t> {
     AfterLast,
 }
 
-/// A key, and the walks away from it. In this order, so that the reader goes last.
+/// A key, and the walks away from it. The reader is the last field, because it must be dropped last.
 struct CursorKey<'t> {
     entry: VersionedEntry<'t>,
     /// Made when they are needed.
@@ -48,7 +48,7 @@ impl VersionedTree {
 
 impl<'t> VersionedCursor<'t> {
     /// Moves to the first key that is at least `key`, or after the last; returns whether it is at a key.
-    /// O(log n). So for all moves but steps inside a leaf.
+    /// O(log n), as are all moves except steps within a leaf.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl<'t> VersionedCursor<'t> {
         }
     }
 
-    /// Goes to no key.
+    /// Moves before the first or after the last key.
     fn leave(&mut self, direction: Direction) {
         self.place = match direction {
             Direction::Up => CursorPosition::AfterLast,

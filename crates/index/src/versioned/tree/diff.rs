@@ -1,9 +1,9 @@
 //! The difference of two versions of a tree.
 //!
-//! Both are walked side by side in the order of keys. Where both come to the same node, and the stamp by
-//! which the later version leads to it says that nothing in it or below it changed since the earlier one
-//! (I10), it is passed over without being looked at. Entries are the same in both versions if their starts
-//! are (D3), so that values are compared only where a key was put again.
+//! Both are walked side by side in the order of keys. If both reach the same node, and the stamp of the later
+//! version's entry for it says that nothing in or below it has changed since the earlier one (I10), the node
+//! is skipped without being read. Entries with the same start are the same in both versions (D3), so values
+//! are compared only for keys that were put again.
 
 use super::super::deferred_stamps::DeferredStamps;
 use super::super::entry::VersionedEntry;
@@ -18,7 +18,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::VecDeque;
 use tembo_pmem::Region;
 
-/// A node that a version leads to, which was not opened yet.
+/// A node to which a version leads, not opened yet.
 #[derive(Debug, Clone, Copy)]
 struct Child {
     off: u64,
@@ -31,16 +31,16 @@ struct Child {
 struct Side<'o, 'm> {
     region: &'m Region,
     version: u64,
-    /// The stamps that are not stored yet for the earlier version.
+    /// The stamps that are deferred for the earlier version.
     deferred: &'o DeferredStamps,
-    /// The children to be walked, the next one last.
+    /// The children that are still to be walked, the next one last.
     stack: Vec<Child>,
-    /// Entries of the leaves that were walked, in order, which the other side has not come to.
+    /// Entries of walked leaves, in order, that the other side has not reached yet.
     entries: VecDeque<VersionedEntry<'m>>,
-    /// The upper fence of what was walked; `None` past the last leaf.
+    /// The upper fence of the walked range; `None` past the last leaf.
     covered: Option<Vec<u8>>,
-    /// Nodes were passed over after that, on both sides: how far that was is not known before the next one
-    /// is opened.
+    /// Whether both sides have skipped nodes beyond `covered`. How far is known only once the next node is
+    /// opened.
     has_skipped: bool,
 }
 
@@ -56,7 +56,7 @@ impl<'o, 'm> Side<'o, 'm> {
         Ok(side)
     }
 
-    /// Puts the children of the next inner node in its place, or takes the entries of the next leaf.
+    /// Replaces the next inner node by its children, or takes the entries of the next leaf.
     fn step(&mut self) -> Result<()> {
         // A side at the end of its version is not stepped.
         let Some(next) = self.stack.pop() else {
@@ -70,7 +70,8 @@ impl<'o, 'm> Side<'o, 'm> {
         self.push_children(&node, next.level - 1)
     }
 
-    /// Children are opened only where the 8 bytes in their entries do not tell their order.
+    /// Pushes the children of a node. Opens them only if the 8 bytes in their entries do not decide their
+    /// order.
     fn push_children(&mut self, node: &Node<'m>, level: usize) -> Result<()> {
         let mut slots: Vec<usize> = node.slots_in(self.version).collect();
         let key = |slot: &usize| node.field(*slot, Field::Key);
@@ -88,14 +89,14 @@ impl<'o, 'm> Side<'o, 'm> {
         Ok(())
     }
 
-    /// Asks for the next node, and for the one that will be opened after it, whose lines then arrive while
-    /// this one is looked at.
+    /// Prefetches the next node and the one that will be opened after it; its lines arrive while this one is
+    /// read.
     fn prefetch(&self, earlier: u64) {
         let to_open = self.stack.iter().rev().filter(|child| child.stamp > earlier);
         to_open.take(2).for_each(|child| Node::prefetch_with_stamps(self.region, child.off, child.level));
     }
 
-    /// Notes that a leaf's range is done with.
+    /// Notes that the range of a leaf is done.
     fn pass(&mut self, leaf: &Node<'m>) -> Result<()> {
         let (low, high) = (leaf.low()?, leaf.high()?);
         let follows = match self.covered.as_deref() {
@@ -111,7 +112,7 @@ impl<'o, 'm> Side<'o, 'm> {
         Ok(())
     }
 
-    /// Whether this side has come as far as the other.
+    /// Compares how far the two sides have come.
     fn compare_progress(&self, other: &Side<'_, '_>) -> Ordering {
         match (&self.covered, &other.covered) {
             (Some(own), Some(others)) => own.cmp(others),
@@ -120,8 +121,8 @@ impl<'o, 'm> Side<'o, 'm> {
     }
 }
 
-/// Calls `visit` with each key that differs, in order. `deferred` has the stamps that are not stored yet
-/// for the earlier version.
+/// Calls `visit` with each key that differs, in order. `deferred` has the stamps deferred for the earlier
+/// version.
 pub(super) fn differences<'m>(
     from: View<'m>,
     to: View<'m>,
@@ -148,7 +149,7 @@ fn step_both<'o, 'm>(a: &mut Side<'o, 'm>, b: &mut Side<'o, 'm>) -> Result<()> {
         return Err(corrupt("a version of a tree", 0, "leaves up to the same key as another", "fewer"));
     };
     if of_a.off == of_b.off {
-        // The earlier stamp tells nothing of changes after the node above was copied.
+        // The earlier stamp says nothing about changes made after the node above was copied.
         let (earlier, stamp) =
             if a.version < b.version { (a.version, of_b.stamp) } else { (b.version, of_a.stamp) };
         if stamp <= earlier {
@@ -177,8 +178,8 @@ fn step_both<'o, 'm>(a: &mut Side<'o, 'm>, b: &mut Side<'o, 'm>) -> Result<()> {
     }
 }
 
-/// Takes the entries of a leaf of both versions that are in one of them: the others, which are most, need
-/// not be read.
+/// Takes, from a leaf that both versions have, the entries that only one of them has. The others, which are
+/// most, need not be read.
 fn step_same_leaf<'o, 'm>(a: &mut Side<'o, 'm>, b: &mut Side<'o, 'm>, leaf: &Node<'m>) -> Result<()> {
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
     for slot in 0..SLOTS {
@@ -202,13 +203,13 @@ fn step_same_leaf<'o, 'm>(a: &mut Side<'o, 'm>, b: &mut Side<'o, 'm>, leaf: &Nod
     Ok(())
 }
 
-/// Compares the entries that both sides have come past.
+/// Compares the entries that both sides have passed.
 fn compare_entries<'m>(a: &mut Side<'_, 'm>, b: &mut Side<'_, 'm>, visit: &mut Visit<'_, 'm>) -> Result<()> {
     loop {
         let order = match (a.entries.front(), b.entries.front()) {
             (None, None) => return Ok(()),
             (Some(own), Some(others)) => own.key().cmp(others.key()),
-            // A key that the other side has not passed may still follow there.
+            // The other side may still come to a key that it has not passed.
             (Some(own), None) if b.has_passed(own.key()) => Ordering::Less,
             (None, Some(others)) if a.has_passed(others.key()) => Ordering::Greater,
             _ => return Ok(()),

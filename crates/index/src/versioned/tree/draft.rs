@@ -1,4 +1,4 @@
-//! Nodes in memory, as the writer changes them and makes them.
+//! Drafts: the nodes that a writer changes or makes, in memory.
 
 use super::super::layout::{Form, StartWord};
 use super::super::readers::Retained;
@@ -13,7 +13,7 @@ use crate::wbtree::node::matches;
 use tembo_pmem::LINE_BYTES;
 use tembo_pool::Tx;
 
-/// A node that has no place on media yet has this bit in the number by which it is referred to.
+/// Marks a reference to a node without a block: the other bits are its number among the drafts.
 pub(crate) const NEW: u64 = 1 << 63;
 
 /// An entry on its way from one node to another.
@@ -22,7 +22,7 @@ pub(crate) struct DraftEntry {
     pub(crate) start: StartWord,
     /// The 8 bytes of its key, or of its child's lower fence, after those that its node's keys share.
     pub(crate) key: u64,
-    /// In an inner node: the child's offset, or its number if it is new.
+    /// In an inner node: the child's offset, or a reference to its draft.
     pub(crate) value: u64,
     pub(crate) print: u8,
     /// In an inner node: the entry's stamp.
@@ -49,31 +49,31 @@ pub(crate) struct Fences {
 /// The words of a draft.
 pub(crate) type Words = Box<[u64; INNER_WORDS]>;
 
-/// A node in memory.
+/// A draft of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeDraft {
-    /// Its offset, or its number if it is new.
+    /// Its offset, or the reference to a new node.
     pub(crate) id: u64,
     pub(crate) level: usize,
     pub(crate) shared: usize,
-    /// The node as it will be on media, but for the numbers of new children.
+    /// The node as it will be on media, except that new children have references instead of offsets.
     words: Words,
-    /// Words that are not as they are on media, by bit, a byte for each line. Stamps are not among them,
-    /// which are stored by themselves (`stamps.rs`).
+    /// A bit for each word that differs from media, in a byte for each line. Stamps are not included; they
+    /// are stored separately (`stamps.rs`).
     dirty: [u8; 16],
     /// Places of live entries, by bit.
     live: u32,
-    /// It is in the version that is being made no more.
+    /// Whether it has left the version.
     pub(crate) is_gone: bool,
     /// The fences of a new node.
     pub(crate) fences: Option<Fences>,
-    /// The change, and the savepoint, before which it was put aside last.
+    /// The change and the savepoint for which a copy was last put aside.
     pub(crate) set_aside: (u64, u64),
 }
 
 const ALL_SLOTS: u32 = (1 << SLOTS) - 1;
 
-/// Whether a word can be an offset in a pool, as a root's word has it, and not the number of a new node.
+/// Whether a word can be an offset in a pool, as in a root word, and not a reference to a new node.
 fn is_offset(word: u64) -> bool {
     word >> 48 == 0
 }
@@ -88,7 +88,7 @@ fn live_slots(words: &[u64; INNER_WORDS], level: usize) -> u32 {
     live
 }
 
-/// Where a child of a node on media lies.
+/// The offset of a child of a node on media.
 pub(crate) fn child_off(node: &Node<'_>, slot: usize) -> Result<u64> {
     match node.field(slot, Field::Value) {
         off if is_offset(off) => Ok(off),
@@ -114,11 +114,11 @@ pub(crate) fn bits(mask: u32) -> impl Iterator<Item = usize> {
 }
 
 impl NodeDraft {
-    /// A node that is on media. `words` may be anything.
+    /// The draft of a node on media. The contents of `words` are overwritten.
     pub(crate) fn load(node: &Node<'_>, mut words: Words) -> Result<NodeDraft> {
         node.copy_to(&mut words)?;
         let level = node.level();
-        // The level is a number in both, so that the places of the words are known.
+        // Each branch has a constant level, so the compiler knows the places of the words.
         let live = if level == 0 { live_slots(&words, 0) } else { live_slots(&words, 1) };
         if level > 0 {
             let values = &words[entry_word(level, 0, Field::Value)..][..SLOTS];
@@ -131,7 +131,8 @@ impl NodeDraft {
         Ok(NodeDraft { id, level, shared, words, dirty: [0; 16], live, is_gone, fences, set_aside })
     }
 
-    /// A new node without entries. Its keys share `shared` bytes at least. `words` may be anything.
+    /// A new node without entries, whose keys share at least `shared` bytes. The contents of `words` are
+    /// overwritten.
     pub(crate) fn new(
         id: u64,
         level: usize,
@@ -148,7 +149,7 @@ impl NodeDraft {
         NodeDraft { id, level, shared, words, dirty: [0; 16], live: 0, is_gone, fences, set_aside }
     }
 
-    /// Its memory, for another.
+    /// The draft's memory, for reuse.
     pub(crate) fn into_words(self) -> Words {
         self.words
     }
@@ -157,7 +158,7 @@ impl NodeDraft {
         self.fences.is_some()
     }
 
-    /// Whether anything of it is not as it is on media.
+    /// Whether any word differs from media.
     pub(crate) fn is_changed(&self) -> bool {
         self.dirty != [0; 16]
     }
@@ -193,12 +194,12 @@ impl NodeDraft {
         &self.words[entry_word(self.level, slot, Field::Value)]
     }
 
-    /// The version from which on an entry is there.
+    /// The first version that has an entry.
     pub(crate) fn start(&self, slot: usize) -> u64 {
         StartWord(self.field(slot, Field::Start)).version()
     }
 
-    /// How an entry holds what it holds.
+    /// The form of an entry's key and value.
     pub(crate) fn form(&self, slot: usize) -> Result<Form> {
         let word = self.field(slot, Field::Start);
         StartWord(word).form().ok_or_else(|| {
@@ -216,7 +217,7 @@ impl NodeDraft {
         }
     }
 
-    /// The stamp of a place of an inner node, as it is on media or came with the entry.
+    /// The stamp of a place of an inner node, from media or as it came with the entry.
     pub(crate) fn stamp(&self, slot: usize) -> u64 {
         self.words[NODE_WORDS + slot]
     }
@@ -240,7 +241,7 @@ impl NodeDraft {
         }
     }
 
-    /// Whether an entry's place may be used again.
+    /// Whether an entry's place may be reused.
     #[inline]
     fn is_free(&self, slot: usize, retained: &Retained) -> bool {
         let end = self.field(slot, Field::End);
@@ -273,23 +274,23 @@ impl NodeDraft {
             prints[slot % 8] = entry.print;
             self.set(PRINTS_WORD + slot / 8, u64::from_ne_bytes(prints));
         } else if self.is_new() {
-            // In a node from before the child is new, and the stamp of the entry that was there is early
+            // In a node that was there before, the child is new, and the stamp of the previous entry is early
             // enough.
             self.words[NODE_WORDS + slot] = entry.stamp;
         }
         self.live |= 1 << slot;
     }
 
-    /// Takes an entry out of the version that is being made.
+    /// Ends an entry with the version under construction.
     pub(crate) fn end(&mut self, slot: usize, version: u64) {
-        // One that begins with the version is in none, nor is any of a new node. Its start stays, since
-        // starts of a place only rise.
+        // An entry that begins with this version, or lies in a new node, is then in no version of this node.
+        // Its start stays, since the starts of a place only rise.
         let end = if self.is_new() || self.start(slot) == version { 0 } else { version };
         self.set(entry_word(self.level, slot, Field::End), end);
         self.live &= !(1 << slot);
     }
 
-    /// Replaces the numbers of new children by their offsets.
+    /// Replaces references to new children by their offsets.
     pub(crate) fn resolve(&mut self, offset: impl Fn(u64) -> u64) {
         for slot in 0..SLOTS {
             let word = entry_word(self.level, slot, Field::Value);
@@ -304,7 +305,7 @@ impl NodeDraft {
         bits(slots).for_each(|slot| self.words[NODE_WORDS + slot] = version);
     }
 
-    /// Writes a new node to its place.
+    /// Writes a new node to its block.
     pub(crate) fn write(&self, fences: &Fences, off: u64, tx: &mut Tx<'_>) -> Result<()> {
         let high = fences.high.as_deref().unwrap_or_default();
         let bytes = node_bytes(self.level) as usize;
@@ -315,8 +316,8 @@ impl NodeDraft {
         Ok(tx.write_fresh(off, &image)?)
     }
 
-    /// Stores what changed of a node that is on media, the words in their order, in which they become
-    /// visible, so that a place's start is stored before, and its end after its other words (I4).
+    /// Stores the changed words of a node on media in ascending order. They become visible in that order: a
+    /// place's start before its other words, and its end after them (I4).
     pub(crate) fn store(&self, tx: &mut Tx<'_>) -> Result<()> {
         let (lines, _) = self.words.as_chunks();
         let mut dirty = u128::from_le_bytes(self.dirty);

@@ -1,4 +1,4 @@
-//! The nodes of a version in the making.
+//! The drafts of a version under construction.
 
 use super::super::view::View;
 use super::draft::{NodeDraft, Words};
@@ -9,33 +9,33 @@ use super::undo::Undo;
 use crate::error::Result;
 use std::collections::HashMap;
 
-/// Drafts up to this many leave their memory to those of another version.
+/// The memory of up to this many drafts is kept for the next version.
 const SPARE_MAX: usize = 16;
 
-/// The nodes of a version in the making.
+/// The drafts of a version under construction.
 #[derive(Debug, Default)]
 pub struct TreeDrafts {
-    /// The root's offset, or its number if it is new; 0 if there is none.
+    /// The root's offset, or a reference to its draft; 0 if there is no root.
     pub(super) root: u64,
     pub(super) root_level: usize,
     pub(super) nodes: Vec<NodeDraft>,
-    /// The numbers of drafts by their offsets, once there are more than can be searched.
+    /// From a node's offset to the number of its draft, once there are too many drafts to search.
     pub(super) by_off: HashMap<u64, usize>,
     pub(super) touched: Touched,
-    /// Records that were written for entries from before. Some may have been taken back: their places can
-    /// only get records that are new, too.
+    /// Records that were written for entries from before. After a rollback some may belong to no entry; their
+    /// blocks can only have been reused for other new records.
     pub(super) moved_out: Vec<u64>,
     pub(super) undo: Undo,
-    /// Where the key of the only change is.
+    /// The place of the key of the only change, as found before the version began.
     pub(super) sought: Option<Box<Sought>>,
-    /// Memory for that.
+    /// Spare memory for `sought`.
     pub(super) spare_sought: Option<Box<Sought>>,
-    /// Memory for drafts.
+    /// Spare memory for drafts.
     spare: Vec<Words>,
 }
 
 impl TreeDrafts {
-    /// Begins with a version, with the memory of another.
+    /// Begins a version; reuses the memory of an earlier one.
     pub(super) fn begin(&mut self, before: View<'_>) -> Result<()> {
         (self.root, self.root_level) = (before.root.node(), before.root_level()?);
         while let Some(draft) = self.nodes.pop() {
@@ -51,7 +51,7 @@ impl TreeDrafts {
         Ok(())
     }
 
-    /// Forgets the drafts behind the first `count`, in which nothing has changed.
+    /// Forgets the drafts after the first `count`; these have no changes.
     pub(super) fn unload(&mut self, count: usize) {
         for draft in self.nodes.drain(count..) {
             self.by_off.remove(&draft.id);

@@ -1,7 +1,7 @@
-//! Changing a tree in memory, and storing what changed.
+//! Changes a tree in memory, and stores the changes.
 //!
-//! A node that changes is loaded into a draft; what it becomes is stored by the commit's record, or, if the
-//! node is new, written to a fresh block.
+//! A node that changes is loaded into a draft. The commit's redo record stores its changed words; a new node
+//! is written to a fresh block.
 
 use super::super::layout::{Form, INLINE_BYTES, RootWord};
 use super::super::node::{Record, bytes_of_word};
@@ -107,14 +107,14 @@ impl TreeBuilder {
         }
     }
 
-    /// The way to the leaf of a key, or to the last one.
+    /// The path to the leaf of a key, or to the last leaf.
     pub(crate) fn path(&self, tx: &Tx<'_>, goal: Goal<'_>) -> Result<NodePath> {
         let mut path = NodePath::default();
         self.find_path(tx, goal, &mut path)?;
         Ok(path)
     }
 
-    /// [`path`](Self::path) into one that is empty, which spares copying it.
+    /// As [`path`](Self::path), into an empty path, which avoids a copy.
     fn find_path(&self, tx: &Tx<'_>, goal: Goal<'_>, path: &mut NodePath) -> Result<()> {
         let (region, has_drafts) = (region(tx), !self.drafts.nodes.is_empty());
         let mut id = self.drafts.root;
@@ -187,7 +187,7 @@ impl TreeBuilder {
         self.drafts.by_off.get(&id).copied()
     }
 
-    /// The draft of a node, which is loaded if there is none.
+    /// The draft of a node, loaded if there is none.
     pub(crate) fn draft(&mut self, tx: &Tx<'_>, id: u64, level: usize) -> Result<usize> {
         if let Some(draft) = self.draft_of(id) {
             if self.drafts.nodes[draft].level != level || self.drafts.nodes[draft].is_gone {
@@ -207,7 +207,7 @@ impl TreeBuilder {
         Ok(self.drafts.nodes.len() - 1)
     }
 
-    /// A new node, whose keys share `shared` bytes at least; returns its number.
+    /// A new node, whose keys share at least `shared` bytes; returns a reference to it.
     pub(crate) fn new_draft(&mut self, level: usize, shared: usize, fences: Fences) -> u64 {
         let id = NEW | self.drafts.nodes.len() as u64;
         let words = self.drafts.words();
@@ -276,8 +276,8 @@ impl TreeBuilder {
         Ok(None)
     }
 
-    /// An entry for a leaf, whose keys share so many bytes, of a key with its hash byte, with a record if
-    /// it has to have one.
+    /// The entry of a key in a leaf whose keys share `shared` bytes. Writes a record if key and value do not
+    /// fit into the entry.
     pub(super) fn entry(
         &self,
         tx: &mut Tx<'_>,
@@ -297,13 +297,13 @@ impl TreeBuilder {
         Ok(DraftEntry::new(self.version, form, prefix8(rest), word, print))
     }
 
-    /// Takes a key's entry out of the version, and sees to its record.
+    /// Ends a key's entry, and frees or queues its record.
     fn end_entry(&mut self, tx: &mut Tx<'_>, leaf: usize, slot: usize) -> Result<()> {
         let node = &self.drafts.nodes[leaf];
         if node.form(slot)? == Form::Block {
             let (value, start) = (node.value(slot), node.start(slot));
             if self.drafts.moved_out.contains(&value) {
-                // No version before has it.
+                // No earlier version has this record.
                 tx.free(value)?;
             } else {
                 self.give_up_record(tx, value, start)?;
@@ -313,7 +313,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Takes a node out of the version.
+    /// Removes a node from the version.
     pub(crate) fn retire(&mut self, draft: usize) {
         let node = &mut self.drafts.nodes[draft];
         node.is_gone = true;
@@ -322,7 +322,7 @@ impl TreeBuilder {
         }
     }
 
-    /// Gives new nodes their places and writes them; returns the root.
+    /// Gives new nodes their blocks and writes them; returns the root.
     pub(super) fn write_new_nodes(&mut self, tx: &mut Tx<'_>) -> Result<RootWord> {
         let TreeDrafts { root, root_level, nodes, touched, .. } = &mut self.drafts;
         if !nodes.iter().any(NodeDraft::is_new) {
@@ -348,7 +348,7 @@ impl TreeBuilder {
         Ok(root_word(resolve(*root), *root_level))
     }
 
-    /// Stores what changed of nodes that were there before.
+    /// Stores the changed words of nodes that were there before.
     pub(super) fn store_changed_nodes(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let changed = |draft: &&NodeDraft| !draft.is_new() && !draft.is_gone && draft.is_changed();
         self.drafts.nodes.iter().filter(changed).try_for_each(|draft| draft.store(tx))?;

@@ -1,10 +1,9 @@
-//! A change in place: the only one of its version, without drafts.
+//! A change in place, without drafts: the only change of its version.
 //!
-//! The search for its place comes before the version begins, so that it does not wait for the previous
-//! version's fence. A change that ends an entry of a leaf, fills a place of it, or does both, is then made
-//! in place: the leaf on media, to which nobody else stores, says which words change, and only these are
-//! stored. A change that needs more is made through drafts, as several changes of one version are
-//! (`edit.rs`).
+//! The key is looked up before the version begins, so the lookup does not wait for the previous version's
+//! fence. A change that only ends an entry of a leaf, fills a place, or does both is made in place: the
+//! changed words follow from the leaf on media, to which nobody else stores, and only these are stored. Other
+//! changes, and several changes in one version, use drafts (`edit.rs`).
 
 use super::super::layout::Form;
 use super::super::node::Record;
@@ -24,8 +23,8 @@ use tembo_pmem::LINE_BYTES;
 use tembo_pool::{Lane, Tx};
 
 impl TreeDrafts {
-    /// Looks for a key in the version before, which is all that the version in the making has so far. A
-    /// record that will die, most likely, is looked up beside that.
+    /// Looks for a key in the version before, to which the new version is still equal. Also prefetches the
+    /// allocator's words for a record that will probably die.
     pub(super) fn seek(&mut self, before: &View<'_>, lane: &mut Lane, key: &[u8]) -> Result<()> {
         if self.root == 0 || key.len() as u64 > MAX_KEY_BYTES {
             return Ok(());
@@ -55,14 +54,14 @@ impl TreeDrafts {
 }
 
 impl NodePath {
-    /// The nodes above the leaf, and the places of each that lead on.
+    /// The nodes above the leaf, each with the place that leads on.
     #[inline]
     fn steps(&self) -> impl Iterator<Item = (u64, usize)> {
         let steps = self.ids.iter().zip(&self.slots).take(self.depth());
         steps.map(|(node, slot)| (*node, usize::from(*slot)))
     }
 
-    /// The way from a root on media to a leaf.
+    /// The path from a root on media to a leaf.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -82,7 +81,7 @@ impl NodePath {
     }
 }
 
-/// Words of an entry that are to be stored, all in one line.
+/// The words of an entry that have to be stored, all in one line.
 struct EntryWords {
     line_off: u64,
     mask: u8,
@@ -90,7 +89,7 @@ struct EntryWords {
 }
 
 impl EntryWords {
-    /// Those by which an entry differs from what is in its place.
+    /// The words in which an entry differs from the present contents of its place.
     fn new(leaf: &Node<'_>, slot: usize, entry: &DraftEntry) -> EntryWords {
         let first = entry_word(0, slot, Field::Start);
         let line_off = leaf.off + LINE_BYTES * (first as u64 / 8);
@@ -106,7 +105,7 @@ impl EntryWords {
 /// An entry that ends.
 struct Ended {
     slot: usize,
-    /// Its record, if it has one, and the version from which on it was there.
+    /// Its record, if it has one, and its start.
     record: Option<(u64, u64)>,
 }
 
@@ -118,7 +117,7 @@ impl Node<'_> {
         Ok(Ended { slot, record })
     }
 
-    /// Whether a leaf has at least so many live entries.
+    /// Whether a leaf has at least `least` live entries.
     fn has_live(&self, least: usize) -> bool {
         let mut live = 0;
         (0..SLOTS).any(|slot| {
@@ -127,8 +126,7 @@ impl Node<'_> {
         })
     }
 
-    /// A place of a leaf for another entry, as [`NodeDraft::free_slot`](super::draft::NodeDraft::free_slot)
-    /// finds it.
+    /// A free place of a leaf, as in [`NodeDraft::free_slot`](super::draft::NodeDraft::free_slot).
     fn free_slot(&self, retained: &Retained) -> Option<usize> {
         (0..SLOTS).find(|slot| {
             let end = self.leaf_field(*slot, Field::End);
@@ -138,20 +136,20 @@ impl Node<'_> {
 }
 
 impl TreeBuilder {
-    /// Takes what [`TreeDrafts::seek`] found, for the first change of the version.
+    /// Takes the result of [`TreeDrafts::seek`], for the first change of the version.
     pub(super) fn take_sought(&mut self) -> Option<Box<Sought>> {
         self.drafts.sought.take()
     }
 
-    /// Whether all that changes of nodes is stored already: nothing changed, or one entry in place, with
-    /// stamps that are deferred only.
+    /// Whether all changes of nodes are stored already: there were none, or one in place, whose stamps are
+    /// only deferred.
     pub(super) fn is_in_place(&self) -> bool {
         self.drafts.nodes.is_empty()
             && self.drafts.touched.len() == 0
             && self.drafts.root == self.before.root.node()
     }
 
-    /// Removes the key that was found, if no node has to be rebuilt for that; returns whether it was so.
+    /// Removes the key that was found, if no node has to be rebuilt for this; returns whether it did so.
     pub(super) fn remove_in_place(&mut self, tx: &mut Tx<'_>, sought: &Sought, slot: usize) -> Result<bool> {
         let leaf = Node::open(region(tx), sought.path.leaf(), 0)?;
         if sought.path.depth() > 0 && !leaf.has_live(LIVE_MIN + 2) {
@@ -164,8 +162,7 @@ impl TreeBuilder {
         Ok(true)
     }
 
-    /// Puts the key that was looked for, with its hash byte, if its leaf has a place; returns whether it
-    /// was so.
+    /// Puts the key that was looked for, if its leaf has a free place; returns whether it did so.
     pub(super) fn put_in_place(
         &mut self,
         tx: &mut Tx<'_>,
@@ -189,14 +186,14 @@ impl TreeBuilder {
         if u64::from_ne_bytes(prints) != prints_before {
             tx.store_line_words(off + 8 * prints_word as u64, &[u64::from_ne_bytes(prints)])?;
         }
-        // In a place its start is stored before its other words, and its end after them (I4), as words of
-        // one line are.
+        // Words of one line become visible in order: a place's start before its other words, and its end
+        // after them (I4).
         tx.store_line(words.line_off, words.mask, &words.words)?;
         self.touch_in_place(&sought.path);
         Ok(true)
     }
 
-    /// Takes an entry of a leaf from before out of the version, and sees to its record.
+    /// Ends an entry of a leaf on media, and frees or queues its record.
     fn end_in_place(&mut self, tx: &mut Tx<'_>, off: u64, ended: &Ended) -> Result<()> {
         if let Some((record, start)) = ended.record {
             self.give_up_record(tx, record, start)?;
@@ -204,7 +201,7 @@ impl TreeBuilder {
         Ok(tx.store_line_words(off + 8 * entry_word(0, ended.slot, Field::End) as u64, &[self.version])?)
     }
 
-    /// As [`touch`](Self::touch). While nobody holds a version, the stamps are only deferred.
+    /// As [`touch`](Self::touch). If nobody holds a version, the stamps are only deferred.
     fn touch_in_place(&mut self, path: &NodePath) {
         if !self.retained.held().is_empty() {
             return self.touch(path);

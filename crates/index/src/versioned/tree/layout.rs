@@ -14,13 +14,13 @@ pub(crate) const SLOTS: usize = 28;
 /// A node of the newest version has more live entries than this, unless it is the root: a fifth (3.3.3 of
 /// the paper).
 pub(crate) const LIVE_MIN: usize = SLOTS / 5;
-/// More live entries than this become two nodes instead of one (algorithm 2).
+/// More live entries than this are divided between two nodes (algorithm 2).
 pub(crate) const ONE_NODE_MAX: usize = 4 * LIVE_MIN;
-/// A new node has at least this many, unless it is the root.
+/// A new node has at least this many live entries, unless it is the root.
 pub(crate) const NEW_NODE_MIN: usize = 2 * LIVE_MIN;
-/// Nodes above each other, at most.
+/// The greatest height of a tree, in nodes.
 pub(crate) const MAX_HEIGHT: usize = 32;
-/// Bytes that the keys of a node are known to share, at most.
+/// The most shared bytes that a node records for its keys.
 pub(crate) const MAX_SHARED_BYTES: usize = MAX_KEY_BYTES as usize - 1;
 /// The end of an entry that is live.
 pub(crate) const NO_END: u64 = u64::MAX;
@@ -80,7 +80,7 @@ pub(crate) const NODE_WORDS: usize = NODE_BYTES as usize / 8;
 pub(crate) const INNER_WORDS: usize = NODE_WORDS + size_of::<PmCddsStamps>() / 8;
 /// Lines of a node without its stamps and fences.
 pub(crate) const NODE_LINES: usize = (NODE_BYTES / LINE_BYTES) as usize;
-/// Where entries begin, in words.
+/// The word at which entries begin.
 pub(crate) const FIRST_ENTRY_WORD: usize = 8;
 
 /// Bytes of a node without its fences.
@@ -89,13 +89,13 @@ pub(crate) fn node_bytes(level: usize) -> u64 {
     NODE_BYTES + if level == 0 { 0 } else { size_of::<PmCddsStamps>() as u64 }
 }
 
-/// Where the stamp of a place of an inner node lies.
+/// The offset of the stamp of a place of an inner node.
 #[inline]
 pub(crate) fn stamp_off(node: u64, slot: usize) -> u64 {
     node.saturating_add(NODE_BYTES + 8 * slot as u64)
 }
 
-/// The offset of a field, as a number of the kind that offsets in a pool are.
+/// The offset of a field, as a `u64`.
 macro_rules! at {
     ($type:ident . $field:ident) => {
         ::tembo_pmem::offset_of!($crate::versioned::tree::layout::$type, $field) as u64
@@ -153,7 +153,7 @@ impl FencesWord {
     }
 }
 
-/// A field of an entry, in the order in which they are stored.
+/// The fields of an entry, in the order in which they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field {
     Start,
@@ -162,10 +162,10 @@ pub(crate) enum Field {
     End,
 }
 
-/// Where an entry's field lies in its node, in words. In a leaf an entry lies in one line, since a lookup
-/// needs all of one; the search in an inner node compares all keys, so these lie together. In both, a
-/// place's start comes before its other words and its end after them, so that storing a node's lines in
-/// their order fills places in the order that readers need (I4).
+/// The word of a node that has an entry's field. In a leaf an entry lies in one line, since a lookup reads
+/// all of it; in an inner node the keys lie together, since the search compares them all. In both, a place's
+/// start precedes its other words and its end follows them, so storing a node's lines in order fills a place
+/// in the order that readers need (I4).
 #[inline(always)]
 pub(crate) fn entry_word(level: usize, slot: usize, field: Field) -> usize {
     debug_assert!(slot < SLOTS);

@@ -1,4 +1,4 @@
-//! Looking things up in one version (algorithm 1 of the paper).
+//! Lookups in one version (algorithm 1 of the paper).
 
 use super::super::bytes::VersionedBytes;
 use super::super::layout::Form;
@@ -11,16 +11,16 @@ use crate::error::{Result, corrupt};
 use crate::key_prefix::fingerprint;
 use crate::wbtree::node::matches;
 
-/// Which leaf is looked for.
+/// The leaf that a search looks for.
 #[derive(Clone, Copy)]
 pub(crate) enum Goal<'k> {
-    /// The one of the least keys.
+    /// The leaf with the least keys.
     First,
-    /// The one that a key belongs to.
+    /// The leaf to which a key belongs.
     At(&'k [u8]),
-    /// The one with the keys next below a key.
+    /// The leaf to which the keys just below a key belong.
     Before(&'k [u8]),
-    /// The one of the greatest keys.
+    /// The leaf with the greatest keys.
     Last,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn get<'m>(view: View<'m>, key: &[u8]) -> Result<Option<VersionedByte
     Ok(None)
 }
 
-/// The places of a leaf, in the version, with the hash byte and the 8 bytes of a key.
+/// The places of a leaf whose entries are in the version and have the hash byte and the 8 bytes of a key.
 #[inline(always)]
 pub(super) fn hits(view: &View<'_>, leaf: &Node<'_>, key: &[u8]) -> Result<impl Iterator<Item = usize>> {
     let hits = matches(leaf.fingerprints(), fingerprint(key)) & ((1 << SLOTS) - 1);
@@ -88,7 +88,7 @@ fn value_if<'m>(
             (record.key == key).then(|| VersionedBytes::media(record.value))
         }
         Form::Inline { key_bytes, value_bytes } => {
-            // Equal where they are padded too, so that the lengths decide.
+            // The padding is equal too, so the lengths decide.
             if key.len() != leaf.shared() + usize::from(key_bytes) {
                 return Ok(None);
             }
@@ -97,8 +97,8 @@ fn value_if<'m>(
     })
 }
 
-/// The entry of an inner node that leads on: among those in the version, the one with the greatest lower
-/// fence that is not past the goal.
+/// The entry of an inner node that leads on: of those in the version, the one with the greatest lower fence
+/// not past the goal.
 #[inline]
 pub(crate) fn choose(node: &Node<'_>, version: u64, goal: Goal<'_>) -> Result<usize> {
     let wanted = match goal {
@@ -113,7 +113,7 @@ pub(crate) fn choose(node: &Node<'_>, version: u64, goal: Goal<'_>) -> Result<us
     choose_exactly(node, version, goal, wanted)
 }
 
-/// [`choose`] where whole keys may have to be compared.
+/// As [`choose`], if whole keys may have to be compared.
 #[inline(never)]
 fn choose_exactly(node: &Node<'_>, version: u64, goal: Goal<'_>, wanted: u64) -> Result<usize> {
     let is_first = matches!(goal, Goal::First);

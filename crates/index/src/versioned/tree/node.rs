@@ -1,4 +1,4 @@
-//! Nodes as they are read from media.
+//! Nodes on media, for reading.
 //!
 //! A node's entries change under readers, so they are loaded word by word; its fences never change once
 //! they are published, and are borrowed.
@@ -19,8 +19,8 @@ pub(crate) const RESERVED_WORD: usize = (at!(PmCddsNode.reserved) / 8) as usize;
 pub(crate) const FENCES_WORD: usize = (at!(PmCddsNode.fences) / 8) as usize;
 pub(crate) const PRINTS_WORD: usize = (at!(PmCddsNode.fingerprints) / 8) as usize;
 
-/// A node on media. Its opener reads a version that is held, or is the tree's writer, as long as the borrow
-/// lasts.
+/// A node on media. As long as the borrow lasts, whoever opened it reads a held version or is the tree's
+/// writer.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'m> {
     region: &'m Region,
@@ -30,7 +30,7 @@ pub(crate) struct Node<'m> {
 }
 
 impl<'m> Node<'m> {
-    /// A node of this level.
+    /// Opens a node of this level.
     #[inline(always)]
     pub(crate) fn open(region: &'m Region, off: u64, level: usize) -> Result<Node<'m>> {
         let node = Node::open_any(region, off)?;
@@ -40,7 +40,7 @@ impl<'m> Node<'m> {
         Ok(node)
     }
 
-    /// A node of whichever level.
+    /// Opens a node of any level.
     #[inline(always)]
     pub(crate) fn open_any(region: &'m Region, off: u64) -> Result<Node<'m>> {
         let words = region.words(off, NODE_WORDS as u64)?;
@@ -51,8 +51,8 @@ impl<'m> Node<'m> {
         }
     }
 
-    /// ORDER: acquire, so that a place's end is loaded before its other words (I4), and all of them after
-    /// the version that is read was chosen.
+    /// ORDER: acquire, so that a place's end is loaded before its other words (I4), and all words after the
+    /// reader has chosen its version.
     #[inline(always)]
     pub(crate) fn word(&self, word: usize) -> u64 {
         self.words[word].load(Ordering::Acquire)
@@ -60,8 +60,8 @@ impl<'m> Node<'m> {
 
     /// Copies a node for the writer, which alone stores to it.
     pub(crate) fn copy_to(&self, copy: &mut [u64; INNER_WORDS]) -> Result<()> {
-        // SAFETY: both have at least so many aligned words. Readers load from these meanwhile; nobody
-        // stores but the caller.
+        // SAFETY: both have at least this many aligned words. Readers load from the node meanwhile; only the
+        // caller stores to it.
         unsafe { self.words.as_ptr().cast::<u64>().copy_to_nonoverlapping(copy.as_mut_ptr(), NODE_WORDS) };
         if self.level() > 0 {
             for (slot, stamp) in copy[NODE_WORDS..].iter_mut().enumerate() {
@@ -87,14 +87,14 @@ impl<'m> Node<'m> {
 
     /// The stamp of a place of an inner node.
     ///
-    /// ORDER: acquire, as for all its words; a comparison has found the later version, and so the words
-    /// stored for it.
+    /// ORDER: acquire, as for all words of a node; a comparison that has found the later version sees the
+    /// words stored for it.
     #[inline]
     pub(crate) fn stamp(&self, slot: usize) -> Result<u64> {
         Ok(self.region.load_u64(stamp_off(self.off, slot))?)
     }
 
-    /// The last version that changed something in it or below it, as far as its own words tell.
+    /// The last version that changed something in the node or below it, according to the node's own words.
     pub(crate) fn last_change(&self) -> Result<u64> {
         let mut last = self.birth();
         for slot in 0..SLOTS {
@@ -110,7 +110,7 @@ impl<'m> Node<'m> {
         self.word(entry_word(self.level(), slot, field))
     }
 
-    /// As [`field`](Self::field), of a leaf, which the caller knows it to be.
+    /// As [`field`](Self::field), for a node that the caller knows to be a leaf.
     #[inline(always)]
     pub(crate) fn leaf_field(&self, slot: usize, field: Field) -> u64 {
         debug_assert_eq!(self.level(), 0);
@@ -124,10 +124,10 @@ impl<'m> Node<'m> {
         [&columns[0], &columns[1], &columns[2], &columns[3]]
     }
 
-    /// Among the entries of an inner node that are in a version, the one with the greatest key up to
-    /// `wanted`, with that key; `None` where it takes more than a look at these words to tell.
+    /// The entry of an inner node with the greatest key up to `wanted`, among those in a version, and that
+    /// key. `None` if these words alone do not decide.
     ///
-    /// Has no branches that depend on the order of the keys, since these would be guessed wrong.
+    /// Has no branches that depend on the order of the keys, because the processor would mispredict them.
     #[inline]
     pub(crate) fn greatest_up_to(&self, mut wanted: u64, version: u64) -> Option<(u64, usize)> {
         let [starts, keys, _, ends] = self.columns();
@@ -137,7 +137,7 @@ impl<'m> Node<'m> {
             while equal != 0 {
                 let slot = equal.trailing_zeros() as usize;
                 equal &= equal - 1;
-                // ORDER: the end before the start, as in `is_in`.
+                // ORDER: the end is loaded before the start, as in `is_in`.
                 let end = ends[slot].load(Ordering::Acquire);
                 let start = StartWord(starts[slot].load(Ordering::Acquire)).version();
                 if end > version && start <= version && found.replace((best, slot)).is_some() {
@@ -147,8 +147,8 @@ impl<'m> Node<'m> {
             if found.is_some() || best == 0 {
                 return found;
             }
-            // The entry is of another version. Entries of this version do not change, so none lies between
-            // it and the key.
+            // The entry is not in this version. Entries of this version do not change, so none of them lies
+            // between it and `wanted`.
             wanted = best - 1;
         }
     }
@@ -158,11 +158,12 @@ impl<'m> Node<'m> {
         StartWord(self.field(slot, Field::Start))
     }
 
-    /// Whether an entry is in a version that is held.
+    /// Whether an entry is in a version, which is held.
     ///
-    /// The end comes first. A place that is used again is in no version that is held, and gets a start
-    /// after all of these before it gets another end. So an end from before says that the entry ended, or
-    /// is followed by a start, old or new, that is too late; and the new end by the new start.
+    /// The end is loaded first. A place is reused only if no held version has its entry, and it gets a start
+    /// later than all held versions before it gets another end. If the loaded end is the old one, it is
+    /// either too early for this version, or the start loaded next, old or new, is too late. If it is the new
+    /// end, the start is new too and too late.
     #[inline(always)]
     pub(crate) fn is_in(&self, slot: usize, version: u64) -> bool {
         self.field(slot, Field::End) > version && self.start(slot).version() <= version
@@ -185,8 +186,8 @@ impl<'m> Node<'m> {
 
     fn bound(&self, at: u64, bytes: u64) -> Result<&'m [u8]> {
         // SAFETY: fences are written before the commit that publishes the node, and never stored to
-        // afterwards. The node's block is not used again while a version that it is in is held, nor before
-        // the writer's transaction ends.
+        // afterwards. The node's block is not reused while a version that has it is held, nor before the
+        // writer's transaction ends.
         Ok(unsafe { self.region.bytes(self.off.saturating_add(node_bytes(self.level()) + at), bytes)? })
     }
 
@@ -196,7 +197,7 @@ impl<'m> Node<'m> {
         Ok(prefix8(after(key, self.shared(), self.off)?))
     }
 
-    /// The bytes that all keys of the node begin with.
+    /// The bytes with which all keys of the node begin.
     pub(crate) fn shared_bytes(&self) -> Result<&'m [u8]> {
         let low = self.low()?;
         low.get(..self.shared()).ok_or_else(|| {
@@ -215,7 +216,7 @@ impl<'m> Node<'m> {
         self.word(PRINTS_WORD + slot / 8).to_ne_bytes()[slot % 8]
     }
 
-    /// How an entry holds what it holds.
+    /// The form of an entry's key and value.
     #[inline(always)]
     pub(crate) fn form(&self, slot: usize) -> Result<Form> {
         self.start(slot).form().ok_or_else(|| {
@@ -228,8 +229,8 @@ impl<'m> Node<'m> {
     #[inline]
     pub(crate) fn inline_value(&self, slot: usize, bytes: u8) -> Result<&'m [u8]> {
         let off = self.off.saturating_add(8 * entry_word(0, slot, Field::Value) as u64);
-        // SAFETY: the entry is in a version that is held, or the newest one, whose writer asks; its value
-        // word is not stored to before that version is given up (I4), which the borrow does not outlive.
+        // SAFETY: the entry is in a held version, or in the newest one if the writer calls. Its value word is
+        // not stored to before that version is given up (I4), and the borrow ends earlier.
         Ok(unsafe { self.region.bytes(off, u64::from(bytes.min(8)))? })
     }
 
@@ -246,7 +247,7 @@ impl<'m> Node<'m> {
         Node::open(self.region, self.field(slot, Field::Value), level)
     }
 
-    /// Asks for all lines of a node, at once rather than one when the other was found to be needed.
+    /// Prefetches all lines of a node at once, not each when it is found to be needed.
     #[inline]
     pub(crate) fn prefetch(region: &Region, off: u64) {
         for line in 0..NODE_LINES as u64 {
@@ -254,14 +255,14 @@ impl<'m> Node<'m> {
         }
     }
 
-    /// As [`prefetch`](Self::prefetch), and for its stamps.
+    /// As [`prefetch`](Self::prefetch), with the stamps.
     pub(crate) fn prefetch_with_stamps(region: &Region, off: u64, level: usize) {
         for line in 0..node_bytes(level).div_ceil(LINE_BYTES) {
             region.prefetch(off.wrapping_add(line * LINE_BYTES));
         }
     }
 
-    /// The places that are in a version that is held.
+    /// The places whose entries are in a version, which is held.
     pub(crate) fn slots_in(self, version: u64) -> impl Iterator<Item = usize> {
         (0..SLOTS).filter(move |slot| self.is_in(*slot, version))
     }
@@ -297,7 +298,8 @@ fn greatest_key_portable(keys: &[AtomicU64; SLOTS], wanted: u64) -> (u64, u32) {
 #[target_feature(enable = "avx2")]
 unsafe fn greatest_key_avx2(keys: &[AtomicU64; SLOTS], wanted: u64) -> (u64, u32) {
     use core::arch::x86_64::*;
-    // Numbers are compared with signs: that turns those without signs into such, in the same order.
+    // The instruction compares signed numbers; this offset maps unsigned numbers to signed ones in the same
+    // order.
     let least = _mm256_set1_epi64x(i64::MIN);
     let wanted = _mm256_xor_si256(_mm256_set1_epi64x(wanted as i64), least);
     let max = |a, b| _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(b, a));
@@ -306,11 +308,11 @@ unsafe fn greatest_key_avx2(keys: &[AtomicU64; SLOTS], wanted: u64) -> (u64, u32
     let mut best = least;
     for (four, to) in fours.iter().zip(&mut loaded) {
         let words: __m256i;
-        // SAFETY: reads the 32 bytes of four words. The writer may store to them meanwhile; the reads are
-        // the processor's, not the language's, so that this is no data race in its sense.
+        // SAFETY: reads the 32 bytes of four words. The writer may store to them meanwhile; assembly reads
+        // them, which is no data race in the language's sense.
         //
-        // ORDER: acquire, as all loads are to this processor; and the compiler, which is not told that no
-        // memory is written, moves no access across.
+        // ORDER: acquire, as all loads are on this processor. The assembly is not marked as leaving memory
+        // alone, so the compiler moves no access across it.
         unsafe {
             core::arch::asm!(
                 "vmovdqu {words}, [{four}]",
@@ -332,7 +334,7 @@ unsafe fn greatest_key_avx2(keys: &[AtomicU64; SLOTS], wanted: u64) -> (u64, u32
     (_mm256_extract_epi64::<0>(best) as u64 ^ 1 << 63, equal)
 }
 
-/// The rest of a key behind the bytes that the keys of a node share.
+/// The rest of a key after the bytes that the keys of a node share.
 #[inline(always)]
 pub(crate) fn after(key: &[u8], shared: usize, node: u64) -> Result<&[u8]> {
     key.get(shared..).ok_or_else(|| {

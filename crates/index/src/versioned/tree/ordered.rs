@@ -6,5 +6,5 @@ use super::super::builder::VersionBuilder;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeStructure {}
 
-/// A version of a tree in the making.
+/// A version of a tree under construction.
 pub(crate) type TreeBuilder = VersionBuilder<TreeStructure>;

@@ -1,4 +1,4 @@
-//! A tree's part of a transaction that has other parts as well.
+//! A tree's part of a transaction over several structures.
 
 use super::super::layout::at;
 use super::super::map::Writing;
@@ -20,15 +20,14 @@ use std::sync::atomic::Ordering;
 use tembo_pool::Tx;
 use tembo_sync::ArcBiasedGuard;
 
-/// The part of a transaction over several structures that changes one tree: a version, which that
-/// transaction's commit makes durable. The tree's other writers wait as long as the part lives.
+/// The part of a transaction over several structures that changes one tree: it makes a version, which becomes
+/// durable with the transaction's commit. The tree's other writers wait as long as the part lives.
 ///
-/// Every call is given the transaction, always the same one. Before its commit comes
-/// [`finish`](Self::finish), and after it [`show`](Self::show); if either the part or the transaction is
-/// dropped before that, both have to be.
+/// Every call gets the same transaction. Call [`finish`](Self::finish) before its commit, and
+/// [`show`](Self::show) after it. If either the part or the transaction is dropped earlier, both must be.
 ///
-/// A change that fails leaves part and transaction as they were. So that changes can be taken back as the
-/// transaction takes back its own, each is told the number of the last savepoint, which rises: see
+/// A failed change leaves part and transaction unchanged. Each change gets the number of the last savepoint,
+/// which rises, so that a rollback of the transaction can undo the part's changes too: see
 /// [`roll_back_to`](Self::roll_back_to).
 ///
 /// ```
@@ -58,14 +57,14 @@ pub struct VersionedPart {
     shared: Arc<Shared>,
     writing: ArcBiasedGuard<Writing<TreeStructure>>,
     builder: Option<Box<TreeBuilder>>,
-    /// The version, and what made it.
+    /// The finished version, and its builder.
     finished: Option<(Version, Box<TreeBuilder>)>,
 }
 
 impl VersionedTree {
     /// Waits for the tree's writer, and begins a part.
     ///
-    /// A thread that waits for several trees, or for other writers, needs an order that all others keep.
+    /// Threads that wait for several trees, or for other writers, must all do so in the same order.
     ///
     /// # Errors
     ///
@@ -74,9 +73,9 @@ impl VersionedTree {
         self.begin_part(0)
     }
 
-    /// As [`part`](Self::part), for a batch of the thread that `holder` stands for
-    /// ([`HeldHere::thread`](crate::HeldHere::thread)): until the part is dropped, that thread is refused
-    /// where it asks for the tree's writer otherwise.
+    /// As [`part`](Self::part), for a batch of the thread `holder`
+    /// ([`HeldHere::thread`](crate::HeldHere::thread)). Until the part is dropped, that thread gets an error
+    /// if it asks for the tree's writer in any other way.
     ///
     /// # Errors
     ///
@@ -123,8 +122,8 @@ impl VersionedPart {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the tree is damaged on the way to the key; [`Error::Abandoned`] after
-    /// [`finish`](Self::finish). So for all that follow.
+    /// [`Error::Pool`] when the tree is damaged on the path to the key; [`Error::Abandoned`] after
+    /// [`finish`](Self::finish). The same holds for all methods below.
     pub fn get<'t>(&'t self, tx: &'t Tx<'_>, key: &[u8]) -> Result<Option<&'t [u8]>> {
         self.builder()?.value_of(tx, key)
     }
@@ -152,8 +151,8 @@ impl VersionedPart {
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::Pool`] when the pool is full. So for all
-    /// changes.
+    /// [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::Pool`] when the pool is full. The same holds
+    /// for all changes.
     pub fn put(&mut self, tx: &mut Tx<'_>, savepoint: u64, key: &[u8], value: &[&[u8]]) -> Result<bool> {
         let joined;
         let value = match value {
@@ -167,7 +166,7 @@ impl VersionedPart {
         self.change(tx, savepoint, |builder, tx| builder.put(tx, key, value))
     }
 
-    /// Puts a key if it is not there; returns whether that was so. O(log n).
+    /// Puts a key if it is absent; returns whether it was. O(log n).
     ///
     /// # Errors
     ///
@@ -176,7 +175,7 @@ impl VersionedPart {
         self.change(tx, savepoint, |builder, tx| builder.insert(tx, key, value))
     }
 
-    /// Gives a key another value if it is there; returns whether it is. O(log n).
+    /// Replaces the value of a key if the key is there; returns whether it is. O(log n).
     ///
     /// # Errors
     ///
@@ -185,8 +184,8 @@ impl VersionedPart {
         self.change(tx, savepoint, |builder, tx| builder.update(tx, key, value))
     }
 
-    /// Makes the value of a key `new` if it is `expected`, where none stands for no key; returns whether it
-    /// was. O(log n).
+    /// Replaces the value of a key by `new` if it is `expected`; returns whether it was. `None` stands for an
+    /// absent key. O(log n).
     ///
     /// # Errors
     ///
@@ -202,8 +201,8 @@ impl VersionedPart {
         self.change(tx, savepoint, |builder, tx| builder.compare_and_swap(tx, key, expected, new))
     }
 
-    /// Gives a key the value that `change` makes of the one it has, where none stands for no key; returns
-    /// whether it was there. If `change` panics nothing has changed. O(log n).
+    /// Replaces the value of a key by the result of `change`, which gets the present value; returns whether
+    /// the key was there. `None` stands for an absent key. If `change` panics, nothing has changed. O(log n).
     ///
     /// # Errors
     ///
@@ -215,7 +214,7 @@ impl VersionedPart {
         key: &[u8],
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
-        // Outside of what has to be taken back, since it may panic.
+        // `change` may panic, so it is called before anything is changed.
         let fate = change(self.builder()?.value_of(tx, key)?).map_or(KeyEdit::Remove, KeyEdit::Put);
         self.change(tx, savepoint, |builder, tx| builder.decide(tx, key, |_| fate))
     }
@@ -264,7 +263,7 @@ impl VersionedPart {
         Ok(removed)
     }
 
-    /// Removes everything, in time that does not follow the size of the tree.
+    /// Removes everything, in time that does not depend on the size of the tree.
     ///
     /// # Errors
     ///
@@ -273,8 +272,8 @@ impl VersionedPart {
         self.change(tx, savepoint, |builder, tx| builder.clear(tx))
     }
 
-    /// Lets the version look at some more dead blocks, and free those that no version needs that is held;
-    /// returns whether there are others.
+    /// Makes the version look at `steps` more dead blocks and free those that no held version needs; returns
+    /// whether there are more.
     ///
     /// # Errors
     ///
@@ -287,27 +286,27 @@ impl VersionedPart {
         })
     }
 
-    /// About how many words of the transaction's record this will take.
+    /// Roughly the number of words that this part takes in the transaction's redo record.
     pub fn pending_words(&self) -> usize {
         self.builder.as_ref().map_or(0, |builder| {
             8 * builder.drafts.nodes.len() + 2 * builder.drafts.touched.len() + 3 * builder.dead.len()
         })
     }
 
-    /// Takes back all changes since a savepoint of this number: those that were told that number, or a
-    /// greater one. The caller takes back their changes of the transaction.
+    /// Undoes all changes since a savepoint: those that got its number or a greater one. The caller rolls
+    /// back the transaction itself.
     pub fn roll_back_to(&mut self, savepoint: u64) {
         if let Some(builder) = &mut self.builder {
             builder.roll_back_to(savepoint);
         }
     }
 
-    /// Makes the version part of the transaction, after which nothing can be changed.
+    /// Makes the version part of the transaction. No changes are possible afterwards.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the pool is full or damaged: the transaction must be dropped then, and before
-    /// the part, which keeps other writers away until it is.
+    /// [`Error::Pool`] when the pool is full or damaged. The transaction must then be dropped, and before the
+    /// part, which keeps other writers away.
     pub fn finish(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         debug_assert!(std::ptr::eq(region(tx), self.shared.region()), "a transaction of another pool");
         let mut builder = self.builder.take().ok_or(Error::Abandoned)?;
@@ -316,7 +315,7 @@ impl VersionedPart {
         Ok(())
     }
 
-    /// Makes the version, which is durable, the newest, and lets other writers go on.
+    /// Makes the version the newest one, and lets other writers go on. The version is durable.
     pub fn show(mut self) {
         if let Some((version, builder)) = self.finished.take() {
             self.shared.show(version, &builder.deferred);
@@ -327,7 +326,7 @@ impl VersionedPart {
 
 impl Drop for VersionedPart {
     fn drop(&mut self) {
-        // Before others get the writer, which comes with the fields.
+        // Other writers get the lock when the fields are dropped, so this comes first.
         self.shared.batch_thread.store(0, Ordering::Relaxed);
     }
 }

@@ -1,15 +1,15 @@
-//! Ways from the root of a tree to a leaf.
+//! Paths from the root of a tree to a leaf.
 
 use super::layout::MAX_HEIGHT;
 
-/// The way from the root to a leaf.
+/// The path from the root to a leaf.
 #[derive(Debug)]
 pub(crate) struct NodePath {
     /// The nodes, the root first.
     pub(super) ids: [u64; MAX_HEIGHT + 1],
-    /// The place of each of them that leads to the next.
+    /// The place in each node that leads to the next.
     pub(super) slots: [u8; MAX_HEIGHT],
-    /// How many there are above the leaf.
+    /// The number of nodes above the leaf.
     depth: usize,
 }
 
@@ -20,13 +20,13 @@ impl Default for NodePath {
 }
 
 impl NodePath {
-    /// Begins at a root.
+    /// Starts a path at a root.
     #[inline]
     pub(super) fn begin(&mut self, root: u64) {
         (self.ids[0], self.depth) = (root, 0);
     }
 
-    /// Goes on to a child.
+    /// Extends the path to a child.
     #[inline]
     pub(super) fn push(&mut self, slot: usize, child: u64) {
         self.slots[self.depth] = slot as u8;
@@ -34,7 +34,7 @@ impl NodePath {
         self.ids[self.depth] = child;
     }
 
-    /// How far below the root the leaf is.
+    /// The depth of the leaf below the root.
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
@@ -52,7 +52,7 @@ impl NodePath {
     }
 }
 
-/// Where a key is in the version before.
+/// The place of a key in the version before.
 #[derive(Debug, Default)]
 pub(super) struct Sought {
     pub(super) path: NodePath,

@@ -1,4 +1,4 @@
-//! Walks that hold their version themselves.
+//! Iterators that hold their version themselves.
 
 use super::super::entry::VersionedEntry;
 use super::super::snapshot::VersionedReader;
@@ -9,9 +9,9 @@ use std::iter::FusedIterator;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-/// A key and its value in place. While it lives, what its version needs is not reused.
+/// A key and its value, borrowed in place. While it lives, blocks of its version are not reused.
 pub struct VersionedPinnedEntry<'t> {
-    /// Not to be given out for longer than the reader lives.
+    /// Must not be lent out for longer than the reader lives.
     entry: VersionedEntry<'t>,
     _reader: Arc<VersionedReader<'t>>,
 }
@@ -37,8 +37,8 @@ impl std::fmt::Debug for VersionedPinnedEntry<'_> {
     }
 }
 
-/// A walk over a range of keys, from either end, in the version that was the newest when it began. While
-/// it, or one of its entries, lives, what that version needs is not reused.
+/// A double-ended iterator over a range of keys, in the version that was the newest when it began. While it
+/// or one of its entries lives, blocks of that version are not reused.
 pub struct VersionedPinnedRange<'t> {
     range: VersionedRange<'t>,
     reader: Arc<VersionedReader<'t>>,
@@ -75,7 +75,7 @@ impl std::fmt::Debug for VersionedPinnedRange<'_> {
 }
 
 impl VersionedTree {
-    /// The keys of the newest version in a range with their values, in order from either end.
+    /// The keys of the newest version in a range, with their values, in order from either end.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> VersionedPinnedRange<'_> {
         let reader = Arc::new(self.reader());
         VersionedPinnedRange { range: VersionedRange::new(reader.pinned_view(), range), reader }

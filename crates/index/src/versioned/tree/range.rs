@@ -1,4 +1,4 @@
-//! Changes of keys that are found by their order: the first, the last, those of a range, and all.
+//! Changes of keys found by their order: the first, the last, and those of a range.
 
 use super::super::builder::GROUP_MAX;
 use super::super::map::VersionedMap;
@@ -13,7 +13,7 @@ use crate::record::MAX_KEY_BYTES;
 use std::ops::{Bound, RangeBounds};
 use tembo_pool::Tx;
 
-/// Which end of the keys.
+/// One end of the keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     First,
@@ -24,7 +24,7 @@ pub(crate) enum End {
 type Pair = (Vec<u8>, Vec<u8>);
 
 impl VersionedMap<TreeStructure> {
-    /// Removes the least key; returns it with its value. A version of its own.
+    /// Removes the least key; returns it with its value. Makes a version of its own.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl VersionedMap<TreeStructure> {
         self.write_alone(|builder, tx| builder.pop(tx, End::First))
     }
 
-    /// Removes the greatest key; returns it with its value. A version of its own.
+    /// Removes the greatest key; returns it with its value. Makes a version of its own.
     ///
     /// # Errors
     ///
@@ -43,8 +43,8 @@ impl VersionedMap<TreeStructure> {
     }
 
     /// Removes the keys in a range, in their order, some dozens in each version; returns how many. After an
-    /// error, or a crash, those up to some key are gone. Keys that others put into the range meanwhile are
-    /// removed or not.
+    /// error or a crash, the keys up to some key are gone. Keys that other threads put into the range
+    /// meanwhile may or may not be removed.
     ///
     /// # Errors
     ///
@@ -83,8 +83,8 @@ impl TreeBuilder {
         Ok(popped)
     }
 
-    /// Removes keys of a range, in order, leaf by leaf, until that were `most`; returns how many, and the
-    /// rest of the range if it was not looked at as a whole.
+    /// Removes up to `most` keys of a range, in order, leaf by leaf. Returns how many, and the rest of the
+    /// range unless the end was reached.
     pub(crate) fn remove_some(
         &mut self,
         tx: &mut Tx<'_>,

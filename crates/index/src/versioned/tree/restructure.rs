@@ -1,11 +1,9 @@
-//! Nodes that are full, or have too little left: new ones take their places (algorithms 2 and 3 of the
-//! paper).
+//! Replaces nodes that are full, or have too few live entries, by new ones (algorithms 2 and 3 of the paper).
 //!
-//! Live entries alone are copied. Where they are more than four fifths of a node they become two nodes,
-//! else one; where they would be less than two fifths, a neighbour is rebuilt together with the node. The
-//! parent's entries for what is replaced end, and it gets entries for the new nodes, for which it may have
-//! to be rebuilt in turn. A root gets a new one above it when it becomes two, and gives way to its child
-//! when it has but one.
+//! Only live entries are copied. More than four fifths of a node become two nodes, otherwise one. If they are
+//! less than two fifths, a neighbour is rebuilt together with the node. The parent's entries for the replaced
+//! nodes end, and it gets entries for the new ones; it may have to be rebuilt for this in turn. A root that
+//! becomes two nodes gets a new root above it; a root with only one child is replaced by the child.
 
 use super::super::layout::{Form, INLINE_BYTES};
 use super::super::node::Record;
@@ -22,22 +20,22 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use tembo_pool::Tx;
 
-/// The keys of a new node are read, to leave shared bytes out of entries, if they share at least this many
-/// bytes more than are left out already.
+/// Entries of a new node are recomputed, without the bytes that all its keys share, if this leaves out at
+/// least so many bytes more than before. Recomputing has to read the keys.
 const MORE_SHARED_MIN: usize = 4;
 
 /// The live entries of nodes that are rebuilt.
 pub(super) struct Items {
-    /// The bytes that all their keys begin with. Entries have the 8 bytes after them.
+    /// The bytes with which all their keys begin. Entries have the 8 bytes after them.
     pub(super) head: Vec<u8>,
     pub(super) slots: Vec<DraftEntry>,
 }
 
-/// A new node: its lower fence and its number.
+/// A new node: its lower fence and the reference to it.
 type NewNode = (Vec<u8>, u64);
 
 impl TreeBuilder {
-    /// Puts an entry into a leaf that has no place for it.
+    /// Puts an entry into a leaf without a free place.
     pub(super) fn divide_leaf(&mut self, tx: &mut Tx<'_>, path: &NodePath, entry: DraftEntry) -> Result<()> {
         self.rebuild(tx, path, path.depth(), &[entry])
     }
@@ -60,7 +58,7 @@ impl TreeBuilder {
         path.depth() - depth
     }
 
-    /// The root's only child becomes the root.
+    /// Makes the root's only child the root.
     fn promote(&mut self, root: usize) -> Result<()> {
         let only = self.drafts.nodes[root].live().next();
         if let Some(slot) = only {
@@ -133,7 +131,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Ends the entries for children that were replaced, and adds those for the new ones.
+    /// Ends the entries of replaced children, and adds those of the new ones.
     fn replace_children(
         &mut self,
         tx: &mut Tx<'_>,
@@ -161,16 +159,17 @@ impl TreeBuilder {
         self.mend(tx, path, depth)
     }
 
-    /// The entry for a new node, in one whose keys share `shared` bytes.
+    /// The entry for a new node in a parent whose keys share `shared` bytes.
     fn child_entry(&self, (low, id): &NewNode, shared: usize) -> Result<DraftEntry> {
         Ok(DraftEntry::new(self.version, Form::Block, prefix8(after(low, shared, 0)?), *id, 0))
     }
 
-    /// The live child next to the one in `slot`, and whether it is on its right: the right one if there is
-    /// one.
+    /// The live child next to the one in `slot`, the right one if there is one, and whether it is on the
+    /// right.
     fn neighbour(&self, tx: &Tx<'_>, parent: usize, slot: usize) -> Result<(usize, bool)> {
         let node = &self.drafts.nodes[parent];
-        // The fences that are compared, if that is needed, are those of the children, which need no head.
+        // If the 8 bytes do not decide, the children's fences are compared; these are whole keys and need no
+        // head.
         let compare = |a: usize, b: usize| match node.key(a).cmp(&node.key(b)) {
             Ordering::Equal => self.compare(tx, node.level, &[], &node.entry(a), &node.entry(b)),
             order => Ok(order),
@@ -227,8 +226,8 @@ impl TreeBuilder {
         whole_key(tx, head, entry)
     }
 
-    /// The order of two entries of nodes whose keys share the same bytes. Looks at whole keys only where 8
-    /// bytes do not tell.
+    /// The order of two entries of nodes whose keys share the same bytes. Compares whole keys only if the 8
+    /// bytes do not decide.
     fn compare(
         &self,
         tx: &Tx<'_>,
@@ -255,7 +254,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Builds one or two nodes of entries in order, for the range between the fences.
+    /// Builds one or two nodes of sorted entries, for the range between the fences.
     fn build(
         &mut self,
         tx: &mut Tx<'_>,
@@ -269,7 +268,7 @@ impl TreeBuilder {
         if left.len() <= ONE_NODE_MAX {
             return Ok(vec![(low, self.build_one(tx, level, fences, &head, left)?)]);
         }
-        // Keys that come in order fill the left node, which no later one will get into.
+        // Ascending keys will not come to the left node again, so it is filled.
         let cut = if is_appended { left.len() - NEW_NODE_MIN } else { left.len() / 2 };
         let right = left.split_off(cut);
         let separator = {
@@ -327,8 +326,8 @@ impl TreeBuilder {
 }
 
 impl Items {
-    /// Leaves no more than the first `shared` bytes out of the entries. Those that cannot hold what they
-    /// have then get records.
+    /// Shortens the bytes left out of the entries to the first `shared`. Entries whose keys then no longer
+    /// fit get records.
     fn share_less(
         &mut self,
         tx: &mut Tx<'_>,
@@ -347,7 +346,7 @@ impl Items {
                 if key_bytes <= INLINE_BYTES {
                     slot.set_form(Form::Inline { key_bytes: key_bytes as u8, value_bytes });
                 } else {
-                    // More of the key has to be kept than fits into the entry.
+                    // The rest of the key no longer fits into the entry.
                     let key = whole_key(tx, &self.head, slot)?.into_owned();
                     let value = slot.value.to_ne_bytes();
                     let value = &value[..usize::from(value_bytes).min(8)];

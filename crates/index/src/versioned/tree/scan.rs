@@ -1,8 +1,8 @@
-//! Walking a range of keys of one version in both directions.
+//! Iteration over a range of keys of one version, in both directions.
 //!
-//! An end of the walk holds the entries of one leaf in order, and the fence behind which the next leaf
-//! begins. There are no pointers between leaves, which would have to have versions too: the way to the next
-//! one is from the root.
+//! Each end of the walk holds the sorted entries of one leaf, and the fence at which the next leaf begins.
+//! Leaves have no pointers to each other, because these would need versions too: each leaf is found from the
+//! root.
 
 use super::super::bytes::VersionedBytes;
 use super::super::entry::VersionedEntry;
@@ -53,10 +53,10 @@ pub(super) fn sort(entries: &mut [VersionedEntry<'_>]) {
     entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
 }
 
-/// A walk over a range of keys of a version, from either end. After an error it is over.
+/// A double-ended iterator over a range of keys of a version. An error ends it.
 pub struct VersionedRange<'r> {
     view: View<'r>,
-    /// The rest of the range, beyond the leaves that were read. `None` when the ends have met.
+    /// The range beyond the leaves that were read. `None` when the ends have met.
     rest: Option<Rest>,
     front: VecDeque<VersionedEntry<'r>>,
     back: VecDeque<VersionedEntry<'r>>,
@@ -169,7 +169,7 @@ impl<'r> VersionedRange<'r> {
     }
 }
 
-/// Damaged fences must not lead in circles.
+/// Refuses a leaf that does not advance the walk: damaged fences could form a circle.
 fn expect_progress(gets_on: bool, leaf: &Node<'_>) -> Result<()> {
     if gets_on {
         return Ok(());
@@ -178,7 +178,7 @@ fn expect_progress(gets_on: bool, leaf: &Node<'_>) -> Result<()> {
 }
 
 impl VersionedRange<'_> {
-    /// In a child process, what was fetched before the fork is refused, once.
+    /// In a child process, fails once and drops the entries fetched before the fork.
     #[inline]
     fn forget_if_forked(&mut self) -> Option<Error> {
         if !self.view.region.is_empty() || self.front.is_empty() && self.back.is_empty() {

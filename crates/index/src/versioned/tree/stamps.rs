@@ -1,9 +1,9 @@
 //! The entries of inner nodes above a version's changes, and the stamps that it raises there (I10).
 //!
-//! A stamp is raised where somebody holds a version from it on: a comparison of that one with a later one
-//! would skip the entry otherwise. Without snapshots, and where a change follows another since the last
-//! snapshot, no stamp is stored at all. Stamps that the version before may still need are deferred
-//! (`deferred_stamps.rs`).
+//! A stamp is raised if somebody holds a version that is not earlier than the stamp: a comparison of that
+//! version with a later one would otherwise skip the entry. Without snapshots no stamp is stored, nor for a
+//! second change below an entry since the last snapshot. Stamps that the version before may still need are
+//! deferred (`deferred_stamps.rs`).
 
 use super::super::view::region;
 use super::draft::NEW;
@@ -15,15 +15,15 @@ use crate::error::Result;
 use std::collections::HashMap;
 use tembo_pool::Tx;
 
-/// Up to this many are searched one by one; beyond, an index is kept.
+/// Up to this many entries are searched one by one; beyond, an index is kept.
 const SEARCH_MAX: usize = 24;
 
-/// Entries whose children, or something below them, a version changed.
+/// Entries of inner nodes below which a version has changed something.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
-    /// The node, by its offset or number, and the place; each pair once.
+    /// Pairs of a node, by offset or reference, and a place; each pair once.
     entries: Vec<(u64, usize)>,
-    /// The places of each node by bits, once there are more entries than can be searched.
+    /// The places of each node, a bit each, once there are too many entries to search.
     by_node: HashMap<u64, u32>,
 }
 
@@ -58,7 +58,7 @@ impl Touched {
         }
     }
 
-    /// The places of a node that are among them, by bits.
+    /// The places of a node that are among them, a bit each.
     pub(super) fn in_node(&self, node: u64) -> u32 {
         if self.entries.len() > SEARCH_MAX {
             return self.by_node.get(&node).copied().unwrap_or(0);
@@ -67,7 +67,7 @@ impl Touched {
         of_node.fold(0, |slots, (_, slot)| slots | 1 << slot)
     }
 
-    /// Forgets those that were noted last.
+    /// Forgets all entries after the first `count`.
     pub(super) fn truncate(&mut self, count: usize) {
         if count < self.entries.len() {
             self.entries.truncate(count);
@@ -86,7 +86,7 @@ impl TreeBuilder {
         }
     }
 
-    /// The stamp of a place of a node that is on media, with what this version stores of the ones before.
+    /// The stamp of a place of a node on media, including stamps that this version stores for earlier ones.
     fn stamp_before(&self, tx: &Tx<'_>, node: u64, slot: usize) -> Result<u64> {
         let off = stamp_off(node, slot);
         let stamp = region(tx).load_u64(off)?;
@@ -103,10 +103,10 @@ impl TreeBuilder {
         node.stamp(slot).max(due.unwrap_or(0))
     }
 
-    /// Stores the stamps that this version raises in nodes that were there before, and notes those that it
+    /// Stores the stamps that this version raises in nodes that were there before, and lists those that it
     /// defers.
     pub(super) fn store_stamps(&mut self, tx: &mut Tx<'_>) -> Result<()> {
-        // In order, so that equal changes make equal records.
+        // Sorted, so that equal changes make equal redo records.
         self.drafts.touched.entries.sort_unstable();
         let has_held = !self.retained.held().is_empty();
         for i in 0..self.drafts.touched.len() {
@@ -123,8 +123,8 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// Whether a place of a node that was there before has an entry that was there before as well, and
-    /// still is.
+    /// Whether both the node and the entry in this place were there before this version, and the entry still
+    /// is.
     fn is_from_before(&self, node: u64, slot: usize) -> bool {
         self.draft_of(node).is_none_or(|draft| {
             let draft = &self.drafts.nodes[draft];
@@ -134,7 +134,7 @@ impl TreeBuilder {
 }
 
 impl Node<'_> {
-    /// The stamp of a place, with the `deferred` stamps of the version that is read.
+    /// The stamp of a place, taking the `deferred` stamps of the version into account.
     pub(super) fn stamp_with(
         &self,
         slot: usize,

@@ -1,9 +1,8 @@
-//! Taking back changes of a version that is not finished: one that failed, or all since a savepoint.
+//! Rollback of changes of an unfinished version: of one that failed, or of all since a savepoint.
 //!
-//! Before a change touches a node's draft for the first time, a copy of the draft is put aside; if the
-//! change fails, the copies take their places again. If it succeeds they are forgotten, or, where there is
-//! a savepoint, kept for that: each draft once, as it was then. Lists of nodes and stamps are cut to their
-//! lengths from before.
+//! Before a change first touches a draft, a copy of the draft is put aside. If the change fails, the copies
+//! replace the drafts. If it succeeds, they are dropped or, if there is a savepoint, kept for it: each draft
+//! once, as it was at the savepoint. Lists of nodes and stamps are truncated to their earlier lengths.
 
 use super::super::queue::Dead;
 use super::draft::NodeDraft;
@@ -13,25 +12,25 @@ use crate::error::Result;
 use std::collections::HashMap;
 use tembo_pool::Tx;
 
-/// The state that takes back changes.
+/// The state for rolling changes back.
 #[derive(Debug, Default)]
 pub(crate) struct Undo {
-    /// How many changes there were.
+    /// The number of changes so far.
     changes: u64,
-    /// The change that is being made and can be taken back, by its number; or 0.
+    /// The number of the change under way, if it can be rolled back; else 0.
     change: u64,
-    /// How many drafts there were before it.
+    /// The number of drafts before that change.
     drafts_before: usize,
-    /// Drafts as they were before it.
+    /// Copies of drafts from before that change.
     of_change: Vec<(usize, NodeDraft)>,
-    /// A frame for each savepoint after which something changed.
+    /// A frame for each savepoint that was followed by a change.
     frames: Vec<Frame>,
-    /// The savepoint that the last frame is for.
+    /// The savepoint of the last frame.
     savepoint: u64,
 }
 
 impl Undo {
-    /// Begins with a version in which nothing has changed.
+    /// Begins with an unchanged version.
     pub(super) fn clear(&mut self) {
         if self.changes > 0 {
             (self.changes, self.change, self.drafts_before, self.savepoint) = (0, 0, 0, 0);
@@ -41,18 +40,18 @@ impl Undo {
     }
 }
 
-/// How to go back to a savepoint.
+/// The state needed to return to a savepoint.
 #[derive(Debug)]
 struct Frame {
     savepoint: u64,
     then: Counts,
-    /// Drafts as they were then; of those that changed before the tree was cleared.
+    /// Copies of drafts from that time, of drafts that changed before the tree was cleared.
     drafts: Vec<(usize, NodeDraft)>,
-    /// The drafts that there were when the tree was cleared.
+    /// The drafts that existed when the tree was cleared.
     cleared: Option<Box<Cleared>>,
 }
 
-/// The counts and flags of a version in the making.
+/// The counts and flags of a version under construction.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     root: u64,
@@ -65,7 +64,7 @@ struct Counts {
     more_steps: usize,
 }
 
-/// The drafts that clearing a tree takes out of a version in the making.
+/// The drafts that clearing a tree removes from a version under construction.
 #[derive(Debug)]
 pub(crate) struct Cleared {
     drafts: Vec<NodeDraft>,
@@ -75,8 +74,8 @@ pub(crate) struct Cleared {
 }
 
 impl TreeBuilder {
-    /// Makes a change as a whole or, if it fails, not at all. `savepoint` is greater than before if there
-    /// has been a savepoint since the change before, and 0 as long as there was none.
+    /// Makes a change in full or, if it fails, not at all. `savepoint` is the number of the last savepoint,
+    /// which rises, or 0 if there was none.
     pub(crate) fn attempt<T>(
         &mut self,
         tx: &mut Tx<'_>,
@@ -108,9 +107,9 @@ impl TreeBuilder {
         }
     }
 
-    /// Takes back all changes since a savepoint. The caller sees to the transaction.
+    /// Undoes all changes since a savepoint. The caller rolls back the transaction.
     pub(crate) fn roll_back_to(&mut self, savepoint: u64) {
-        // A change after this makes a frame for the savepoint again.
+        // The next change makes a frame for the savepoint again.
         self.drafts.undo.savepoint = self.drafts.undo.savepoint.min(savepoint.saturating_sub(1));
         while self.drafts.undo.frames.last().is_some_and(|frame| frame.savepoint >= savepoint) {
             let Some(frame) = self.drafts.undo.frames.pop() else { break };
@@ -123,7 +122,7 @@ impl TreeBuilder {
         }
     }
 
-    /// Puts a copy of a draft aside, unless that was done in this change.
+    /// Puts a copy of a draft aside, unless this change has done so already.
     pub(crate) fn set_aside(&mut self, draft: usize) {
         let Undo { change, drafts_before, .. } = self.drafts.undo;
         if change == 0 || draft >= drafts_before || self.drafts.nodes[draft].set_aside.0 == change {
@@ -133,7 +132,7 @@ impl TreeBuilder {
         self.drafts.nodes[draft].set_aside.0 = change;
     }
 
-    /// Takes all drafts, and what died, out of the version; a savepoint keeps them.
+    /// Removes all drafts and dead blocks from the version; a savepoint keeps them.
     pub(crate) fn take_drafts(&mut self) {
         let cleared = Cleared {
             drafts: std::mem::take(&mut self.drafts.nodes),

@@ -10,8 +10,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use tembo_pmem::Region;
 use tembo_pool::Pool;
 
-/// A tree with everything that check looks at: three levels, long separators, common bytes; or, in the list
-/// of doomed trees, partly freed.
+/// A tree with everything that `check` reads: three levels, long separators, common bytes. With `doomed` it
+/// is in the list of doomed trees and partly freed.
 fn varied(doomed: bool) -> Bench {
     let mut bench = Bench::new();
     let mut tx = bench.lane.begin();
@@ -46,7 +46,7 @@ impl Bench {
     }
 }
 
-/// A word, and bits of it that cannot change without the tree being wrong.
+/// A word, and those of its bits whose change makes the tree wrong.
 struct Site {
     what: &'static str,
     off: u64,
@@ -115,7 +115,7 @@ fn inner_sites(view: Media<'_>, node: &Inner<'_>) -> Vec<Site> {
             sites.push(Site { what: "separator: bytes", off: block + 8, mask: 1 << 3 });
         }
     }
-    // In a node that is being freed, the words of children that are gone mean nothing.
+    // In a node that is being freed, the words of freed children are meaningless.
     for i in 0..children_left(view, node).unwrap() {
         sites.push(site("inner node: a child", field!(PmInner.children) + 8 * i as u64, 1 << 9));
     }
@@ -130,7 +130,8 @@ fn check_finds_every_kind_of_damage() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
         let mut tried = std::collections::BTreeMap::new();
         for site in &sites {
-            // Some of each kind, chosen at random: there are too many of the kinds that every record has.
+            // Tries a random sample of each kind: there are too many sites of the kinds that every record
+            // has.
             let times = tried.entry(site.what).or_insert(0);
             if *times > 10 && random.random_bool(0.98) {
                 continue;

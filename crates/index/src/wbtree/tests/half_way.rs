@@ -1,5 +1,5 @@
-//! Readers beside a commit: at each of its stores, every key has the value from before the transaction or
-//! the one from after it.
+//! Readers during a commit: at each of its stores, every key has the value from before the transaction or the
+//! one from after it.
 
 use super::Bench;
 use crate::WbTree;

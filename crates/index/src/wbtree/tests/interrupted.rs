@@ -38,7 +38,7 @@ impl<'m> View<'m> for Interrupted<'m, '_> {
     }
 }
 
-/// A leaf of a few records, whose reader is interrupted after a number of loads. Returns whether it was: the
+/// Interrupts a reader of a leaf with a few records after a number of loads. Returns whether it did: the
 /// reader may have needed fewer loads.
 fn interrupt<T>(
     loads_before: usize,
@@ -165,7 +165,7 @@ fn a_record_is_not_found_before_its_state_says_so() {
                 let mut tx = lane.begin();
                 tree.put(&mut tx, b"new", &[b"value"]).unwrap();
                 tx.commit().unwrap();
-                // As if the last home store of that commit were still to come.
+                // Undoes the last home store of that commit, as if it were still to come.
                 region.store_u64(leaf.off, before.0).unwrap();
             },
             |view, leaf| find_stable(view, leaf, Probe::new(b"new")).unwrap().map(|found| found.slot),
@@ -175,8 +175,8 @@ fn a_record_is_not_found_before_its_state_says_so() {
     });
 }
 
-/// Two leaves: the reader is interrupted by a writer who empties one, so that the other takes its place,
-/// and then puts records into that. It stays where it is, but its fences are others.
+/// There are two leaves. A writer interrupts the reader, empties one leaf, so that the other takes over its
+/// range, and puts records there. The other leaf stays at its place, but has new fences.
 fn while_a_leaf_grows<T>(
     loads_before: usize,
     emptied: std::ops::Range<u32>,
@@ -211,8 +211,8 @@ fn numbered(i: u32) -> Vec<u8> {
     format!("{i:04}").into_bytes()
 }
 
-/// Whether a record is left in the leaf that grows: so many that the other is joined with it only when it
-/// is empty.
+/// Whether a record stays in the leaf that grows. So many do that the other leaf is joined with it only when
+/// empty.
 fn stays(i: u32) -> bool {
     i % 5 != 4
 }
@@ -223,8 +223,8 @@ fn leaves(tree: &WbTree) -> Vec<u64> {
     nodes.leaves.iter().map(|(leaf, _)| leaf.off).collect()
 }
 
-/// A walk that had read the way to a leaf before that grew met its new keys twice: they lay behind the
-/// fence from which the walk then went on.
+/// A walk that had descended to a leaf before it grew yielded the new keys twice: they lay behind the fence
+/// from which the walk then went on.
 #[test]
 fn a_walk_meets_nothing_twice_in_a_leaf_that_grows() {
     for (emptied, direction) in

@@ -51,6 +51,6 @@ fn leaves_and_records_of_all_keys_are_asked_for() {
             hits += usize::from(asked.contains(&lines[1]));
         }
     }
-    // Two keys of a leaf may have the same fingerprint; then the first record is asked for.
+    // Two keys of a leaf may have the same fingerprint; then the first record is prefetched.
     assert!(hits >= PREFETCH_KEYS_MAX - 2, "{hits} records");
 }

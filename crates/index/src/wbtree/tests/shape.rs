@@ -83,7 +83,7 @@ fn a_leaf_stays_sparse_where_its_parent_finds_no_room() {
     let mut ballast = Vec::new();
     let mut take_all = |bench: &mut Bench| loop {
         let mut tx = bench.lane.begin();
-        // Nothing is left for those who give space back either.
+        // No kept space is left for removals either.
         tx.use_kept_space(tembo_pool::KeptSpace::All);
         match tx.alloc(INNER_BYTES) {
             Ok(block) => ballast.push(block),
@@ -95,7 +95,7 @@ fn a_leaf_stays_sparse_where_its_parent_finds_no_room() {
     assert!(full.is_full(), "{full}");
     for i in 0..2900u32 {
         bench.remove(&i.wrapping_mul(2_654_435_761).to_be_bytes());
-        // Nor what removals give back.
+        // The space that removals free is taken as well.
         take_all(&mut bench);
     }
     assert!(bench.nodes().fill() < 0.2, "nothing could be joined");
@@ -110,8 +110,8 @@ fn a_leaf_stays_sparse_where_its_parent_finds_no_room() {
     bench.check().unwrap();
 }
 
-/// In a full pool, whose leaves are so sparse that each removal changes two words, and right after a record
-/// that leaves little of its half of the lane.
+/// The pool is full, its leaves are so sparse that each removal changes two words, and the last record has
+/// left little of its half of the lane.
 #[test]
 fn a_range_is_removed_in_a_full_pool_with_a_full_lane() {
     let region = Region::simulated(&vec![0; 1 << 20], 2 << 20, None).unwrap();
@@ -123,7 +123,7 @@ fn a_range_is_removed_in_a_full_pool_with_a_full_lane() {
     let mut bench = Bench { pool, lane, tree };
     let key = |i: u32| i.wrapping_mul(2_654_435_761).to_be_bytes();
     (0..4000).for_each(|i| bench.put(&key(i)));
-    // That lane has made room for large records already; another one has not.
+    // The first lane already has chain blocks for large records; a second one has not.
     let Bench { pool, lane: _first, tree } = bench;
     let mut ballast = Vec::new();
     let mut lane = pool.lane().unwrap();
@@ -135,7 +135,7 @@ fn a_range_is_removed_in_a_full_pool_with_a_full_lane() {
             ballast.push((block, bytes));
         }
     }
-    // Nothing that is freed may be used again either.
+    // The pin keeps freed blocks from being reused.
     let pin = pool.pin();
     let mut bench = Bench { pool, lane, tree };
     (0..4000).filter(|i| i % 16 != 0).for_each(|i| bench.remove(&key(i)));

@@ -1,4 +1,4 @@
-//! Scans whose two looks at each leaf fall between chosen changes, and for which nothing changes.
+//! Scans whose two visits to each leaf fall between chosen changes that they cannot see in the leaves.
 
 use super::Bench;
 use crate::wbtree::Writers;
@@ -10,9 +10,9 @@ fn key(i: u32) -> [u8; 4] {
     i.to_be_bytes()
 }
 
-/// One of two records is there at every moment. Each comes as a leaf of its own behind a full one, which
-/// stays what it was, and goes with that leaf: so the full leaves, and their fences, are what they were
-/// whenever the scan looks. But the nodes above them are not.
+/// At every moment one of two records is there. Each appears in a leaf of its own behind a full leaf, and
+/// disappears with that leaf. The full leaves and their fences are therefore the same whenever the scan
+/// looks, but the nodes above them are not.
 #[test]
 fn leaves_that_came_and_went_between_two_looks_are_noticed() {
     let mut bench = Bench::new();
@@ -48,7 +48,7 @@ fn leaves_that_came_and_went_between_two_looks_are_noticed() {
     assert!(!is_same, "a moment at which neither was there");
 }
 
-/// The last resort of a long scan. The pause can only hide a change that comes too early, never make one.
+/// The last resort of a long scan. The pause can only hide a change that comes too early, never cause one.
 #[test]
 fn nobody_begins_to_write_while_writers_are_held_back() {
     let bench = Bench::new();
