@@ -20,6 +20,7 @@
 //! is made anew.
 
 use super::sync::{AtomicU64, Ordering};
+#[cfg(any(feature = "research", target_arch = "x86_64"))]
 use std::mem::offset_of;
 
 /// Children of a group: their separators fill a line.
