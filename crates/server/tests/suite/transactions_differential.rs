@@ -112,7 +112,7 @@ fn command(random: &mut Random) -> Vec<String> {
     let substitute = |word| match word {
         "K" => format!("k{}{}", random.below(2), random.below(5)),
         // Not a key that OBJECT ENCODING is asked of: see docs/guide/server.md.
-        "F" => format!("f{}", random.below(3)),
+        "F" => format!("kf{}", random.below(3)),
         "V" => random.pick(&["1", "value", "17"]).to_owned(),
         "D" => random.pick(&["0", "0", "1", "7"]).to_owned(),
         "''" => String::new(),
