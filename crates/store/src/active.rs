@@ -7,6 +7,7 @@
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tembo_sync::thread_number;
 
@@ -25,11 +26,38 @@ pub(crate) struct Active {
     kept: Mutex<BTreeMap<u64, usize>>,
 }
 
-/// Where a number is registered.
+/// The place where a number is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Slot {
+enum Slot {
     At(usize),
     InMore,
+}
+
+/// A number that is registered as long as this lives. Clones of a snapshot share it: a second registration
+/// could be missed by a commit that looked at its slot before, and at the first one's after its release.
+pub(crate) struct Registration {
+    active: Arc<Active>,
+    pub(crate) number: u64,
+    slot: Slot,
+}
+
+impl Registration {
+    /// Registers the current number.
+    pub(crate) fn current(active: &Arc<Active>) -> Registration {
+        let (number, slot) = active.register_current();
+        Registration { active: active.clone(), number, slot }
+    }
+
+    /// Registers any number. The caller has the lock of commits.
+    pub(crate) fn of(active: &Arc<Active>, number: u64) -> Registration {
+        Registration { active: active.clone(), number, slot: active.register(number) }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.active.release(self.slot, self.number);
+    }
 }
 
 impl Active {
@@ -52,7 +80,7 @@ impl Active {
     }
 
     /// Registers the current number.
-    pub(crate) fn register_current(&self) -> (u64, Slot) {
+    fn register_current(&self) -> (u64, Slot) {
         let mut number = self.current();
         let slot = self.register(number);
         loop {
@@ -68,8 +96,7 @@ impl Active {
         }
     }
 
-    /// Registers a number that is registered, or kept, already.
-    pub(crate) fn register(&self, number: u64) -> Slot {
+    fn register(&self, number: u64) -> Slot {
         let start = thread_number();
         for i in 0..SLOTS {
             let at = (start + i) % SLOTS;
@@ -95,7 +122,7 @@ impl Active {
         }
     }
 
-    pub(crate) fn release(&self, slot: Slot, number: u64) {
+    fn release(&self, slot: Slot, number: u64) {
         match slot {
             Slot::At(at) => self.slots[at].store(EMPTY, Ordering::Release),
             Slot::InMore => take(&mut self.more.lock(), number),

@@ -10,7 +10,7 @@
 //! versions are added under the next number. Members see what was added before them, so that they conflict
 //! with each other as with earlier commits.
 
-use crate::active::{Needed, Slot};
+use crate::active::{Needed, Registration};
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, KeyspaceInner, table_at};
 use crate::layout::{ValueWord, field};
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tembo_pool::{KeptSpace, Lane, Savepoint, Tx};
 
@@ -60,8 +60,8 @@ pub(crate) struct Unit {
 
 struct RequestState {
     work: Work,
-    slot: Option<Slot>,
-    waker: Option<Waker>,
+    /// Until there is an outcome.
+    _registration: Option<Arc<Registration>>,
 }
 
 enum Work {
@@ -76,7 +76,7 @@ enum Work {
 /// Nothing is committed until somebody waits for it, or polls it, or another transaction of the store
 /// commits; then all commits that were asked for are made by one record, with one fence. The thread that does
 /// this needs the time of that commit: a microsecond in memory, a synchronisation of the device where that is
-/// what makes a commit durable.
+/// what makes a commit durable. So the future is ready when it is first polled.
 ///
 /// Dropping it takes nothing back: the transaction is committed with the next one, or when the store is
 /// closed.
@@ -95,6 +95,10 @@ impl Commit {
     ///
     /// As for [`Transaction::commit`](crate::Transaction::commit).
     pub fn wait(self) -> Result<u64> {
+        self.outcome()
+    }
+
+    fn outcome(&self) -> Result<u64> {
         match &self.request {
             Some(request) => self.store.commits.wait(&self.store, request),
             None => Ok(self.begin),
@@ -105,16 +109,8 @@ impl Commit {
 impl Future for Commit {
     type Output = Result<u64>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<u64>> {
-        let Some(request) = &self.request else { return Poll::Ready(Ok(self.begin)) };
-        let commits = &self.store.commits;
-        if let Some(outcome) = request.outcome() {
-            return Poll::Ready(outcome);
-        }
-        request.state.lock().waker = Some(context.waker().clone());
-        // A thread that holds the lock now looks into the queue again after it has released it.
-        commits.try_lead(&self.store);
-        request.outcome().map_or(Poll::Pending, Poll::Ready)
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<u64>> {
+        Poll::Ready(self.outcome())
     }
 }
 
@@ -179,8 +175,9 @@ impl Commits {
     }
 
     fn enter(&self, Unit { snapshot, writes, reads }: Unit) -> Arc<Request> {
-        let (begin, slot) = snapshot.into_registered();
-        let state = RequestState { work: Work::Waiting(writes), slot, waker: None };
+        let begin = snapshot.number();
+        let _registration = Some(snapshot.into_registration());
+        let state = RequestState { work: Work::Waiting(writes), _registration };
         let request = Arc::new(Request { begin, reads, state: Mutex::new(state) });
         self.queue.lock().push(request.clone());
         request
@@ -193,8 +190,6 @@ impl Commits {
             return outcome;
         }
         self.commit_queue(store, &mut leader);
-        drop(leader);
-        self.try_lead(store);
         request.outcome().unwrap_or_else(|| {
             Err(Error::Group { reason: "a thread that was committing for others panicked".to_owned() })
         })
@@ -216,12 +211,9 @@ impl Commits {
         }
     }
 
-    /// Commits what is in the queue, as long as there is something and nobody else does.
-    pub(crate) fn try_lead(&self, store: &StoreInner) {
-        while !self.queue.lock().is_empty() {
-            let Some(mut leader) = self.leader.try_lock() else { return };
-            self.commit_queue(store, &mut leader);
-        }
+    /// Commits what nobody has waited for.
+    pub(crate) fn commit_waiting(&self, store: &StoreInner) {
+        self.commit_queue(store, &mut self.leader.lock());
     }
 }
 
@@ -256,16 +248,8 @@ impl Request {
         self.reads.as_ref().is_some_and(|reads| !reads.ranges.is_empty())
     }
 
-    fn finish(&self, store: &StoreInner, outcome: Result<u64>) {
-        let mut state = self.state.lock();
-        if let Some(slot) = state.slot.take() {
-            store.active.release(slot, self.begin);
-        }
-        state.work = Work::Done(outcome);
-        if let Some(waker) = state.waker.take() {
-            drop(state);
-            waker.wake();
-        }
+    fn finish(&self, outcome: Result<u64>) {
+        *self.state.lock() = RequestState { work: Work::Done(outcome), _registration: None };
     }
 }
 
@@ -306,7 +290,7 @@ impl Leader {
                         let writes = std::mem::take(writes);
                         without_space.push(Waiting { request: request.clone(), writes });
                     } else {
-                        request.finish(store, Err(e));
+                        request.finish(Err(e));
                     }
                 }
             }
@@ -320,9 +304,9 @@ impl Leader {
                 garbage.drain(..collected);
                 garbage.append(&mut group.garbage.into());
                 store.active.publish(last);
-                group.members.iter().for_each(|(request, number)| request.finish(store, Ok(*number)));
+                group.members.iter().for_each(|(request, number)| request.finish(Ok(*number)));
             }
-            Err(e) => fail_all(store, &group.members, e),
+            Err(e) => fail_all(&group.members, e),
         }
         without_space
     }
@@ -599,10 +583,10 @@ fn collect_some(
 }
 
 /// Gives everyone the error that one got.
-fn fail_all(store: &StoreInner, members: &[(&Request, u64)], error: Error) {
+fn fail_all(members: &[(&Request, u64)], error: Error) {
     let reason = error.to_string();
     let mut first = Some(error);
     for (request, _) in members {
-        request.finish(store, Err(first.take().unwrap_or_else(|| Error::Group { reason: reason.clone() })));
+        request.finish(Err(first.take().unwrap_or_else(|| Error::Group { reason: reason.clone() })));
     }
 }

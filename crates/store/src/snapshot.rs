@@ -1,6 +1,6 @@
 //! Snapshots: the contents of the store after a commit.
 
-use crate::active::Slot;
+use crate::active::Registration;
 use crate::entries::Entries;
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, table_at};
@@ -14,14 +14,13 @@ use std::sync::Arc;
 /// values are kept as long as it lives.
 ///
 /// Owned, cheap to clone, and free to be sent and shared.
+#[derive(Clone)]
 pub struct Snapshot {
     pub(crate) store: Arc<StoreInner>,
-    number: u64,
+    registration: Arc<Registration>,
     /// When it was opened, of one that was not needed before, so that keyspaces have it only if they retain
     /// it.
     retained_at: Option<u64>,
-    /// `None` only while it is taken apart.
-    slot: Option<Slot>,
 }
 
 /// A snapshot that is kept in the pool.
@@ -35,41 +34,40 @@ pub struct Kept {
 
 impl Snapshot {
     pub(crate) fn current(store: &Arc<StoreInner>) -> Snapshot {
-        let (number, slot) = store.active.register_current();
-        Snapshot { store: store.clone(), number, retained_at: None, slot: Some(slot) }
+        let registration = Arc::new(Registration::current(&store.active));
+        Snapshot { store: store.clone(), registration, retained_at: None }
     }
 
-    /// Opens a number that is kept or registered, and stays so until this returns.
+    /// Opens a number that is kept or registered. The caller has the lock of commits.
     pub(crate) fn of(store: &Arc<StoreInner>, number: u64) -> Snapshot {
-        let slot = Some(store.active.register(number));
-        Snapshot { store: store.clone(), number, retained_at: None, slot }
+        let registration = Arc::new(Registration::of(&store.active, number));
+        Snapshot { store: store.clone(), registration, retained_at: None }
     }
 
     /// Opens a number that keyspaces may retain. The caller has the lock of commits.
     pub(crate) fn retained(store: &Arc<StoreInner>, number: u64) -> Snapshot {
-        let slot = Some(store.active.register(number));
-        Snapshot { store: store.clone(), number, retained_at: Some(now_unix_ns()), slot }
+        Snapshot { retained_at: Some(now_unix_ns()), ..Snapshot::of(store, number) }
     }
 
     /// Refuses a keyspace that does not retain the snapshot.
-    fn check_retained(&self, keyspace: &Keyspace) -> Result<()> {
+    pub(crate) fn check_retained(&self, keyspace: &Keyspace) -> Result<()> {
         match self.retained_at {
-            Some(at) if !keyspace.inner.retains(self.number, at) => {
-                Err(Error::NotRetained { number: self.number, keyspace: keyspace.name().to_owned() })
+            Some(at) if !keyspace.inner.retains(self.number(), at) => {
+                Err(Error::NotRetained { number: self.number(), keyspace: keyspace.name().to_owned() })
             }
             _ => Ok(()),
         }
     }
 
-    /// Its place among those that are registered, which whoever takes it has to release.
-    pub(crate) fn into_registered(mut self) -> (u64, Option<Slot>) {
-        (self.number, self.slot.take())
+    /// Keeps the versions of the snapshot, without the store.
+    pub(crate) fn into_registration(self) -> Arc<Registration> {
+        self.registration
     }
 
     /// Its number: that of the commit that made it, which is the time of the commit in nanoseconds since
     /// 1970, or one more than the number before it; 0 for the empty store.
     pub fn number(&self) -> u64 {
-        self.number
+        self.registration.number
     }
 
     /// The value of a key, if it has one. Never waits. O(log n), and O(log v) for v versions of the key.
@@ -80,11 +78,11 @@ impl Snapshot {
     /// the store is damaged.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         keyspace.check_store(&self.store)?;
-        self.check_retained(keyspace)?;
         self.value(keyspace, key.as_ref())
     }
 
     pub(crate) fn value(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.check_retained(keyspace)?;
         let pool = &self.store.pool;
         let pin = pool.pin();
         // After the pin: what is freed from here on stays readable.
@@ -92,7 +90,7 @@ impl Snapshot {
         let Some(table) = keyspace.inner.index.get(&pin, key)?.map(table_at).transpose()? else {
             return Ok(None);
         };
-        match table.find(pool.region(), self.number)? {
+        match table.find(pool.region(), self.number())? {
             Some(version) => read_value(pool.region(), version.value, table.off),
             None => Ok(None),
         }
@@ -122,23 +120,8 @@ impl Snapshot {
     }
 }
 
-impl Clone for Snapshot {
-    fn clone(&self) -> Snapshot {
-        let slot = Some(self.store.active.register(self.number));
-        Snapshot { store: self.store.clone(), number: self.number, retained_at: self.retained_at, slot }
-    }
-}
-
-impl Drop for Snapshot {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.store.active.release(slot, self.number);
-        }
-    }
-}
-
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Snapshot").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Snapshot").field("number", &self.number()).finish_non_exhaustive()
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct StoreInner {
     pub(crate) pool: Pool,
     pub(crate) off: u64,
     pub(crate) name: String,
-    pub(crate) active: Active,
+    pub(crate) active: Arc<Active>,
     pub(crate) commits: Commits,
     pub(crate) names: WbTree,
     pub(crate) kept: WbTree,
@@ -92,7 +92,7 @@ impl Store {
         let names = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.keyspaces))?)?;
         let kept = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.kept))?)?;
         let numbers = read_kept(&kept)?.into_iter().map(|kept| kept.number);
-        let active = Active::new(region.load_u64(off + field!(PmStore.current))?, numbers);
+        let active = Arc::new(Active::new(region.load_u64(off + field!(PmStore.current))?, numbers));
         let inner = StoreInner {
             pool: pool.clone(),
             off,
@@ -550,7 +550,7 @@ fn pause(attempt: u32) {
 impl Drop for StoreInner {
     fn drop(&mut self) {
         // Commits that nobody waited for. There is nobody to tell of an error.
-        self.commits.try_lead(&*self);
+        self.commits.commit_waiting(self);
     }
 }
 

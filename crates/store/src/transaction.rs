@@ -58,7 +58,8 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`](crate::Error::OtherStore), and [`Error::Pool`](crate::Error::Pool) when the store is damaged.
+    /// [`Error::OtherStore`](crate::Error::OtherStore), and [`Error::Pool`](crate::Error::Pool) when the
+    /// store is damaged.
     pub fn get(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         keyspace.check_store(&self.store)?;
         let key = key.as_ref();
@@ -78,7 +79,8 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`](crate::Error::OtherStore), and [`Error::Index`](crate::Error::Index) when the key or the value is too long.
+    /// [`Error::OtherStore`](crate::Error::OtherStore), and [`Error::Index`](crate::Error::Index) when the
+    /// key or the value is too long.
     pub fn put(
         &mut self,
         keyspace: &Keyspace,
@@ -147,6 +149,7 @@ impl Transaction {
             reads.ranges.push((keyspace.clone(), bounds.clone()));
         }
         let snapshot = self.snapshot().clone();
+        snapshot.check_retained(keyspace)?;
         Ok(Entries::new(snapshot, keyspace.clone(), bounds, own))
     }
 
@@ -157,7 +160,7 @@ impl Transaction {
             return Err(tembo_index::Error::KeyTooLong { bytes, max_bytes }.into());
         }
         // A transaction conflicts with what was committed since its first operation.
-        self.snapshot();
+        self.snapshot().check_retained(keyspace)?;
         let writes = self
             .writes
             .entry(keyspace.inner.id)
@@ -178,8 +181,9 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict) if a key that it writes was written after its snapshot; [`Error::Pool`](crate::Error::Pool) if the
-    /// pool is full, damaged, or its device is. Then nothing of it was done.
+    /// [`Error::Conflict`](crate::Error::Conflict) if a key that it writes was written after its snapshot;
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is full, damaged, or its device is. Then nothing of it
+    /// was done.
     pub fn commit(mut self) -> Result<u64> {
         let begin = self.snapshot().number();
         if self.writes.is_empty() {

@@ -57,6 +57,11 @@ fn a_keyspace_that_retains_all_is_read_as_of_every_commit_and_time() {
     let early = store.at(*first).unwrap();
     assert!(matches!(early.get(&none, "counter").unwrap_err(), Error::NotRetained { .. }));
     assert!(matches!(early.iter(&none).unwrap_err(), Error::NotRetained { .. }));
+    let mut tx = store.begin_at(&early).unwrap();
+    assert!(matches!(tx.get(&none, "counter").unwrap_err(), Error::NotRetained { .. }));
+    assert!(matches!(tx.put(&none, "counter", "").unwrap_err(), Error::NotRetained { .. }));
+    assert!(matches!(tx.range::<&str>(&none, ..).unwrap_err(), Error::NotRetained { .. }));
+    drop(tx);
     assert!(matches!(store.at(u64::MAX).unwrap_err(), Error::SnapshotGone { .. }));
     assert_eq!(store.at_time(start).unwrap().iter(&all).unwrap().count(), 0);
     let future = SystemTime::now() + Duration::from_secs(60);

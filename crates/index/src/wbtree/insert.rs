@@ -19,8 +19,9 @@ impl WbTree {
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong), and [`Error::Pool`](crate::Error::Pool) when the pool is full or
-    /// damaged. The transaction then is as it was, and can go on.
+    /// [`Error::KeyTooLong`](crate::Error::KeyTooLong), [`Error::ValueTooLong`](crate::Error::ValueTooLong),
+    /// and [`Error::Pool`](crate::Error::Pool) when the pool is full or damaged. The transaction then is as
+    /// it was, and can go on.
     ///
     /// # Panics
     ///

@@ -2,7 +2,8 @@
 
 use super::super::builder::VersionBuilder;
 
-/// Keys are found by their hashes: what makes a [`VersionedMap`](crate::VersionedMap) a [`VersionedHash`](crate::VersionedHash).
+/// Keys are found by their hashes: what makes a [`VersionedMap`](crate::VersionedMap) a
+/// [`VersionedHash`](crate::VersionedHash).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashStructure {}
 

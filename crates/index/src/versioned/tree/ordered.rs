@@ -2,7 +2,8 @@
 
 use super::super::builder::VersionBuilder;
 
-/// Keys are in order, in a B-Tree: what makes a [`VersionedMap`](crate::VersionedMap) a [`VersionedTree`](crate::VersionedTree).
+/// Keys are in order, in a B-Tree: what makes a [`VersionedMap`](crate::VersionedMap) a
+/// [`VersionedTree`](crate::VersionedTree).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeStructure {}
 
