@@ -1,5 +1,6 @@
 /*
- * The interface of Berkeley DB (programs_bdb.c) for the comparison of programs; src/programs/native.rs is the other side.
+ * The interface of Berkeley DB (programs_bdb.c) for the comparison of programs;
+ * src/programs/native.rs is the other side.
  *
  * Functions return a negative number after an error, which bdb_program_error() then describes to the same thread. Several threads may
  * use one program, if it was opened for that.
