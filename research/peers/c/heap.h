@@ -1,7 +1,7 @@
 /*
  * The interface of the two sides in C of the comparison of heaps: libpmemobj (heap_pmemobj.c), and the floor,
- * which is the
- * least that a program can do that keeps the same promise (heap_floor.c). src/heap/native.rs is the other side.
+ * which is the least that a program can do that keeps the same promise (heap_floor.c).
+ * src/heap/native.rs is the other side.
  *
  * Functions return a negative number after an error, which peer_error() then describes. One thread uses them.
  */
