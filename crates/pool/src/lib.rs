@@ -118,4 +118,4 @@ pub use pool::Stats;
 pub use tx::lane::{KeptSpace, Lane};
 pub use tx::writer::Writer;
 pub use tx::{Savepoint, Tx, TxView};
-pub use writers::{HeldBack, Turn, Writers};
+pub use writers::{HeldBack, Turn, WRITERS_MAX, Writers};

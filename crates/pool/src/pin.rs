@@ -56,6 +56,14 @@ impl std::fmt::Debug for BriefPin<'_> {
     }
 }
 
+impl BriefPin<'_> {
+    /// Whether it pins the memory of this pool.
+    #[inline(always)]
+    pub fn is_of(&self, pool: &Pool) -> bool {
+        std::ptr::eq(self.epochs, &pool.inner.log.epochs)
+    }
+}
+
 /// The claim of an object ([`Pool::claim`], [`Pool::hold`]): nobody else in this process can open it until
 /// this is dropped.
 pub struct OpenGuard {

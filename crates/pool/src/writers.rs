@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use tembo_sync::back_off;
 
 /// The most writers of a pool.
-const WRITERS_MAX: usize = 16;
+pub const WRITERS_MAX: usize = 16;
 /// The value of `limit` before it is determined.
 const UNKNOWN: usize = usize::MAX;
 /// Another writer is added after threads have found a writer busy this often.
@@ -55,6 +55,8 @@ pub struct Turn<'w, L> {
     pub tx: Tx<'w>,
     /// The locks that concurrent writers respect; none if there are no others.
     pub locks: Option<&'w L>,
+    /// The number of the writer, below [`WRITERS_MAX`]. Turns that overlap have different ones.
+    pub number: usize,
 }
 
 /// While this lives, no writer begins ([`Writers::hold_back`]).
@@ -232,9 +234,33 @@ impl<L: Default> Writers<L> {
         if self.count() == 1
             && let Some(tx) = self.first.try_begin()
         {
-            return Ok(self.turn_with(tx));
+            return Ok(self.turn_with(tx, 0));
         }
         self.turn_of_many()
+    }
+
+    /// As [`turn`](Self::turn), if a writer is free. Threads that often find none add one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`turn`](Self::turn).
+    #[inline]
+    pub fn try_turn<E: From<Error> + From<WouldWait>>(&self) -> Result<Option<Turn<'_, L>>, E> {
+        self.pool.check_process()?;
+        self.wait_for_scans();
+        if self.count() == 1
+            && let Some(tx) = self.first.try_begin()
+        {
+            return Ok(Some(self.turn_with(tx, 0)));
+        }
+        loop {
+            if let Some(turn) = self.free_turn() {
+                return Ok(Some(turn));
+            }
+            if !self.add_after_meeting()? {
+                return Ok(None);
+            }
+        }
     }
 
     /// The number of writers up to which waiting threads add more. Determined when it is first needed: asking
@@ -252,9 +278,33 @@ impl<L: Default> Writers<L> {
 
     /// The turn that holds a writer's transaction.
     #[inline]
-    fn turn_with<'w>(&'w self, tx: Tx<'w>) -> Turn<'w, L> {
+    fn turn_with<'w>(&'w self, tx: Tx<'w>, number: usize) -> Turn<'w, L> {
         // Whoever has the turn of the only writer keeps it the only one: another is added in that turn only.
-        Turn { tx, locks: if self.count() == 1 { None } else { self.locks.get() } }
+        Turn { tx, locks: if self.count() == 1 { None } else { self.locks.get() }, number }
+    }
+
+    /// The turn of a writer that nobody has.
+    #[inline]
+    fn free_turn(&self) -> Option<Turn<'_, L>> {
+        let (count, preferred) = (self.count(), PREFERRED.get());
+        for i in 0..count {
+            let number = (preferred + i) % count;
+            if let Some(tx) = self.writer(number).and_then(Writer::try_begin) {
+                PREFERRED.set(number);
+                return Some(self.turn_with(tx, number));
+            }
+        }
+        None
+    }
+
+    /// Notes that a thread has found no free writer; returns whether it has added one.
+    fn add_after_meeting(&self) -> Result<bool> {
+        let (count, met) = (self.count(), self.meetings.fetch_add(1, Ordering::Relaxed));
+        let has_added = met >= MEETINGS && count < self.limit() && self.add()?;
+        if has_added {
+            PREFERRED.set(count);
+        }
+        Ok(has_added)
     }
 
     /// The locks; `None` until there are two writers.
@@ -265,21 +315,15 @@ impl<L: Default> Writers<L> {
     fn turn_of_many<E: From<Error> + From<WouldWait>>(&self) -> Result<Turn<'_, L>, E> {
         self.expect_other("the turn to change a map")?;
         loop {
-            let (count, preferred) = (self.count(), PREFERRED.get());
-            for i in 0..count {
-                let number = (preferred + i) % count;
-                if let Some(tx) = self.writer(number).and_then(Writer::try_begin) {
-                    PREFERRED.set(number);
-                    return Ok(self.turn_with(tx));
-                }
+            if let Some(turn) = self.free_turn() {
+                return Ok(turn);
             }
-            let met = self.meetings.fetch_add(1, Ordering::Relaxed);
-            if met >= MEETINGS && count < self.limit() && self.add()? {
-                PREFERRED.set(count);
+            if self.add_after_meeting()? {
                 continue;
             }
-            if let Some(writer) = self.writer(preferred % count) {
-                return Ok(self.turn_with(writer.begin()));
+            let number = PREFERRED.get() % self.count();
+            if let Some(writer) = self.writer(number) {
+                return Ok(self.turn_with(writer.begin(), number));
             }
         }
     }

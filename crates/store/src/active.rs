@@ -1,15 +1,24 @@
 //! Which snapshots are needed: those that somebody reads, those that are kept, and the current one.
 //!
 //! A reader registers the number that it reads in a slot, and then looks whether that is still the current
-//! one. A commit loads the current number before it looks through the slots. So whoever it does not find
-//! there registers a number that is no lower than the one that it loaded.
+//! one. Whoever asks what is needed loads the current number before it looks through the slots. So a reader
+//! that it does not find there registers a number that is no lower than the one that it loaded.
+//!
+//! # What stays true
+//!
+//! The answer ([`Needed`]) stays right, if too large, however much later it is used: a reader that registers
+//! after it was given takes the current number, which only rises, or a number that was in the answer; and one
+//! that leaves only makes it smaller. The one exception, a reader that registers an [older
+//! number](Registration::of), has kept all lanes from committing, and lowers what is remembered of the last
+//! answer. So commits on several lanes need no lock for it, and most ask for one word only: versions that were
+//! followed by one up to the [oldest number](Active::oldest) of the last answer are needed by nobody.
 
+use crate::primitives::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, thread_number};
+use crate::sequence::Sequence;
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use tembo_sync::thread_number;
 
 /// Snapshots that are registered without a lock.
 const SLOTS: usize = 128;
@@ -17,8 +26,11 @@ const EMPTY: u64 = u64::MAX;
 
 /// The snapshots that are open or kept.
 pub(crate) struct Active {
-    /// The number of the last commit.
-    current: CachePadded<AtomicU64>,
+    pub(crate) sequence: Sequence,
+    /// No more was registered or kept when somebody asked for the last time.
+    oldest: CachePadded<AtomicU64>,
+    /// Slots from here on were never used.
+    slots_used: AtomicUsize,
     slots: Box<[CachePadded<AtomicU64>]>,
     /// Numbers that found no slot, and how many there are of each.
     more: Mutex<BTreeMap<u64, usize>>,
@@ -48,9 +60,11 @@ impl Registration {
         Registration { active: active.clone(), number, slot }
     }
 
-    /// Registers any number. The caller has the lock of commits.
+    /// Registers any number. The caller keeps all lanes from committing.
     pub(crate) fn of(active: &Arc<Active>, number: u64) -> Registration {
-        Registration { active: active.clone(), number, slot: active.register(number) }
+        let slot = active.register(number);
+        active.oldest.fetch_min(number, Ordering::Relaxed);
+        Registration { active: active.clone(), number, slot }
     }
 }
 
@@ -61,22 +75,29 @@ impl Drop for Registration {
 }
 
 impl Active {
-    pub(crate) fn new(current: u64, kept: impl IntoIterator<Item = u64>) -> Active {
+    pub(crate) fn new(current: u64, lanes: usize, kept: impl IntoIterator<Item = u64>) -> Active {
         let slots = (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(EMPTY))).collect();
         let mut all = BTreeMap::new();
         kept.into_iter().for_each(|number| *all.entry(number).or_default() += 1);
-        let current = CachePadded::new(AtomicU64::new(current));
-        Active { current, slots, more: Mutex::default(), kept: Mutex::new(all) }
+        Active {
+            sequence: Sequence::new(current, lanes),
+            oldest: CachePadded::new(AtomicU64::new(0)),
+            slots_used: AtomicUsize::new(0),
+            slots,
+            more: Mutex::new(BTreeMap::new()),
+            kept: Mutex::new(all),
+        }
     }
 
+    #[inline]
     pub(crate) fn current(&self) -> u64 {
-        self.current.load(Ordering::Acquire)
+        self.sequence.current()
     }
 
-    /// Makes a number the current one.
-    pub(crate) fn publish(&self, number: u64) {
-        // ORDER: release: who reads the number sees what was committed under it.
-        self.current.store(number, Ordering::SeqCst);
+    /// The number of the last commit, for a caller who keeps all lanes from committing.
+    pub(crate) fn settled(&self) -> u64 {
+        self.sequence.settle_alone();
+        self.current()
     }
 
     /// Registers the current number.
@@ -87,7 +108,7 @@ impl Active {
             // ORDER: with the fence in `needed`: either the commit sees the slot, or this sees the number
             // that it began with.
             fence(Ordering::SeqCst);
-            let now = self.current.load(Ordering::SeqCst);
+            let now = self.sequence.current_in_order();
             if now == number {
                 return (number, slot);
             }
@@ -104,6 +125,10 @@ impl Active {
             if slot.load(Ordering::Relaxed) == EMPTY
                 && slot.compare_exchange(EMPTY, number, Ordering::SeqCst, Ordering::Relaxed).is_ok()
             {
+                if self.slots_used.load(Ordering::Relaxed) <= at {
+                    // ORDER: before the fence that follows, as the slot itself.
+                    self.slots_used.fetch_max(at + 1, Ordering::SeqCst);
+                }
                 return Slot::At(at);
             }
         }
@@ -141,10 +166,10 @@ impl Active {
 
     /// Which snapshots are needed now.
     pub(crate) fn needed(&self) -> Needed {
-        let current = self.current.load(Ordering::SeqCst);
+        let current = self.sequence.current_in_order();
         fence(Ordering::SeqCst);
-        let in_slots =
-            self.slots.iter().map(|slot| slot.load(Ordering::SeqCst)).filter(|number| *number != EMPTY);
+        let used = &self.slots[..self.slots_used.load(Ordering::SeqCst)];
+        let in_slots = used.iter().map(|slot| slot.load(Ordering::SeqCst)).filter(|number| *number != EMPTY);
         let mut numbers: Vec<u64> = in_slots.collect();
         numbers.extend(self.more.lock().keys());
         numbers.push(current);
@@ -152,7 +177,14 @@ impl Active {
         numbers.extend(self.kept.lock().keys());
         numbers.sort_unstable();
         numbers.dedup();
+        self.oldest.store(numbers[0], Ordering::Relaxed);
         Needed { numbers, first_read }
+    }
+
+    /// A number that no snapshot which can be read is below of.
+    #[inline]
+    pub(crate) fn oldest(&self) -> u64 {
+        self.oldest.load(Ordering::Relaxed)
     }
 }
 
@@ -163,6 +195,28 @@ fn take(counts: &mut BTreeMap<u64, usize>, number: u64) {
         if *count == 0 {
             counts.remove(&number);
         }
+    }
+}
+
+/// What is needed, asked for when it matters.
+pub(crate) struct Asked<'a> {
+    active: &'a Active,
+    needed: OnceCell<Needed>,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn new(active: &'a Active) -> Asked<'a> {
+        Asked { active, needed: OnceCell::new() }
+    }
+
+    /// As [`Needed::has`].
+    #[inline]
+    pub(crate) fn has(&self, number: u64, next: u64) -> bool {
+        next > self.active.oldest() && self.needed().has(number, next)
+    }
+
+    pub(crate) fn needed(&self) -> &Needed {
+        self.needed.get_or_init(|| self.active.needed())
     }
 }
 
@@ -203,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_version_is_needed_while_a_snapshot_lies_between_it_and_the_next() {
-        let active = Active::new(10, [3]);
+        let active = Active::new(10, 1, [3]);
         let slot = active.register(6);
         let needed = active.needed();
         let has = |number, next| needed.has(number, next);
@@ -218,7 +272,7 @@ mod tests {
 
     #[test]
     fn more_snapshots_than_slots_are_registered_all_the_same() {
-        let active = Active::new(1000, []);
+        let active = Active::new(1000, 1, []);
         let slots: Vec<Slot> = (0..SLOTS as u64 + 3).map(|number| active.register(number)).collect();
         assert_eq!(slots.iter().filter(|slot| **slot == Slot::InMore).count(), 3);
         assert_eq!(active.needed().numbers.len(), SLOTS + 4);

@@ -1,12 +1,12 @@
 //! Proving a store whole without changing it.
 
 use crate::error::{Result, corrupt};
-use crate::keyspace::{Keyspace, table_at};
+use crate::keyspace::Keyspace;
 use crate::layout::{
-    KEY_HEAD_BYTES, PmKeyspace, PmStore, VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES, VERSION_BYTES, ValueWord, field,
+    PmKeyspace, STORE_BYTES, VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES, VERSION_BYTES, ValueWord, field, number_of,
 };
-use crate::store::Store;
-use crate::versions::{Table, Words, value_bytes};
+use crate::store::{Store, last_number};
+use crate::versions::{Slots, Table, Words, value_bytes};
 use std::collections::HashSet;
 use std::sync::Arc;
 use tembo_pmem::Region;
@@ -35,12 +35,12 @@ impl Store {
     /// [`Error::Pool`](crate::Error::Pool) with the first damage found.
     pub fn check(&self, marks: &mut Marks) -> Result<Report> {
         let inner = &self.inner;
-        let _leader = inner.commits.lead();
+        let _lead = inner.commits.lead();
         let region = inner.pool.region();
-        marks.reach(inner.off, size_of::<PmStore>() as u64)?;
+        marks.reach(inner.off, STORE_BYTES)?;
         inner.names.check(marks)?;
         inner.kept.check(marks)?;
-        let current = region.load_u64(inner.off + field!(PmStore.current))?;
+        let current = last_number(region, inner.off)?;
         let last_id = region.load_u64(inner.off + field!(PmStore.last_keyspace))?;
         for kept in self.kept()? {
             if kept.number > current {
@@ -83,11 +83,14 @@ fn check_keyspace(
     let index = &keyspace.inner.index;
     index.check(marks)?;
     let mut walk = index.iter();
-    while let Some((key, value)) = walk.advance()? {
-        let table = table_at(value)?;
-        marks.reach(table.off, KEY_HEAD_BYTES + key.len() as u64)?;
-        if table.key(region)? != key {
-            return Err(corrupt("the key of a version table", table.off, key.escape_ascii(), "another"));
+    while let Some((key, place)) = walk.advance_place()? {
+        let table = Table::at(place)?;
+        let padding = table.off - place.off;
+        // The word before the table has the last bytes of the key, or of the record's head.
+        let before = region.word(table.off - 8)?.to_le_bytes();
+        if before[8 - padding as usize..].iter().any(|byte| *byte != 0) {
+            let found = key.escape_ascii().to_string();
+            return Err(corrupt("the bytes between a key and its table", place.off, "zeros", found));
         }
         report.keys += 1;
         report.versions += check_versions(table, region, current, marks)?;
@@ -98,10 +101,11 @@ fn check_keyspace(
 /// I1, and that each value is there; returns how many versions were not collected.
 fn check_versions(table: Table, region: &Region, current: u64, marks: &mut Marks) -> Result<u64> {
     let slots = table.slots(region)?;
-    let vector = region.word(table.off + field!(PmKey.vector))?;
+    let vector = region.word(table.off + field!(PmTable.vector))?;
     if vector != 0 {
         marks.reach(vector, VECTOR_HEAD_BYTES + slots.capacity * VERSION_BYTES)?;
     }
+    check_empty_slots(slots, table, region)?;
     let versions = table.versions(region)?;
     let (mut last, mut left) = (0, 0);
     for version in &versions {
@@ -118,6 +122,28 @@ fn check_versions(table: Table, region: &Region, current: u64, marks: &mut Marks
     if versions.last().is_none_or(|last| last.value == ValueWord::Collected) {
         return Err(corrupt("a version table", table.off, "a last version", "none"));
     }
-    slots.check_rest(region, versions.len() as u64)?;
     Ok(left)
+}
+
+/// I1: a slot without a version is zero; in a table in order, numbers ascend, and empty slots come last.
+fn check_empty_slots(slots: Slots, table: Table, region: &Region) -> Result<()> {
+    let mut last = 0;
+    let mut has_ended = false;
+    for index in 0..slots.capacity {
+        let words = slots.words(region, index)?;
+        let is_empty = words == [0, 0];
+        if number_of(words[0]) == 0 && !is_empty {
+            return Err(corrupt("an empty slot", table.off, 0, format!("{words:x?}")));
+        }
+        if !slots.is_ordered() {
+            continue;
+        }
+        if !is_empty && (has_ended || number_of(words[0]) <= last) {
+            let expected = format!("a number above {last}, before all empty ones");
+            return Err(corrupt("a slot of a vector in order", table.off, expected, number_of(words[0])));
+        }
+        last = number_of(words[0]);
+        has_ended |= is_empty;
+    }
+    Ok(())
 }

@@ -1,51 +1,66 @@
-//! Commits: whoever has the lock commits for all that wait.
+//! Commits: on a lane of their own, or in a group.
 //!
-//! A transaction enters the queue and takes the lock. When it has the lock, either another thread has
-//! committed it meanwhile, or it takes the whole queue and commits it with one record, and one fence. There
-//! is no timer: a thread that is alone commits at once, and threads that come while a commit is under way
-//! make the next group.
+//! A transaction that commits takes the turn of a lane. If it is the only one of the store, or the transaction
+//! gets the turns of all, nobody else commits meanwhile ([`Lead`]). Else it commits beside other lanes:
 //!
-//! For each transaction of the group, in the order of the queue: its keys' last versions are compared with
-//! its snapshot; if one is newer, it gets [`Error::Conflict`], and nothing of it is in the record. Else its
-//! versions are added under the next number. Members see what was added before them, so that they conflict
-//! with each other as with earlier commits.
+//! 1. It takes the locks of its keys (`key_locks.rs`), looks the keys up and compares their last versions
+//!    with its snapshot.
+//! 2. It takes a number (`sequence.rs`), and adds the versions under it (`apply.rs`). A new key is inserted
+//!    under the index's own locks.
+//! 3. The record commits; then the locks of the index, the keys, and the turn are given back.
+//! 4. It waits until readers see its number, which they do when all lower numbers are decided.
+//!
+//! The turns of all lanes are taken by transactions with reads to be compared, with more than one new key, or
+//! that find no space; by groups; every few commits by one that collects; and by everything else that changes
+//! the store, or must not see it changed.
+//!
+//! Transactions that were asked for with `commit_async`, and those that find no lane free, enter a queue. Who
+//! waits for one takes all turns. When it has them, either another thread has committed its transaction
+//! meanwhile, or it takes the whole queue and commits it with one record, and one fence. There is no timer.
 
-use crate::active::{Needed, Registration};
+use crate::active::Registration;
+use crate::apply::{Beside, Change, Changes, Member, Reads, commit_beside, commit_members};
+use crate::collect::Left;
 use crate::error::{Error, Result};
-use crate::keyspace::{Keyspace, KeyspaceInner, table_at};
-use crate::layout::{ValueWord, field};
-use crate::retention::{Keep, Retention, now_unix_ns};
+use crate::key_locks::KeyLocks;
 use crate::snapshot::Snapshot;
 use crate::store::StoreInner;
 use crate::transaction::Writes;
-use crate::versions::{Left, Table, Version, write_value};
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound;
+use parking_lot::{Mutex, MutexGuard};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
-use tembo_pool::{KeptSpace, Lane, Savepoint, Tx};
+use tembo_index::{WriterLocks, Writers};
+use tembo_pool::{Lane, Turn, Tx};
 
-/// Tables that one commit of a transaction looks through for versions that nobody needs any more.
-const COLLECTED_PER_COMMIT: usize = 2;
-/// Tables that one record of a collection is about, so that it fits into its lane.
-const COLLECTED_PER_RECORD: usize = 32;
-/// Bytes of a key that an error shows.
-const SHOWN_KEY_BYTES: usize = 64;
+/// A commit beside other lanes has no more changes than this.
+const CHANGES_BESIDE_MAX: usize = 64;
 
-/// The queue and the lock of commits.
+/// The queue, and the lanes of commits.
 pub(crate) struct Commits {
     queue: Mutex<Vec<Arc<Request>>>,
-    leader: Mutex<Leader>,
+    /// The length of the queue.
+    queued: AtomicUsize,
+    writers: Writers,
+    keys: KeyLocks,
+    left: Mutex<Left>,
+    /// Whether the next commit is to collect.
+    is_due: AtomicBool,
+}
+
+/// While this lives, nobody else changes anything of the store.
+pub(crate) struct Lead<'c> {
+    /// A transaction for the changes.
+    pub(crate) tx: Tx<'c>,
+    pub(crate) left: MutexGuard<'c, Left>,
 }
 
 /// A transaction that waits to be committed.
 struct Request {
     /// The snapshot that it reads, registered until it has an outcome: what was written since is not
-    /// collected before that.
-    begin: u64,
+    /// collected before that. None: it conflicts with nobody.
+    begin: Option<u64>,
     reads: Option<Reads>,
     state: Mutex<RequestState>,
 }
@@ -120,107 +135,201 @@ impl std::fmt::Debug for Commit {
     }
 }
 
-/// The state of the thread that holds the lock.
-pub(crate) struct Leader {
-    pub(crate) lane: Lane,
-    /// In the order of their numbers.
-    garbage: VecDeque<Garbage>,
-    /// Where a walk over all tables has got to, that looks for versions that `garbage` does not lead to:
-    /// those that an earlier process left, and those that a kept snapshot needed.
-    walk: Option<Walk>,
-    last_walk: Option<Instant>,
-}
-
-/// The last key that was looked at, by the name of its keyspace.
-#[derive(Default)]
-struct Walk {
-    keyspace: String,
-    key: Option<Vec<u8>>,
-}
-
-/// A table that has versions which are needed for now.
-struct Garbage {
-    /// The commit that left them.
-    number: u64,
-    keyspace: Arc<KeyspaceInner>,
-    table: Table,
-}
-
-/// The walk that looks for what time has passed over begins anew after this part of the shortest time that a
-/// keyspace retains.
-const WALKS_PER_WINDOW: u32 = 4;
-
 impl Commits {
     pub(crate) fn new(lane: Lane) -> Commits {
-        let leader = Mutex::new(Leader { lane, garbage: VecDeque::new(), walk: None, last_walk: None });
-        Commits { queue: Mutex::default(), leader }
+        Commits {
+            queue: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            writers: Writers::new(lane),
+            keys: KeyLocks::default(),
+            left: Mutex::default(),
+            is_due: AtomicBool::new(false),
+        }
     }
 
-    /// The lock under which everything of the store is changed.
-    pub(crate) fn lead(&self) -> parking_lot::MutexGuard<'_, Leader> {
-        self.leader.lock()
+    /// Waits until nobody commits, and keeps it so.
+    pub(crate) fn lead(&self) -> Lead<'_> {
+        Lead { tx: self.writers.begin(), left: self.left.lock() }
     }
 
     /// Commits a transaction that has written something; returns the number of the commit.
     pub(crate) fn commit(&self, store: &Arc<StoreInner>, unit: Unit) -> Result<u64> {
-        let request = self.enter(unit);
+        if unit.reads.is_none() {
+            let begin = Some(unit.snapshot.number());
+            if let Some(number) = self.commit_now(store, &changes(&unit.writes), begin)? {
+                return Ok(number);
+            }
+        }
+        let begin = Some(unit.snapshot.number());
+        let request = self.enter(begin, Some(unit.snapshot), unit.writes, unit.reads);
+        self.wait(store, &request)
+    }
+
+    /// Commits one change, whatever was written before.
+    pub(crate) fn commit_change(&self, store: &Arc<StoreInner>, change: Change<'_>) -> Result<u64> {
+        if let Some(number) = self.commit_now(store, &[change], None)? {
+            return Ok(number);
+        }
+        let changes = [(change.key.to_vec(), change.value.map(<[u8]>::to_vec))].into();
+        let writes = vec![Writes { keyspace: change.keyspace.clone(), changes }];
+        let request = self.enter(None, None, writes, None);
         self.wait(store, &request)
     }
 
     /// As [`commit`](Self::commit), when somebody waits for it.
     pub(crate) fn commit_async(&self, store: &Arc<StoreInner>, unit: Unit) -> Commit {
         let begin = unit.snapshot.number();
-        let request = if unit.writes.is_empty() { None } else { Some(self.enter(unit)) };
+        let Unit { snapshot, writes, reads } = unit;
+        let is_empty = writes.is_empty();
+        let request = (!is_empty).then(|| self.enter(Some(begin), Some(snapshot), writes, reads));
         Commit { store: store.clone(), request, begin }
     }
 
-    fn enter(&self, Unit { snapshot, writes, reads }: Unit) -> Arc<Request> {
-        let begin = snapshot.number();
-        let _registration = Some(snapshot.into_registration());
+    fn enter(
+        &self,
+        begin: Option<u64>,
+        snapshot: Option<Snapshot>,
+        writes: Vec<Writes>,
+        reads: Option<Reads>,
+    ) -> Arc<Request> {
+        let _registration = snapshot.map(Snapshot::into_registration);
         let state = RequestState { work: Work::Waiting(writes), _registration };
         let request = Arc::new(Request { begin, reads, state: Mutex::new(state) });
-        self.queue.lock().push(request.clone());
+        let mut queue = self.queue.lock();
+        queue.push(request.clone());
+        self.queued.store(queue.len(), Ordering::Relaxed);
         request
+    }
+
+    /// Commits a transaction on a lane that is free; `None` if it has to wait, or be made while no other lane
+    /// commits.
+    #[inline]
+    fn commit_now(
+        &self,
+        store: &StoreInner,
+        changes: &[Change<'_>],
+        begin: Option<u64>,
+    ) -> Result<Option<u64>> {
+        // Who finds a queue takes it with it.
+        if self.queued.load(Ordering::Relaxed) != 0 {
+            return Ok(None);
+        }
+        match self.writers.try_turn::<tembo_index::Error>()? {
+            None => Ok(None),
+            Some(Turn { mut tx, locks: None, .. }) => {
+                let mut left = self.left.lock();
+                let changes = Changes::from_slice(changes);
+                let mut member = [Member { changes, begin, reads: None, outcome: None }];
+                self.commit_alone(&mut tx, &mut left, store, &mut member);
+                let [member] = member;
+                member.outcome.transpose()
+            }
+            Some(Turn { tx, locks: Some(locks), number }) => {
+                if changes.len() > CHANGES_BESIDE_MAX || self.is_due.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                self.commit_beside(store, tx, (number, locks), changes, begin)
+            }
+        }
+    }
+
+    fn commit_beside(
+        &self,
+        store: &StoreInner,
+        mut tx: Tx<'_>,
+        (lane, locks): (usize, &WriterLocks),
+        changes: &[Change<'_>],
+        begin: Option<u64>,
+    ) -> Result<Option<u64>> {
+        let keys = self.keys.lock(changes);
+        let pin = store.pool.pin_for_writing();
+        let mut garbage = Vec::new();
+        let outcome = commit_beside(&mut tx, store, (lane, locks, &pin), changes, begin, &mut garbage)?;
+        if !garbage.is_empty() {
+            let mut left = self.left.lock();
+            left.garbage.extend(garbage);
+            self.is_due.store(left.is_due(), Ordering::Relaxed);
+        }
+        drop((pin, keys, tx));
+        match outcome {
+            Beside::NeedsAll => Ok(None),
+            Beside::Made(number) => {
+                store.active.sequence.wait_until_visible(number);
+                Ok(Some(number))
+            }
+        }
     }
 
     /// Commits a transaction of the queue with all others that are in it, unless another thread does.
     fn wait(&self, store: &Arc<StoreInner>, request: &Arc<Request>) -> Result<u64> {
-        let mut leader = self.leader.lock();
+        let mut lead = self.lead();
         if let Some(outcome) = request.outcome() {
             return outcome;
         }
-        self.commit_queue(store, &mut leader);
+        self.commit_queue(store, &mut lead);
         request.outcome().unwrap_or_else(|| {
             Err(Error::Group { reason: "a thread that was committing for others panicked".to_owned() })
         })
     }
 
-    fn commit_queue(&self, store: &StoreInner, leader: &mut Leader) {
-        let group = std::mem::take(&mut *self.queue.lock());
-        let mut waiting: Vec<Waiting> = group.into_iter().filter_map(Request::take).collect();
+    fn commit_queue(&self, store: &StoreInner, lead: &mut Lead<'_>) {
+        let group = {
+            let mut queue = self.queue.lock();
+            self.queued.store(0, Ordering::Relaxed);
+            std::mem::take(&mut *queue)
+        };
+        let waiting: Vec<Waiting> = group.into_iter().filter_map(Request::take).collect();
         // A range that was read is compared with the index, which has what was committed, and not what is in
         // the record.
-        for part in waiting.chunk_by_mut(|_, next| !next.request.has_read_ranges()) {
-            let without_space = leader.commit(store, part, false);
-            // Collecting may make room enough. Each is tried by itself, as the group may have been too
-            // much.
-            for mut request in without_space {
-                let _ = leader.collect_garbage(store);
-                leader.commit(store, std::slice::from_mut(&mut request), true);
+        for part in waiting.chunk_by(|_, next| !next.request.has_read_ranges()) {
+            let mut members: Vec<Member<'_>> = part.iter().map(Waiting::member).collect();
+            self.commit_alone(&mut lead.tx, &mut lead.left, store, &mut members);
+            for (waiting, member) in part.iter().zip(members) {
+                let none = || Err(Error::Group { reason: "it was not tried".to_owned() });
+                waiting.request.finish(member.outcome.unwrap_or_else(none));
             }
         }
     }
 
+    /// Commits transactions while nobody else does. Everyone gets an outcome.
+    fn commit_alone(&self, tx: &mut Tx<'_>, left: &mut Left, store: &StoreInner, members: &mut [Member<'_>]) {
+        commit_members(tx, left, store, members, false);
+        // Collecting may make room enough. Each is tried by itself, as the group may have been too much.
+        for member in members.iter_mut().filter(|member| member.outcome.is_none()) {
+            let _ = left.collect_garbage(tx, store);
+            commit_members(tx, left, store, std::slice::from_mut(member), true);
+        }
+        self.is_due.store(left.is_due(), Ordering::Relaxed);
+    }
+
     /// Commits what nobody has waited for.
     pub(crate) fn commit_waiting(&self, store: &StoreInner) {
-        self.commit_queue(store, &mut self.leader.lock());
+        if self.queued.load(Ordering::Relaxed) != 0 {
+            self.commit_queue(store, &mut self.lead());
+        }
     }
+}
+
+/// The changes of a transaction's writes.
+fn changes(writes: &[Writes]) -> Changes<'_> {
+    let mut all = Changes::new();
+    for Writes { keyspace, changes } in writes {
+        all.extend(changes.iter().map(|(key, value)| Change { keyspace, key, value: value.as_deref() }));
+    }
+    all
 }
 
 /// A transaction that is being committed.
 struct Waiting {
     request: Arc<Request>,
     writes: Vec<Writes>,
+}
+
+impl Waiting {
+    fn member(&self) -> Member<'_> {
+        let Request { begin, reads, .. } = &*self.request;
+        Member { changes: changes(&self.writes), begin: *begin, reads: reads.as_ref(), outcome: None }
+    }
 }
 
 impl Request {
@@ -250,343 +359,5 @@ impl Request {
 
     fn finish(&self, outcome: Result<u64>) {
         *self.state.lock() = RequestState { work: Work::Done(outcome), _registration: None };
-    }
-}
-
-/// The members of a group that are in the record.
-struct Group<'g> {
-    members: Vec<(&'g Request, u64)>,
-    garbage: Vec<Garbage>,
-}
-
-impl Leader {
-    /// Commits a group. Everyone in it gets an outcome, but those for whom there was no space, unless this is
-    /// the `last` attempt: they are returned.
-    fn commit(&mut self, store: &StoreInner, requests: &mut [Waiting], last_attempt: bool) -> Vec<Waiting> {
-        let mut without_space = Vec::new();
-        let needed = store.active.needed();
-        let current = store.active.current();
-        let now = now_unix_ns();
-        let first = now.max(current + 1);
-        let mut group = Group { members: Vec::with_capacity(requests.len()), garbage: Vec::new() };
-        let Leader { lane, garbage, .. } = self;
-        let mut tx = lane.begin();
-        for Waiting { request, writes } in requests {
-            let number = first + group.members.len() as u64;
-            let before = (tx.savepoint(), group.garbage.len());
-            let outcome = match &request.reads {
-                Some(reads) => reads.validate(&tx, request.begin),
-                None => Ok(()),
-            };
-            let outcome = outcome.and_then(|()| {
-                apply(&mut tx, writes, (request.begin, number), (&needed, now), &mut group.garbage)
-            });
-            match outcome {
-                Ok(()) => group.members.push((request, number)),
-                Err(e) => {
-                    tx.rollback_to(before.0);
-                    group.garbage.truncate(before.1);
-                    if e.is_full() && !last_attempt {
-                        let writes = std::mem::take(writes);
-                        without_space.push(Waiting { request: request.clone(), writes });
-                    } else {
-                        request.finish(Err(e));
-                    }
-                }
-            }
-            tx.use_kept_space(KeptSpace::None);
-        }
-        let Some(&(_, last)) = group.members.last() else { return without_space };
-        let before = tx.savepoint();
-        let old = collect_some(&mut tx, garbage, &needed, COLLECTED_PER_COMMIT * group.members.len());
-        match finish(tx, store, last, before, old) {
-            Ok(collected) => {
-                garbage.drain(..collected);
-                garbage.append(&mut group.garbage.into());
-                store.active.publish(last);
-                group.members.iter().for_each(|(request, number)| request.finish(Ok(*number)));
-            }
-            Err(e) => fail_all(&group.members, e),
-        }
-        without_space
-    }
-
-    /// Collects what the queue of garbage leads to and nobody needs any more.
-    fn collect_garbage(&mut self, store: &StoreInner) -> Result<()> {
-        let needed = store.active.needed();
-        let Leader { lane, garbage, .. } = self;
-        let mut tx = lane.begin();
-        loop {
-            let collected = collect_some(&mut tx, garbage, &needed, COLLECTED_PER_RECORD)?;
-            tx.commit_and_begin()?;
-            garbage.drain(..collected);
-            if collected < COLLECTED_PER_RECORD {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Collects what is not needed any more, in up to `tables` tables; returns whether more can be collected.
-    pub(crate) fn collect(&mut self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
-        let (mut left, mut more) = (tables, true);
-        while left > 0 && more {
-            let part = left.min(COLLECTED_PER_RECORD);
-            more = self.collect_part(store, part)?;
-            left -= part;
-        }
-        Ok(more)
-    }
-
-    fn collect_part(&mut self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
-        let needed = store.active.needed();
-        let Leader { lane, garbage, walk, last_walk } = self;
-        let mut tx = lane.begin();
-        let collected = collect_some(&mut tx, garbage, &needed, tables)?;
-        tx.commit_and_begin()?;
-        garbage.drain(..collected);
-        if garbage.front().is_some_and(|first| first.number <= needed.first_read()) {
-            return Ok(true);
-        }
-        let freed = free_dropped(&mut tx, store, tables - collected)?;
-        tx.commit_and_begin()?;
-        if tx.load(store.off + field!(PmStore.dropped))? != 0 {
-            return Ok(true);
-        }
-        if walk.is_none() && last_walk.is_none_or(|last| window_has_moved(store, last)) {
-            *walk = Some(Walk::default());
-            *last_walk = Some(Instant::now());
-        }
-        // I4: what is in the queue has later numbers, and the walk removes no table with such a number.
-        if let Some(at) = walk.take() {
-            *walk = walk_on(&mut tx, store, at, &needed, tables - collected - freed)?;
-            tx.commit()?;
-        }
-        Ok(walk.is_some())
-    }
-
-    /// Has the next calls of [`collect`](Self::collect) look at all tables: a kept snapshot is gone.
-    pub(crate) fn walk_anew(&mut self) {
-        self.walk = Some(Walk::default());
-    }
-}
-
-/// Whether a keyspace retains versions for a time, and a part of that has passed since a walk.
-fn window_has_moved(store: &StoreInner, last: Instant) -> bool {
-    let windows = store.open_keyspaces().into_iter().filter_map(|keyspace| match keyspace.retention() {
-        Retention::For(time) => Some(time),
-        _ => None,
-    });
-    windows
-        .min()
-        .is_some_and(|window| last.elapsed() > (window / WALKS_PER_WINDOW).max(Duration::from_millis(1)))
-}
-
-/// Frees up to `tables` tables, and then the rest, of keyspaces that were dropped; returns how many.
-fn free_dropped(tx: &mut Tx<'_>, store: &Arc<StoreInner>, tables: usize) -> Result<usize> {
-    let first_off = store.off + field!(PmStore.dropped);
-    let mut freed = 0;
-    while freed < tables {
-        let head = tx.load(first_off)?;
-        if head == 0 {
-            break;
-        }
-        tx.use_kept_space(KeptSpace::All);
-        let keyspace = Keyspace::open(&store.pool, Arc::downgrade(store), "a dropped keyspace", head)?.inner;
-        match keyspace.index.pop_first(tx)? {
-            Some((_, table)) => table_at(&table)?.free(tx)?,
-            None => {
-                let after = tx.load(head + field!(PmKeyspace.next_dropped))?;
-                tx.store(first_off, after)?;
-                keyspace.index.clone().free_unnamed(tx)?;
-                tx.free(head)?;
-            }
-        }
-        freed += 1;
-    }
-    tx.use_kept_space(KeptSpace::None);
-    Ok(freed)
-}
-
-/// Looks at some tables; returns where it got to, or none at the end.
-fn walk_on(
-    tx: &mut Tx<'_>,
-    store: &Arc<StoreInner>,
-    mut at: Walk,
-    needed: &Needed,
-    tables: usize,
-) -> Result<Option<Walk>> {
-    let mut left = tables;
-    for keyspace in store.all_keyspaces()? {
-        if keyspace.name() < at.keyspace.as_str() {
-            continue;
-        }
-        if keyspace.name() != at.keyspace {
-            at = Walk { keyspace: keyspace.name().to_owned(), key: None };
-        }
-        loop {
-            if left == 0 {
-                return Ok(Some(at));
-            }
-            let from = at.key.take().map_or(Bound::Unbounded, Bound::Excluded);
-            let next =
-                keyspace.inner.index.range((from, Bound::Unbounded)).advance()?.map(|(key, _)| key.to_vec());
-            let Some(key) = next else { break };
-            left -= 1;
-            if let Some(table) = keyspace.inner.table_in(tx, &key)? {
-                let keep = Keep::new(needed, keyspace.inner.retention(), now_unix_ns());
-                let Left { versions, ends_in_tombstone } = table.collect(tx, keep)?;
-                let last = table.find(tx, u64::MAX)?.map_or(0, |last| last.number);
-                if versions == 1 && ends_in_tombstone && keep.is_past(last) {
-                    keyspace.inner.index.remove(tx, &key)?;
-                    table.free(tx)?;
-                }
-            }
-            at.key = Some(key);
-        }
-    }
-    Ok(None)
-}
-
-/// Writes the number of the last commit and commits the record; returns how many tables were collected.
-fn finish(
-    mut tx: Tx<'_>,
-    store: &StoreInner,
-    last: u64,
-    before_collecting: Savepoint,
-    collected: Result<usize>,
-) -> Result<usize> {
-    // A failure to collect does not stop a commit.
-    let collected = collected.unwrap_or_else(|_| {
-        tx.rollback_to(before_collecting);
-        0
-    });
-    // PERSIST(I1): in the record of the versions that have these numbers.
-    tx.store(store.off + field!(PmStore.current), last)?;
-    tx.commit()?;
-    Ok(collected)
-}
-
-/// Adds the versions of one transaction.
-fn apply(
-    tx: &mut Tx<'_>,
-    writes: &[Writes],
-    (begin, number): (u64, u64),
-    (needed, now): (&Needed, u64),
-    garbage: &mut Vec<Garbage>,
-) -> Result<()> {
-    let frees = writes.iter().all(|writes| writes.changes.values().all(Option::is_none));
-    tx.use_kept_space(if frees { KeptSpace::Half } else { KeptSpace::None });
-    for Writes { keyspace, changes } in writes {
-        let keyspace = &keyspace.inner;
-        keyspace.check_there()?;
-        let keep = Keep::new(needed, keyspace.retention(), now);
-        for (key, value) in changes {
-            let table = keyspace.table_in(tx, key)?;
-            let last = table.map(|table| table.find(tx, u64::MAX)).transpose()?.flatten();
-            check_conflict(keyspace, key, last, begin)?;
-            if value.is_none() && last.is_none_or(|last| last.value == ValueWord::Tombstone) {
-                // Nothing to delete. It conflicts with nobody, as a read of a missing key does not.
-                continue;
-            }
-            let version = Version { number, value: write_value(tx, value.as_deref())? };
-            let Some(table) = table else {
-                let table = Table::create(tx, key, number, version.value)?;
-                keyspace.index.put(tx, key, &[&table.off.to_ne_bytes()])?;
-                continue;
-            };
-            let left = table.add(tx, version, keep)?;
-            if left.is_garbage(keyspace.retention()) {
-                garbage.push(Garbage { number, keyspace: keyspace.clone(), table });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Refuses a key that was written after a snapshot.
-fn check_conflict(keyspace: &KeyspaceInner, key: &[u8], last: Option<Version>, begin: u64) -> Result<()> {
-    match last {
-        Some(last) if last.number > begin => {
-            let key = key[..key.len().min(SHOWN_KEY_BYTES)].to_vec();
-            Err(Error::Conflict { keyspace: keyspace.name.clone(), key, by: last.number, snapshot: begin })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The keys and ranges that a serializable transaction has read from its snapshot.
-#[derive(Default)]
-pub(crate) struct Reads {
-    /// By the id of the keyspace.
-    pub(crate) keys: BTreeMap<u64, (Keyspace, BTreeSet<Vec<u8>>)>,
-    pub(crate) ranges: Vec<(Keyspace, (Bound<Vec<u8>>, Bound<Vec<u8>>))>,
-}
-
-impl Reads {
-    /// Refuses reads that would show something else now. A key that was deleted since is found by its
-    /// tombstone, which is there as long as the transaction is registered.
-    fn validate(&self, tx: &Tx<'_>, begin: u64) -> Result<()> {
-        for (keyspace, keys) in self.keys.values() {
-            keyspace.inner.check_there()?;
-            for key in keys {
-                let table = keyspace.inner.table_in(tx, key)?;
-                let last = table.map(|table| table.find(tx, u64::MAX)).transpose()?.flatten();
-                check_conflict(&keyspace.inner, key, last, begin)?;
-            }
-        }
-        for (keyspace, bounds) in &self.ranges {
-            keyspace.inner.check_there()?;
-            let mut walk = keyspace.inner.index.range(bounds.clone());
-            while let Some((key, table)) = walk.advance()? {
-                let last = table_at(table)?.find(tx, u64::MAX)?;
-                check_conflict(&keyspace.inner, key, last, begin)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Collects the versions of the tables at the front of the queue that nobody reads any more; returns how many
-/// tables are done with.
-fn collect_some(
-    tx: &mut Tx<'_>,
-    garbage: &VecDeque<Garbage>,
-    needed: &Needed,
-    tables: usize,
-) -> Result<usize> {
-    let mut done = 0;
-    for Garbage { number, keyspace, table } in garbage.iter().take(tables) {
-        // While somebody reads an older snapshot, some of them may be needed.
-        if *number > needed.first_read() {
-            break;
-        }
-        if keyspace.check_there().is_err() {
-            done += 1;
-            continue;
-        }
-        tx.use_kept_space(KeptSpace::Half);
-        let keep = Keep::new(needed, keyspace.retention(), now_unix_ns());
-        let Left { versions, ends_in_tombstone } = table.collect(tx, keep)?;
-        // I4: the number in the table's last version may be a later one, whose own entry is still to come.
-        if versions == 1 && ends_in_tombstone {
-            let last = table.find(tx, u64::MAX)?.map_or(0, |last| last.number);
-            if last == *number && keep.is_past(last) {
-                let key = table.key(tx.pool().region())?;
-                keyspace.index.remove(tx, &key)?;
-                table.free(tx)?;
-            }
-        }
-        done += 1;
-    }
-    tx.use_kept_space(KeptSpace::None);
-    Ok(done)
-}
-
-/// Gives everyone the error that one got.
-fn fail_all(members: &[(&Request, u64)], error: Error) {
-    let reason = error.to_string();
-    let mut first = Some(error);
-    for (request, _) in members {
-        request.finish(Err(first.take().unwrap_or_else(|| Error::Group { reason: reason.clone() })));
     }
 }

@@ -1,9 +1,9 @@
 //! Walks over the keys of a snapshot, with the writes of a transaction among them.
 
 use crate::error::Result;
-use crate::keyspace::{Keyspace, table_at};
+use crate::keyspace::Keyspace;
 use crate::snapshot::Snapshot;
-use crate::versions::read_value;
+use crate::versions::{Table, read_value};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
@@ -59,13 +59,16 @@ impl Entries {
             self.keyspace.inner.check_there()?;
             let mut last = None;
             for step in 0.. {
-                let record = if end == End::Front { walk.advance()? } else { walk.advance_back()? };
-                let Some((key, value)) = record else {
+                let record = match end {
+                    End::Front => walk.advance_place()?,
+                    End::Back => walk.advance_back_place()?,
+                };
+                let Some((key, place)) = record else {
                     self.is_read = true;
                     break;
                 };
-                let table = table_at(value)?;
-                let version = table.find(pool.region(), self.snapshot.number())?;
+                let table = Table::at(place)?;
+                let version = table.find(pool.region(), self.snapshot.number())?.version;
                 let value =
                     version.map(|version| read_value(pool.region(), version.value, table.off)).transpose()?;
                 if let Some(Some(value)) = value {

@@ -8,7 +8,7 @@ use crate::versions::Table;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tembo_index::WbTree;
-use tembo_pool::{Pool, Tx};
+use tembo_pool::{BriefPin, Pool, Tx};
 
 /// A keyspace of a store: keys, in the order of their bytes, with their versions. Cheap to clone, and free to
 /// be used by any thread.
@@ -147,16 +147,15 @@ impl KeyspaceInner {
     }
 
     /// The version table of a key as the transaction sees it.
+    #[inline]
     pub(crate) fn table_in(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Table>> {
-        self.index.get_in(tx, key)?.map(table_at).transpose()
+        self.index.place_in(tx, key)?.map(Table::at).transpose()
     }
-}
 
-/// The version table that a value of the index leads to.
-pub(crate) fn table_at(value: &[u8]) -> Result<Table> {
-    match <[u8; 8]>::try_from(value) {
-        Ok(bytes) => Ok(Table { off: u64::from_ne_bytes(bytes) }),
-        Err(_) => Err(corrupt("a value of a keyspace's index", 0, "8 bytes", value.len())),
+    /// The version table of a key; it stays readable as long as the pin lives.
+    #[inline]
+    pub(crate) fn table(&self, pin: &BriefPin<'_>, key: &[u8]) -> Result<Option<Table>> {
+        self.index.place(pin, key)?.map(Table::at).transpose()
     }
 }
 

@@ -91,13 +91,18 @@
 #![forbid(unsafe_code)]
 
 mod active;
+mod apply;
 mod check;
+mod collect;
 mod commit;
 mod entries;
 mod error;
+mod key_locks;
 mod keyspace;
 mod layout;
+mod primitives;
 mod retention;
+mod sequence;
 mod snapshot;
 mod store;
 mod transaction;

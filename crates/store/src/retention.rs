@@ -1,6 +1,6 @@
 //! Which versions a keyspace retains, beside those that snapshots need.
 
-use crate::active::Needed;
+use crate::active::Asked;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Which versions a keyspace retains, beside those of snapshots that are open or kept.
@@ -50,16 +50,16 @@ impl Retention {
 
 /// Which versions of a key are to stay: those that snapshots need, and those that its keyspace retains at
 /// this moment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Keep<'n> {
-    needed: &'n Needed,
+    needed: &'n Asked<'n>,
     versions: usize,
     /// Versions that were followed by one with a number from here on.
     followed_from: u64,
 }
 
 impl<'n> Keep<'n> {
-    pub(crate) fn new(needed: &'n Needed, retention: Retention, now_unix_ns: u64) -> Keep<'n> {
+    pub(crate) fn new(needed: &'n Asked<'n>, retention: Retention, now_unix_ns: u64) -> Keep<'n> {
         let (versions, followed_from) = match retention {
             Retention::None => (1, u64::MAX),
             Retention::Versions(count) => ((count as usize).max(1), u64::MAX),
@@ -76,7 +76,7 @@ impl<'n> Keep<'n> {
 
     /// Whether a tombstone that no version precedes can go: every snapshot that can be read is younger.
     pub(crate) fn is_past(&self, tombstone: u64) -> bool {
-        tombstone <= self.needed.first() && tombstone < self.followed_from
+        tombstone <= self.needed.needed().first() && tombstone < self.followed_from
     }
 }
 

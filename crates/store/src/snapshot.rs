@@ -3,7 +3,7 @@
 use crate::active::Registration;
 use crate::entries::Entries;
 use crate::error::{Error, Result};
-use crate::keyspace::{Keyspace, table_at};
+use crate::keyspace::Keyspace;
 use crate::retention::now_unix_ns;
 use crate::store::StoreInner;
 use crate::versions::read_value;
@@ -38,13 +38,13 @@ impl Snapshot {
         Snapshot { store: store.clone(), registration, retained_at: None }
     }
 
-    /// Opens a number that is kept or registered. The caller has the lock of commits.
+    /// Opens a number that is kept or registered. The caller keeps all lanes from committing.
     pub(crate) fn of(store: &Arc<StoreInner>, number: u64) -> Snapshot {
         let registration = Arc::new(Registration::of(&store.active, number));
         Snapshot { store: store.clone(), registration, retained_at: None }
     }
 
-    /// Opens a number that keyspaces may retain. The caller has the lock of commits.
+    /// Opens a number that keyspaces may retain. The caller keeps all lanes from committing.
     pub(crate) fn retained(store: &Arc<StoreInner>, number: u64) -> Snapshot {
         Snapshot { retained_at: Some(now_unix_ns()), ..Snapshot::of(store, number) }
     }
@@ -84,13 +84,11 @@ impl Snapshot {
     pub(crate) fn value(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.check_retained(keyspace)?;
         let pool = &self.store.pool;
-        let pin = pool.pin();
+        let pin = pool.pin_briefly();
         // After the pin: what is freed from here on stays readable.
         keyspace.inner.check_there()?;
-        let Some(table) = keyspace.inner.index.get(&pin, key)?.map(table_at).transpose()? else {
-            return Ok(None);
-        };
-        match table.find(pool.region(), self.number())? {
+        let Some(table) = keyspace.inner.table(&pin, key)? else { return Ok(None) };
+        match table.find(pool.region(), self.number())?.version {
             Some(version) => read_value(pool.region(), version.value, table.off),
             None => Ok(None),
         }

@@ -1,19 +1,21 @@
 //! The store: opening, and what all its users share.
 
 use crate::active::Active;
-use crate::commit::Commits;
+use crate::apply::Change;
+use crate::commit::{Commits, Lead};
 use crate::error::{Error, Result, corrupt};
-use crate::keyspace::{Keyspace, check_name, table_at};
-use crate::layout::{PmStore, ROOT_KIND, STORE_FORMAT, ValueWord, field};
+use crate::keyspace::{Keyspace, check_name};
+use crate::layout::{PmLast, ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field};
 use crate::retention::{Retention, unix_ns};
 use crate::snapshot::{Kept, Snapshot};
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, check_lengths};
 use crate::versions::read_value;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tembo_index::WbTree;
+use tembo_pmem::Region;
 use tembo_pool::{Feature, KeptSpace, OpenGuard, Pool};
 
 /// How often, and how long, [`Store::transact`] tries.
@@ -79,8 +81,9 @@ impl Store {
                 pool.enable(Feature::Stores)?;
                 let mut tx = lane.begin();
                 let (names, kept) = (WbTree::create_unnamed(&mut tx)?, WbTree::create_unnamed(&mut tx)?);
-                let off = tx.alloc(size_of::<PmStore>() as u64)?;
-                tx.write_fresh_words(off, &[STORE_FORMAT, 0, 0, names.head(), kept.head()], &[0; 3])?;
+                let off = tx.alloc(STORE_BYTES)?;
+                let zeros = [0; (STORE_BYTES as usize - 40) / 8];
+                tx.write_fresh_words(off, &[STORE_FORMAT, 0, 0, names.head(), kept.head()], &zeros)?;
                 tx.set_root(name, ROOT_KIND, off)?;
                 tx.commit()?;
                 off
@@ -92,7 +95,7 @@ impl Store {
         let names = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.keyspaces))?)?;
         let kept = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.kept))?)?;
         let numbers = read_kept(&kept)?.into_iter().map(|kept| kept.number);
-        let active = Arc::new(Active::new(region.load_u64(off + field!(PmStore.current))?, numbers));
+        let active = Arc::new(Active::new(last_number(region, off)?, WRITERS_MAX as usize, numbers));
         let inner = StoreInner {
             pool: pool.clone(),
             off,
@@ -137,17 +140,17 @@ impl Store {
             return Ok(keyspace);
         }
         let inner = &self.inner;
-        let mut leader = inner.commits.lead();
+        let mut lead = inner.commits.lead();
         if inner.names.get_pinned(name.as_bytes())?.is_none() {
-            let mut tx = leader.lane.begin();
+            let tx = &mut lead.tx;
             let id_off = inner.off + field!(PmStore.last_keyspace);
             let id = tx.load(id_off)? + 1;
             tx.store(id_off, id)?;
-            let off = Keyspace::create(&mut tx, id, retention, inner.active.current())?;
-            inner.names.put(&mut tx, name.as_bytes(), &[&off.to_ne_bytes()])?;
-            tx.commit()?;
+            let off = Keyspace::create(tx, id, retention, inner.active.settled())?;
+            inner.names.put(tx, name.as_bytes(), &[&off.to_ne_bytes()])?;
+            tx.commit_and_begin()?;
         }
-        drop(leader);
+        drop(lead);
         self.find_keyspace(name)?
             .ok_or_else(|| corrupt("the keyspaces", inner.off, "the one that was made", "none"))
     }
@@ -181,20 +184,20 @@ impl Store {
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
         let inner = &self.inner;
         let Some(keyspace) = self.find_keyspace(name)? else { return Ok(false) };
-        let mut leader = inner.commits.lead();
+        let mut lead = inner.commits.lead();
         if keyspace.inner.check_there().is_err() {
             return Ok(false);
         }
-        let mut tx = leader.lane.begin();
+        let tx = &mut lead.tx;
         tx.use_kept_space(KeptSpace::All);
-        inner.names.remove(&mut tx, name.as_bytes())?;
+        inner.names.remove(tx, name.as_bytes())?;
         let first_off = inner.off + field!(PmStore.dropped);
         let first = tx.load(first_off)?;
         tx.store(keyspace.inner.head + field!(PmKeyspace.next_dropped), first)?;
         tx.store(first_off, keyspace.inner.head)?;
         // Before the commit, so that nobody reads what may be freed after it.
         keyspace.inner.note_dropped(true);
-        let outcome = tx.commit();
+        let outcome = tx.commit_and_begin();
         keyspace.inner.note_dropped(outcome.is_ok());
         outcome?;
         inner.open.lock().remove(name);
@@ -210,14 +213,13 @@ impl Store {
     /// device is.
     pub fn set_retention(&self, keyspace: &Keyspace, retention: Retention) -> Result<()> {
         keyspace.check_store(&self.inner)?;
-        let mut leader = self.inner.commits.lead();
+        let mut lead = self.inner.commits.lead();
         keyspace.inner.check_there()?;
-        let from = self.inner.active.current();
-        let mut tx = leader.lane.begin();
-        keyspace.inner.set_retention(&mut tx, retention, from)?;
-        tx.commit()?;
+        let from = self.inner.active.settled();
+        keyspace.inner.set_retention(&mut lead.tx, retention, from)?;
+        lead.tx.commit_and_begin()?;
         keyspace.inner.note_retention(retention, from);
-        leader.walk_anew();
+        lead.left.walk_anew();
         Ok(())
     }
 
@@ -247,8 +249,7 @@ impl Store {
     ///
     /// As for [`Transaction::put`] and [`Transaction::commit`], but for conflicts.
     pub fn put(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<u64> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        Ok(self.transact(|tx| tx.put(keyspace, key, value))?.1)
+        self.change(keyspace, key.as_ref(), Some(value.as_ref()))
     }
 
     /// Takes the value off a key, by a transaction of its own; returns the number of the commit.
@@ -257,8 +258,15 @@ impl Store {
     ///
     /// As for [`put`](Self::put).
     pub fn delete(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<u64> {
-        let key = key.as_ref();
-        Ok(self.transact(|tx| tx.delete(keyspace, key))?.1)
+        self.change(keyspace, key.as_ref(), None)
+    }
+
+    /// Commits one change, which needs no snapshot: it conflicts with nobody.
+    #[inline]
+    fn change(&self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<u64> {
+        keyspace.check_store(&self.inner)?;
+        check_lengths(key, value)?;
+        self.inner.commits.commit_change(&self.inner, Change { keyspace, key, value })
     }
 
     /// The value of a key in the current snapshot.
@@ -267,7 +275,27 @@ impl Store {
     ///
     /// As for [`Snapshot::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.snapshot().get(keyspace, key)
+        /// How often a reader tries without a registration.
+        const TRIES: usize = 3;
+        keyspace.check_store(&self.inner)?;
+        let key = key.as_ref();
+        for _ in 0..TRIES {
+            let current = self.inner.active.current();
+            let pin = self.inner.pool.pin_briefly();
+            // After the pin: what is freed from here on stays readable.
+            keyspace.inner.check_there()?;
+            let Some(table) = keyspace.inner.table(&pin, key)? else { return Ok(None) };
+            let region = self.inner.pool.region();
+            let found = table.find(region, current)?;
+            if found.is_sure {
+                return match found.version {
+                    Some(version) => read_value(region, version.value, table.off),
+                    None => Ok(None),
+                };
+            }
+        }
+        // The key is being written again and again.
+        self.snapshot().value(keyspace, key)
     }
 
     /// Begins a serializable transaction: its commit is refused, as a conflict, if any key that it has read,
@@ -335,11 +363,12 @@ impl Store {
     ///
     /// [`Error::SnapshotGone`] if the number is higher than the current one.
     pub fn at(&self, number: u64) -> Result<Snapshot> {
-        // Under the lock of commits nothing is collected.
-        let _leader = self.inner.commits.lead();
+        // Nothing is collected meanwhile.
+        let _lead = self.inner.commits.lead();
         let active = &self.inner.active;
-        if number > active.current() {
-            return Err(Error::SnapshotGone { number, current: active.current() });
+        let current = active.settled();
+        if number > current {
+            return Err(Error::SnapshotGone { number, current });
         }
         if active.needed().is_among(number) {
             return Ok(Snapshot::of(&self.inner, number));
@@ -365,7 +394,7 @@ impl Store {
     ///
     /// [`Error::NoSuchSnapshot`], and [`Error::Pool`] if the store is damaged.
     pub fn at_name(&self, name: &str) -> Result<Snapshot> {
-        let _leader = self.inner.commits.lead();
+        let _lead = self.inner.commits.lead();
         match self.inner.kept.get_pinned(&name_key(name))? {
             Some(value) => Ok(Snapshot::of(&self.inner, word(&value)?)),
             None => Err(Error::NoSuchSnapshot { name: name.to_owned() }),
@@ -399,17 +428,17 @@ impl Store {
 
     fn keep_under(&self, number: u64, key: &[u8]) -> Result<bool> {
         let inner = &self.inner;
-        let mut leader = inner.commits.lead();
+        let mut lead = inner.commits.lead();
+        let current = inner.active.settled();
         if !inner.active.needed().is_among(number) {
-            return Err(Error::SnapshotGone { number, current: inner.active.current() });
+            return Err(Error::SnapshotGone { number, current });
         }
         if inner.kept.get_pinned(key)?.is_some() {
             return Ok(false);
         }
-        let mut tx = leader.lane.begin();
-        inner.kept.put(&mut tx, key, &[&number.to_ne_bytes()])?;
-        tx.commit()?;
-        // Under the lock of commits nothing was collected meanwhile.
+        inner.kept.put(&mut lead.tx, key, &[&number.to_ne_bytes()])?;
+        lead.tx.commit_and_begin()?;
+        // Nothing was collected meanwhile.
         inner.active.keep(number);
         Ok(true)
     }
@@ -422,17 +451,16 @@ impl Store {
     /// As for [`Snapshot::get`].
     pub fn versions(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Vec<KeyVersion>> {
         keyspace.check_store(&self.inner)?;
-        let snapshot = self.snapshot();
         let pool = &self.inner.pool;
-        let pin = pool.pin();
-        // After the pin: what is freed from here on stays readable.
+        // Slots of versions that nobody has registered may be reused at any time.
+        let lead = self.inner.commits.lead();
         keyspace.inner.check_there()?;
-        let Some(table) = keyspace.inner.index.get(&pin, key.as_ref())?.map(table_at).transpose()? else {
+        let Some(table) = keyspace.inner.table_in(&lead.tx, key.as_ref())? else {
             return Ok(Vec::new());
         };
         let mut all = Vec::new();
         for version in table.versions(pool.region())? {
-            if version.number <= snapshot.number() && version.value != ValueWord::Collected {
+            if version.value != ValueWord::Collected {
                 let value = read_value(pool.region(), version.value, table.off)?;
                 all.push(KeyVersion { number: version.number, value });
             }
@@ -465,16 +493,15 @@ impl Store {
 
     fn delete_under(&self, key: &[u8]) -> Result<bool> {
         let inner = &self.inner;
-        let mut leader = inner.commits.lead();
+        let mut lead = inner.commits.lead();
         let Some(number) = inner.kept.get_pinned(key)?.map(|value| word(&value)).transpose()? else {
             return Ok(false);
         };
-        let mut tx = leader.lane.begin();
-        tx.use_kept_space(KeptSpace::All);
-        inner.kept.remove(&mut tx, key)?;
-        tx.commit()?;
+        lead.tx.use_kept_space(KeptSpace::All);
+        inner.kept.remove(&mut lead.tx, key)?;
+        lead.tx.commit_and_begin()?;
         inner.active.forget(number);
-        leader.walk_anew();
+        lead.left.walk_anew();
         Ok(true)
     }
 
@@ -494,8 +521,21 @@ impl Store {
     ///
     /// [`Error::Pool`] if the pool is damaged, or its device is.
     pub fn collect(&self, tables: usize) -> Result<bool> {
-        self.inner.commits.lead().collect(&self.inner, tables)
+        let mut lead = self.inner.commits.lead();
+        self.inner.active.settled();
+        let Lead { tx, left } = &mut lead;
+        left.collect(tx, &self.inner, tables)
     }
+}
+
+/// The number of the last commit: the highest that a lane has noted.
+pub(crate) fn last_number(region: &Region, off: u64) -> Result<u64> {
+    (0..WRITERS_MAX).try_fold(0, |last, lane| Ok(last.max(region.load_u64(last_off(off, lane))?)))
+}
+
+/// Where a lane notes its last commit.
+fn last_off(store: u64, lane: u64) -> u64 {
+    store + field!(PmStore.last) + lane * size_of::<PmLast>() as u64
 }
 
 fn check_format(word: u64, off: u64) -> Result<()> {
@@ -555,6 +595,13 @@ impl Drop for StoreInner {
 }
 
 impl StoreInner {
+    /// Where a lane notes its last commit.
+    #[inline]
+    pub(crate) fn last_off(&self, lane: usize) -> u64 {
+        debug_assert!((lane as u64) < WRITERS_MAX);
+        last_off(self.off, lane as u64)
+    }
+
     /// The keyspaces that are open.
     pub(crate) fn open_keyspaces(&self) -> Vec<Keyspace> {
         self.open.lock().values().cloned().collect()

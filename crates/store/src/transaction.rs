@@ -1,6 +1,7 @@
 //! Transactions: Echo's local stores. Writes lie in memory until the commit.
 
-use crate::commit::{Commit, Reads, Unit};
+use crate::apply::Reads;
+use crate::commit::{Commit, Unit};
 use crate::entries::Entries;
 use crate::error::Result;
 use crate::keyspace::Keyspace;
@@ -88,10 +89,6 @@ impl Transaction {
         value: impl Into<Vec<u8>>,
     ) -> Result<()> {
         let (key, value) = (key.into(), value.into());
-        let (bytes, max_bytes) = (value.len() as u64, tembo_index::MAX_VALUE_BYTES);
-        if bytes > max_bytes {
-            return Err(tembo_index::Error::ValueTooLong { bytes, max_bytes }.into());
-        }
         self.write(keyspace, key, Some(value))
     }
 
@@ -155,10 +152,7 @@ impl Transaction {
 
     fn write(&mut self, keyspace: &Keyspace, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<()> {
         keyspace.check_store(&self.store)?;
-        let (bytes, max_bytes) = (key.len() as u64, tembo_index::MAX_KEY_BYTES);
-        if bytes > max_bytes {
-            return Err(tembo_index::Error::KeyTooLong { bytes, max_bytes }.into());
-        }
+        check_lengths(&key, value.as_deref())?;
         // A transaction conflicts with what was committed since its first operation.
         self.snapshot().check_retained(keyspace)?;
         let writes = self
@@ -281,6 +275,20 @@ impl Transaction {
         }
         Ok(is_expected)
     }
+}
+
+/// Refuses keys and values that are too long.
+#[inline]
+pub(crate) fn check_lengths(key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    let (bytes, max_bytes) = (key.len() as u64, tembo_index::MAX_KEY_BYTES);
+    if bytes > max_bytes {
+        return Err(tembo_index::Error::KeyTooLong { bytes, max_bytes }.into());
+    }
+    let (bytes, max_bytes) = (value.map_or(0, |value| value.len() as u64), tembo_index::MAX_VALUE_BYTES);
+    if bytes > max_bytes {
+        return Err(tembo_index::Error::ValueTooLong { bytes, max_bytes }.into());
+    }
+    Ok(())
 }
 
 /// Whether bounds are in the wrong order, which a map's range does not take.

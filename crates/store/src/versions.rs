@@ -1,24 +1,37 @@
 //! The version table of a key: finding a version, adding one, collecting those that nobody needs.
 //!
-//! A version is added by two stores into the next slot, value before number, so that a reader that sees the
-//! number sees the value. When the slots are full, the versions that are still needed, and the new one, are
-//! written into a new vector, and one store lets the table lead there. A slot is never used a second time: a
-//! reader of the old vector goes on reading what it began with.
+//! A table has up to eight slots in no order, or more in the order of their numbers. A version goes into an
+//! empty slot; in a table without order also into the slot of a version that nobody needs (I3). When there is
+//! none, the versions that are needed, and the new one, are written into a new vector, and one store lets the
+//! table lead there. The old slots then stay as they are: a reader goes on reading where it began.
+//!
+//! # Readers beside a writer
+//!
+//! ORDER: a slot's number is stored before its value. Its number is higher than every snapshot that anybody
+//! can read until the commit has been published, and then both words are visible. So:
+//!
+//! * A reader whose snapshot is *registered* finds the version that its snapshot has, whatever is added
+//!   meanwhile: nobody reuses that version's slot, and numbers above the snapshot are stepped over.
+//! * A reader that is not registered, and looks for what is current, may miss a version whose slot is reused.
+//!   It then meets a number above its snapshot, or finds that the slot's number has changed after it has
+//!   loaded the value; either makes the finding [unsure](Found::is_sure).
 
 use crate::error::{Result, corrupt};
+use crate::keyspace::KeyspaceInner;
 use crate::layout::{
-    INLINE_VERSIONS, KEY_HEAD_BYTES, MAX_CAPACITY, MAX_INLINE_BYTES, VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES,
-    VERSION_BYTES, ValueWord, field,
+    INLINE_VERSIONS, MAX_CAPACITY, MAX_INLINE_BYTES, TABLE_BYTES, VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES,
+    VERSION_BYTES, ValueWord, field, number_of,
 };
 use crate::retention::{Keep, Retention};
 use smallvec::SmallVec;
+use tembo_index::{ValuePlace, WbTree};
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
 /// Versions of the smallest vector.
-const MIN_CAPACITY: u64 = 4;
-/// Up to this many versions are looked at one after the other.
-const LINEAR_MAX: u64 = 8;
+const MIN_CAPACITY: u64 = 3;
+/// Up to this many versions are in no order.
+const UNORDERED_MAX: u64 = 8;
 
 /// Where words are loaded from: media, or what a transaction will make of it.
 pub(crate) trait Words {
@@ -46,6 +59,14 @@ pub(crate) struct Version {
     pub(crate) value: ValueWord,
 }
 
+/// The finding of a reader.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) version: Option<Version>,
+    /// Whether the finding holds for a reader that is not registered.
+    pub(crate) is_sure: bool,
+}
+
 /// The version table at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Table {
@@ -66,44 +87,28 @@ impl Slots {
     }
 
     #[inline(always)]
-    fn number(self, words: &impl Words, index: u64) -> Result<u64> {
-        words.word(self.at(index))
+    pub(crate) fn is_ordered(self) -> bool {
+        self.capacity > UNORDERED_MAX
     }
 
-    fn value(self, words: &impl Words, index: u64) -> Result<ValueWord> {
-        let off = self.at(index) + field!(PmVersion.value);
-        let word = words.word(off)?;
-        ValueWord::decode(word)
-            .ok_or_else(|| corrupt("the value of a version", off, "a value", format!("{word:#x}")))
+    /// The two words of a slot.
+    #[inline(always)]
+    pub(crate) fn words(self, words: &impl Words, index: u64) -> Result<[u64; 2]> {
+        let off = self.at(index);
+        Ok([words.word(off)?, words.word(off + field!(PmVersion.value))?])
     }
 
-    /// I1: behind the last version all slots are zero.
-    pub(crate) fn check_rest(self, words: &impl Words, from: u64) -> Result<()> {
-        for off in (self.at(from)..self.at(self.capacity)).step_by(8) {
-            let word = words.word(off)?;
-            if word != 0 {
-                return Err(corrupt("a slot behind the last version", off, 0, format!("{word:#x}")));
-            }
-        }
-        Ok(())
+    fn version(self, words: &impl Words, index: u64) -> Result<Version> {
+        version(self.at(index), self.words(words, index)?)
     }
 
-    /// How many versions there are whose numbers are at most `snapshot`.
-    #[inline]
+    /// In a table in order: how many versions there are whose numbers are at most `snapshot`.
     fn count_to(self, words: &impl Words, snapshot: u64) -> Result<u64> {
-        let is_later = |number: u64| number == 0 || number > snapshot;
-        if self.capacity <= LINEAR_MAX {
-            for index in 0..self.capacity {
-                if is_later(self.number(words, index)?) {
-                    return Ok(index);
-                }
-            }
-            return Ok(self.capacity);
-        }
         let (mut low, mut high) = (0, self.capacity);
         while low < high {
             let middle = low.midpoint(high);
-            if is_later(self.number(words, middle)?) {
+            let number = number_of(words.word(self.at(middle))?);
+            if number == 0 || number > snapshot {
                 high = middle;
             } else {
                 low = middle + 1;
@@ -113,102 +118,281 @@ impl Slots {
     }
 }
 
+/// The version of a slot.
+fn version(off: u64, words: [u64; 2]) -> Result<Version> {
+    match ValueWord::decode(words) {
+        Some(value) => Ok(Version { number: number_of(words[0]), value }),
+        None => Err(corrupt("the value of a version", off, "a value", format!("{:#x}", words[1]))),
+    }
+}
+
 /// The contents of a table after a version was added, or versions were collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
     /// Versions with a value or a tombstone.
     pub(crate) versions: usize,
     pub(crate) ends_in_tombstone: bool,
+    /// Whether more than the table's own words may be freed: a vector, or values in blocks.
+    pub(crate) has_blocks: bool,
 }
 
 impl Left {
-    /// Whether some of it may be collected before the key is changed again, without the passing of time.
+    /// Whether some of it is to be collected before the key is changed again, without the passing of time.
     pub(crate) fn is_garbage(self, retention: Retention) -> bool {
         match retention {
-            Retention::None => self.versions > 1 || self.ends_in_tombstone,
-            Retention::Versions(count) => self.versions > (count as usize).max(1),
+            Retention::None => self.has_blocks && self.versions > 1 || self.ends_in_tombstone,
+            Retention::Versions(count) => self.has_blocks && self.versions > (count as usize).max(1),
             Retention::For(_) | Retention::All => false,
         }
     }
 }
 
+/// A slot that has a version.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    off: u64,
+    version: Version,
+}
+
+/// A table as a writer has loaded it.
+pub(crate) struct Loaded {
+    table: Table,
+    slots: Slots,
+    /// The versions in the order of their numbers; of a table in order, only the last.
+    list: SmallVec<[Slot; UNORDERED_MAX as usize]>,
+    /// A slot without a version.
+    empty: Option<u64>,
+}
+
 impl Table {
-    /// Makes the table of a key that has one version.
-    pub(crate) fn create(tx: &mut Tx<'_>, key: &[u8], number: u64, value: ValueWord) -> Result<Table> {
-        let off = tx.alloc(KEY_HEAD_BYTES + key.len() as u64)?;
-        let words = [key.len() as u64, 0, number, value.encode(), 0, 0, 0, 0];
-        let mut image: SmallVec<[u8; 256]> = SmallVec::new();
-        words.iter().for_each(|word| image.extend_from_slice(&word.to_ne_bytes()));
-        image.extend_from_slice(key);
-        tx.write_fresh(off, &image)?;
+    /// The table in the value of a record.
+    #[inline]
+    pub(crate) fn at(place: ValuePlace) -> Result<Table> {
+        let off = place.off.next_multiple_of(8);
+        let bytes = off - place.off + TABLE_BYTES;
+        if place.bytes != bytes {
+            return Err(corrupt("the length of a version table", place.off, bytes, place.bytes));
+        }
         Ok(Table { off })
+    }
+
+    /// Puts the record of a key that has these versions, by `put`, which gets the parts of its value.
+    pub(crate) fn put_with<T>(
+        key: &[u8],
+        versions: &[Version],
+        put: impl FnOnce(&[&[u8]]) -> tembo_index::Result<T>,
+    ) -> Result<T> {
+        let begins = WbTree::value_begins_after(key.len() as u64);
+        let padding = (begins.next_multiple_of(8) - begins) as usize;
+        let mut image = [0; TABLE_BYTES as usize];
+        let words = versions.iter().flat_map(|version| version.value.encode(version.number));
+        for (place, word) in image[field!(PmTable.versions) as usize..].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        Ok(put(&[&[0; 8][..padding], &image])?)
     }
 
     #[inline]
     pub(crate) fn slots(self, words: &impl Words) -> Result<Slots> {
-        let vector = words.word(self.off + field!(PmKey.vector))?;
+        let vector = words.word(self.off + field!(PmTable.vector))?;
         if vector == 0 {
-            return Ok(Slots { off: self.off + field!(PmKey.versions), capacity: INLINE_VERSIONS });
+            return Ok(Slots { off: self.off + field!(PmTable.versions), capacity: INLINE_VERSIONS });
         }
         let capacity = words.word(vector + field!(PmVector.capacity))?;
         if !(MIN_CAPACITY..=MAX_CAPACITY).contains(&capacity) {
-            return Err(corrupt("a vector of versions", vector, "a capacity from 4 on", capacity));
+            return Err(corrupt("a vector of versions", vector, "a capacity from 3 on", capacity));
         }
         Ok(Slots { off: vector + VECTOR_HEAD_BYTES, capacity })
     }
 
     /// The version that a snapshot has, if the key had one.
     #[inline]
-    pub(crate) fn find(self, words: &impl Words, snapshot: u64) -> Result<Option<Version>> {
+    pub(crate) fn find(self, words: &impl Words, snapshot: u64) -> Result<Found> {
         let slots = self.slots(words)?;
-        let Some(index) = slots.count_to(words, snapshot)?.checked_sub(1) else { return Ok(None) };
-        Ok(Some(Version { number: slots.number(words, index)?, value: slots.value(words, index)? }))
+        if slots.is_ordered() {
+            return find_ordered(slots, words, snapshot);
+        }
+        let (mut best, mut best_number, mut is_sure) = (0, 0, true);
+        for index in 0..slots.capacity {
+            let number = number_of(words.word(slots.at(index))?);
+            is_sure &= number <= snapshot;
+            if number > best_number && number <= snapshot {
+                (best, best_number) = (index, number);
+            }
+        }
+        if best_number == 0 {
+            return Ok(Found { version: None, is_sure });
+        }
+        let all = slots.words(words, best)?;
+        // ORDER: a writer that reuses the slot stores the number first.
+        if number_of(all[0]) != best_number || words.word(slots.at(best))? != all[0] {
+            return Ok(Found { version: None, is_sure: false });
+        }
+        let version = version(slots.at(best), all)?;
+        Ok(Found { version: Some(version), is_sure: is_sure && version.value != ValueWord::Collected })
     }
 
-    /// All versions, those that were collected among them.
+    /// All versions in the order of their numbers, those that were collected among them. For callers that
+    /// keep writers away, or are writers.
     pub(crate) fn versions(self, words: &impl Words) -> Result<SmallVec<[Version; 8]>> {
         let slots = self.slots(words)?;
-        let count = slots.count_to(words, u64::MAX)?;
-        (0..count)
-            .map(|index| {
-                Ok(Version { number: slots.number(words, index)?, value: slots.value(words, index)? })
-            })
-            .collect()
+        let mut all: SmallVec<[Version; 8]> = SmallVec::new();
+        for index in 0..slots.capacity {
+            if slots.words(words, index)?[0] != 0 {
+                all.push(slots.version(words, index)?);
+            } else if slots.is_ordered() {
+                break;
+            }
+        }
+        all.sort_unstable_by_key(|version| version.number);
+        Ok(all)
     }
 
-    /// Adds a version, which must be the newest, and collects those that are not needed beside it.
-    pub(crate) fn add(self, tx: &mut Tx<'_>, new: Version, keep: Keep<'_>) -> Result<Left> {
+    /// Loads what a writer has to know.
+    #[inline]
+    pub(crate) fn load(self, tx: &Tx<'_>) -> Result<Loaded> {
         let slots = self.slots(tx)?;
-        let mut versions = self.versions(tx)?;
-        let count = versions.len() as u64;
-        if count == slots.capacity {
-            return self.move_to_vector(tx, versions, new, keep);
+        let mut loaded = Loaded { table: self, slots, list: SmallVec::new(), empty: None };
+        if slots.is_ordered() {
+            let count = slots.count_to(tx, u64::MAX)?;
+            if let Some(last) = count.checked_sub(1) {
+                loaded.list.push(Slot { off: slots.at(last), version: slots.version(tx, last)? });
+            }
+            loaded.empty = (count < slots.capacity).then(|| slots.at(count));
+            return Ok(loaded);
         }
-        let left = collect(tx, slots, &mut versions, Some(new.number), keep)?;
-        let off = slots.at(count);
-        tx.store(off + field!(PmVersion.value), new.value.encode())?;
-        // ORDER: I2. A reader finds the value by the number, which becomes visible after it.
-        tx.store(off, new.number)?;
-        Ok(Left { versions: left + 1, ends_in_tombstone: new.value == ValueWord::Tombstone })
+        for index in 0..slots.capacity {
+            let (off, words) = (slots.at(index), slots.words(tx, index)?);
+            if words[0] == 0 {
+                loaded.empty = loaded.empty.or(Some(off));
+                continue;
+            }
+            loaded.list.push(Slot { off, version: version(off, words)? });
+        }
+        loaded.list.sort_unstable_by_key(|slot| slot.version.number);
+        Ok(loaded)
     }
 
     /// Collects the versions that are not needed.
-    pub(crate) fn collect(self, tx: &mut Tx<'_>, keep: Keep<'_>) -> Result<Left> {
+    pub(crate) fn collect(self, tx: &mut Tx<'_>, keep: &Keep<'_>) -> Result<Left> {
         let slots = self.slots(tx)?;
-        let mut versions = self.versions(tx)?;
-        let left = collect(tx, slots, &mut versions, None, keep)?;
-        let ends_in_tombstone = versions.last().is_some_and(|last| last.value == ValueWord::Tombstone);
-        Ok(Left { versions: left, ends_in_tombstone })
+        let mut numbers: Vec<(u64, u64)> = Vec::new();
+        for index in 0..slots.capacity {
+            let number = number_of(tx.word(slots.at(index))?);
+            if number != 0 {
+                numbers.push((number, index));
+            }
+        }
+        numbers.sort_unstable();
+        let has_vector = tx.word(self.off + field!(PmTable.vector))? != 0;
+        let mut left = Left { versions: 0, ends_in_tombstone: false, has_blocks: has_vector };
+        for (i, (number, index)) in numbers.iter().enumerate() {
+            let value = slots.version(tx, *index)?.value;
+            if value == ValueWord::Collected {
+                continue;
+            }
+            let newer = numbers.len() - 1 - i;
+            let next = numbers.get(i + 1).map(|(next, _)| *next);
+            if next.is_none_or(|next| keep.has(newer, *number, next)) {
+                left.note(value);
+                continue;
+            }
+            collect_slot(tx, slots.at(*index), Version { number: *number, value })?;
+        }
+        Ok(left)
     }
 
-    /// Writes what is needed into a vector with room for as much again.
-    fn move_to_vector(
-        self,
-        tx: &mut Tx<'_>,
-        old: SmallVec<[Version; 8]>,
-        new: Version,
-        keep: Keep<'_>,
-    ) -> Result<Left> {
+    /// Lets a table lead to no vector any more, by a new record of its key, if the versions that are left fit
+    /// into that. The caller is the only writer.
+    pub(crate) fn shrink(self, tx: &mut Tx<'_>, keyspace: &KeyspaceInner, key: &[u8]) -> Result<()> {
+        let vector = tx.word(self.off + field!(PmTable.vector))?;
+        if vector == 0 {
+            return Ok(());
+        }
+        let mut versions = self.versions(tx)?;
+        versions.retain(|version| version.value != ValueWord::Collected);
+        if versions.len() as u64 > INLINE_VERSIONS {
+            return Ok(());
+        }
+        Table::put_with(key, &versions, |value| keyspace.index.put(tx, key, value))?;
+        Ok(tx.free(vector)?)
+    }
+
+    /// Frees the table's vector and all its values.
+    pub(crate) fn free(self, tx: &mut Tx<'_>) -> Result<()> {
+        for version in self.versions(tx)? {
+            free_value(tx, version.value)?;
+        }
+        let vector = tx.load(self.off + field!(PmTable.vector))?;
+        if vector != 0 {
+            tx.free(vector)?;
+        }
+        Ok(())
+    }
+}
+
+fn find_ordered(slots: Slots, words: &impl Words, snapshot: u64) -> Result<Found> {
+    let count = slots.count_to(words, snapshot)?;
+    let is_last = count == slots.capacity || words.word(slots.at(count))? == 0;
+    let version = count.checked_sub(1).map(|last| slots.version(words, last)).transpose()?;
+    let is_there = version.is_none_or(|version| version.value != ValueWord::Collected);
+    Ok(Found { version, is_sure: is_last && is_there })
+}
+
+impl Left {
+    /// Counts a version that is left; the last one is counted last.
+    fn note(&mut self, value: ValueWord) {
+        self.versions += 1;
+        self.has_blocks |= matches!(value, ValueWord::Block(_));
+        self.ends_in_tombstone = value == ValueWord::Tombstone;
+    }
+}
+
+impl Loaded {
+    /// The newest version.
+    #[inline]
+    pub(crate) fn last(&self) -> Option<Version> {
+        self.list.last().map(|slot| slot.version)
+    }
+
+    /// Adds a version, which must be the newest; collects versions that are not needed beside it.
+    pub(crate) fn add(self, tx: &mut Tx<'_>, new: Version, keep: &Keep<'_>) -> Result<Left> {
+        if self.slots.is_ordered() {
+            return self.append(tx, new, keep);
+        }
+        let has_vector = self.slots.capacity != INLINE_VERSIONS;
+        let mut left = Left { versions: 0, ends_in_tombstone: false, has_blocks: has_vector };
+        let mut place = self.empty;
+        for (i, Slot { off, version }) in self.list.iter().enumerate() {
+            let next = self.list.get(i + 1).map_or(new.number, |next| next.version.number);
+            let is_collected = version.value == ValueWord::Collected;
+            if !is_collected && keep.has(self.list.len() - i, version.number, next) {
+                left.note(version.value);
+            } else if place.is_none() {
+                place = Some(*off);
+                free_value(tx, version.value)?;
+            } else if matches!(version.value, ValueWord::Block(_)) {
+                collect_slot(tx, *off, *version)?;
+            }
+        }
+        let Some(place) = place else { return self.move_to_vector(tx, new, keep) };
+        write_slot(tx, place, new)?;
+        left.note(new.value);
+        Ok(left)
+    }
+
+    /// Adds a version behind the others.
+    fn append(self, tx: &mut Tx<'_>, new: Version, keep: &Keep<'_>) -> Result<Left> {
+        let Some(place) = self.empty else { return self.move_to_vector(tx, new, keep) };
+        write_slot(tx, place, new)?;
+        let ends_in_tombstone = new.value == ValueWord::Tombstone;
+        Ok(Left { versions: self.slots.capacity as usize, ends_in_tombstone, has_blocks: true })
+    }
+
+    /// Writes what is needed into a vector with room for more.
+    fn move_to_vector(self, tx: &mut Tx<'_>, new: Version, keep: &Keep<'_>) -> Result<Left> {
+        let old = self.table.versions(tx)?;
+        let mut left = Left { versions: 0, ends_in_tombstone: false, has_blocks: true };
         let mut kept: Vec<Version> = Vec::with_capacity(old.len() + 1);
         for (i, version) in old.iter().enumerate() {
             let next = old.get(i + 1).map_or(new.number, |next| next.number);
@@ -217,76 +401,43 @@ impl Table {
             }
             if keep.has(old.len() - i, version.number, next) {
                 kept.push(*version);
+                left.note(version.value);
             } else {
                 free_value(tx, version.value)?;
             }
         }
         kept.push(new);
-        let capacity = (2 * kept.len() as u64).max(MIN_CAPACITY);
+        left.note(new.value);
+        let capacity = if kept.len() as u64 <= MIN_CAPACITY { MIN_CAPACITY } else { 2 * kept.len() as u64 };
         let mut words = vec![0u64; (VECTOR_HEAD_BYTES + capacity * VERSION_BYTES) as usize / 8];
         words[0] = capacity;
         for (pair, version) in words[VECTOR_HEAD_BYTES as usize / 8..].chunks_exact_mut(2).zip(&kept) {
-            pair.copy_from_slice(&[version.number, version.value.encode()]);
+            pair.copy_from_slice(&version.value.encode(version.number));
         }
         let vector = tx.alloc(8 * words.len() as u64)?;
         tx.write_fresh_words(vector, &[], &words)?;
-        let place = self.off + field!(PmKey.vector);
+        let place = self.table.off + field!(PmTable.vector);
         let before = tx.load(place)?;
         tx.store(place, vector)?;
         if before != 0 {
             tx.free(before)?;
         }
-        Ok(Left { versions: kept.len(), ends_in_tombstone: new.value == ValueWord::Tombstone })
-    }
-
-    /// The key.
-    pub(crate) fn key(self, region: &Region) -> Result<Vec<u8>> {
-        let bytes = region.load_u64(self.off + field!(PmKey.key_bytes))?;
-        if bytes > tembo_index::MAX_KEY_BYTES {
-            return Err(corrupt("the length of a key", self.off, "at most 65536", bytes));
-        }
-        read_bytes(region, self.off + KEY_HEAD_BYTES, bytes)
-    }
-
-    /// Frees the table, its vector and all its values.
-    pub(crate) fn free(self, tx: &mut Tx<'_>) -> Result<()> {
-        for version in self.versions(tx)? {
-            free_value(tx, version.value)?;
-        }
-        let vector = tx.load(self.off + field!(PmKey.vector))?;
-        if vector != 0 {
-            tx.free(vector)?;
-        }
-        Ok(tx.free(self.off)?)
+        Ok(left)
     }
 }
 
-/// Collects the versions that are not needed; returns how many have a value or a tombstone. `next` is the
-/// number that follows the last one's.
-fn collect(
-    tx: &mut Tx<'_>,
-    slots: Slots,
-    versions: &mut [Version],
-    next: Option<u64>,
-    keep: Keep<'_>,
-) -> Result<usize> {
-    let mut left = 0;
-    for i in 0..versions.len() {
-        let Version { number, value } = versions[i];
-        if value == ValueWord::Collected {
-            continue;
-        }
-        let newer = versions.len() - 1 - i + usize::from(next.is_some());
-        let next = versions.get(i + 1).map(|next| next.number).or(next);
-        if next.is_none_or(|next| keep.has(newer, number, next)) {
-            left += 1;
-            continue;
-        }
-        tx.store(slots.at(i as u64) + field!(PmVersion.value), ValueWord::Collected.encode())?;
-        free_value(tx, value)?;
-        versions[i].value = ValueWord::Collected;
-    }
-    Ok(left)
+/// Fills a slot. ORDER: the number first; see the module.
+#[inline]
+fn write_slot(tx: &mut Tx<'_>, off: u64, new: Version) -> Result<()> {
+    let [number, value] = new.value.encode(new.number);
+    tx.store(off, number)?;
+    Ok(tx.store(off + field!(PmVersion.value), value)?)
+}
+
+/// Collects the version of a slot.
+fn collect_slot(tx: &mut Tx<'_>, off: u64, version: Version) -> Result<()> {
+    write_slot(tx, off, Version { value: ValueWord::Collected, ..version })?;
+    free_value(tx, version.value)
 }
 
 fn free_value(tx: &mut Tx<'_>, value: ValueWord) -> Result<()> {
@@ -315,6 +466,7 @@ pub(crate) fn read_value(region: &Region, value: ValueWord, off: u64) -> Result<
     match value {
         ValueWord::Tombstone => Ok(None),
         ValueWord::Inline { bytes, len } => Ok(Some(bytes[..usize::from(len)].to_vec())),
+        ValueWord::Raw(bytes) => Ok(Some(bytes.to_vec())),
         ValueWord::Block(block) => {
             let bytes = value_bytes(region, block)?;
             read_bytes(region, block + VALUE_HEAD_BYTES, bytes).map(Some)

@@ -49,13 +49,13 @@ impl<K: Ord + Clone> Contender<K> for BTreeMap<K, u64> {
 
 /// Nanoseconds of both sides.
 #[derive(Debug, Default, Clone, Copy)]
-struct Times {
+pub(crate) struct Times {
     ours_ns: u64,
     theirs_ns: u64,
 }
 
 impl Times {
-    fn per_operation(self, operations: usize) -> Value {
+    pub(crate) fn per_operation(self, operations: usize) -> Value {
         Value {
             value: self.ours_ns as f64 / operations as f64,
             ratio: self.ours_ns as f64 / self.theirs_ns as f64,
@@ -136,7 +136,7 @@ fn add(sum: &mut u64, value: u64) -> Result<(), Error> {
 }
 
 /// Lets both sides do their part of every turn, the order changing from turn to turn.
-fn by_turns<K, A, B>(
+pub(crate) fn by_turns<K, A, B>(
     ours: &mut A,
     theirs: &mut B,
     keys: &[K],

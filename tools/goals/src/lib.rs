@@ -12,6 +12,7 @@ pub mod goals;
 pub mod machine;
 pub mod progress;
 pub mod stats;
+mod store;
 mod strings;
 pub mod table;
 mod versions;
@@ -32,6 +33,9 @@ pub const MEASUREMENTS: &[Measurement] = &[
     strings::ONE_MILLION,
     strings::TWENTY_MILLION,
     strings::THREADS,
+    store::ONE_MILLION,
+    store::THREADS,
+    store::SPACE,
     versions::COUNTS,
     versions::TUPLES,
     versions::READERS,

@@ -206,7 +206,7 @@ impl<'m> Checker<'m, '_> {
         let off = self.view.load(leaf.record_off(slot))?;
         let record = Record::read(self.view.0, off)?;
         self.marks.reach(off, record.media_bytes())?;
-        let (key_bytes, value_bytes) = (record.key.len() as u64, record.value.len() as u64);
+        let (key_bytes, value_bytes) = (record.key.len() as u64, record.place().bytes);
         if key_bytes > MAX_KEY_BYTES || value_bytes > MAX_VALUE_BYTES {
             let limits = format!("at most {MAX_KEY_BYTES} and {MAX_VALUE_BYTES}");
             return Err(corrupt("a record's lengths", off, limits, format!("{key_bytes} and {value_bytes}")));

@@ -76,7 +76,7 @@ impl ConcurrentWriter<'_> {
     /// the pool is opened again; otherwise nothing was changed. The same holds for all changes.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[&[u8]]) -> Result<bool> {
-        let Turn { mut tx, locks } = self.writers.turn::<Error>()?;
+        let Turn { mut tx, locks, .. } = self.writers.turn::<Error>()?;
         let Some(locks) = locks else {
             let was_there = self.tree.put(&mut tx, key, value)?;
             tx.commit()?;
@@ -107,7 +107,7 @@ impl ConcurrentWriter<'_> {
     /// As for [`put`](Self::put).
     #[inline]
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        let Turn { mut tx, locks } = self.writers.turn::<Error>()?;
+        let Turn { mut tx, locks, .. } = self.writers.turn::<Error>()?;
         let Some(locks) = locks else {
             let was_there = self.tree.remove(&mut tx, key)?;
             tx.commit()?;
@@ -186,7 +186,7 @@ impl ConcurrentWriter<'_> {
         may: MayInsertOrRemove,
         decide: impl FnOnce(Option<&[u8]>) -> KeyEdit<V>,
     ) -> Result<bool> {
-        let Turn { mut tx, locks } = self.writers.turn::<Error>()?;
+        let Turn { mut tx, locks, .. } = self.writers.turn::<Error>()?;
         let Some(locks) = locks else {
             let is_there = self.tree.decide(&mut tx, key, decide)?;
             tx.commit()?;
@@ -212,7 +212,7 @@ impl ConcurrentWriter<'_> {
         self.tree.assert_writes(&tx);
         let _length = locks.lock_length(length_part(&tx));
         let _pin = self.tree.pool().pin_for_writing();
-        if let Some((place, held)) = self.lock_in_place(locks, probe, may)? {
+        if let Some((place, held)) = self.tree.lock_in_place(locks, probe, may)? {
             // The tree word of the place may be older than the leaf's lock; it is used only to tell whether a
             // leaf is sparse.
             let outcome = change(&mut tx, &place);
@@ -221,11 +221,13 @@ impl ConcurrentWriter<'_> {
             return outcome;
         }
         let held = locks.lock_structure();
-        let place = self.place_under(&held, probe)?;
+        let place = self.tree.place_under(&held, probe)?;
         let outcome = change(&mut tx, &place);
         end(tx, outcome)
     }
+}
 
+impl WbTree {
     /// Finds and locks the leaf of a key, if the change may be possible in this leaf alone.
     #[inline]
     fn lock_in_place<'l>(
@@ -234,12 +236,12 @@ impl ConcurrentWriter<'_> {
         probe: Probe<'_>,
         may: MayInsertOrRemove,
     ) -> Result<Option<(TreePosition<'_>, HeldLocks<'l>)>> {
-        let view = Media(self.tree.region());
+        let view = Media(self.region());
         loop {
             let version = locks.version();
-            let tree = self.tree.root(view)?;
+            let tree = self.root(view)?;
             // Cleared trees are freed only by changes that lock the structure.
-            if tree.is_empty() || view.load(self.tree.doomed_off())? != 0 {
+            if tree.is_empty() || view.load(self.doomed_off())? != 0 {
                 return Ok(None);
             }
             let leaf = descend(view, tree, Goal::At(probe.key), |_, _| ())?;
@@ -251,7 +253,7 @@ impl ConcurrentWriter<'_> {
             let found = find(view, view, &leaf, state, probe)?;
             let stays = match found {
                 Some(_) => !may.removes || !becomes_sparse(tree, state.count() - 1),
-                None => !may.inserts || self.tree.free_slot(&leaf, state)?.is_some(),
+                None => !may.inserts || self.free_slot(&leaf, state)?.is_some(),
             };
             let place = TreePosition { tree, leaf: Some((leaf, state)), found, held: None };
             return Ok(stays.then_some((place, held)));
@@ -261,16 +263,20 @@ impl ConcurrentWriter<'_> {
     /// Whether the path to a key still leads to this leaf, which is locked.
     #[cold]
     fn still_leads_to(&self, leaf: u64, probe: Probe<'_>) -> Result<bool> {
-        let view = Media(self.tree.region());
-        let tree = self.tree.root(view)?;
+        let view = Media(self.region());
+        let tree = self.root(view)?;
         Ok(!tree.is_empty() && descend_to(view, tree, Goal::At(probe.key), |_, _| ())? == leaf)
     }
 
     /// The place of a key, with the structure and its leaf locked.
     #[cold]
-    fn place_under<'p>(&'p self, held: &'p HeldLocks<'_>, probe: Probe<'_>) -> Result<TreePosition<'p>> {
-        let view = Media(self.tree.region());
-        let tree = self.tree.root(view)?;
+    pub(crate) fn place_under<'p>(
+        &'p self,
+        held: &'p HeldLocks<'_>,
+        probe: Probe<'_>,
+    ) -> Result<TreePosition<'p>> {
+        let view = Media(self.region());
+        let tree = self.root(view)?;
         if tree.is_empty() {
             return Ok(TreePosition { tree, leaf: None, found: None, held: Some(held) });
         }
@@ -279,6 +285,16 @@ impl ConcurrentWriter<'_> {
         let state = leaf.state(view)?;
         let found = find(view, view, &leaf, state, probe)?;
         Ok(TreePosition { tree, leaf: Some((leaf, state)), found, held: Some(held) })
+    }
+
+    /// As [`lock_in_place`](Self::lock_in_place), to insert a record.
+    #[inline]
+    pub(crate) fn lock_leaf_with_room<'l>(
+        &self,
+        locks: &'l Locks,
+        probe: Probe<'_>,
+    ) -> Result<Option<(TreePosition<'_>, HeldLocks<'l>)>> {
+        self.lock_in_place(locks, probe, MayInsertOrRemove { inserts: true, removes: false })
     }
 }
 

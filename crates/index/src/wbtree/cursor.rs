@@ -183,7 +183,7 @@ impl<'t> Cursor<'t> {
 
     /// The value of the record at which the cursor is, as it was when the cursor came to its leaf.
     pub fn value(&self) -> Option<&[u8]> {
-        self.record().map(|record| record.value)
+        self.record().map(Record::value)
     }
 
     fn record(&self) -> Option<&Record<'_>> {

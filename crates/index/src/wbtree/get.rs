@@ -36,7 +36,7 @@ impl WbTree {
         }
         let probe = Probe::new(key);
         let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
-        Ok(find_stable(view, &leaf, probe)?.map(|found| found.value))
+        Ok(find_stable(view, &leaf, probe)?.map(|found| found.entry.value()))
     }
 
     /// The value of `key` as the transaction sees it, with its own changes. O(log n).
@@ -50,7 +50,7 @@ impl WbTree {
     /// If the transaction is not of this tree's pool.
     pub fn get_in<'t>(&'t self, tx: &'t Tx<'_>, key: &[u8]) -> Result<Option<&'t [u8]>> {
         self.assert_writes(tx);
-        Ok(self.find_place(tx, Probe::new(key))?.found.map(|found| found.value))
+        Ok(self.find_place(tx, Probe::new(key))?.found.map(|found| found.entry.value()))
     }
 
     /// Prefetches the memory that looking up or writing `keys` will touch. It arrives during other work, and

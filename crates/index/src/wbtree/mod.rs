@@ -24,6 +24,7 @@
 //! * I3: a live entry's prefix and fingerprint are those of its record's key; no key is in a leaf twice.
 //! * I4: once published, a record and a separator block never change, and of an inner node only its child
 //!   words do. Child words lead to nodes of the next level, and the root word to the root and its level.
+//!   One exception (`unnamed.rs`): the owner of an unnamed tree may change words of a value in place.
 //! * I5: the target of a stored word is durable before the word is stored, except in the transaction's own
 //!   blocks.
 //! * I6: the sum of the lengths in the header is the number of live entries, and every block is reachable
@@ -136,8 +137,10 @@ pub use concurrent::ConcurrentWriter;
 pub use create::WbTree;
 pub use cursor::Cursor;
 pub use get::PREFETCH_KEYS_MAX;
+pub use locks::Locks as WriterLocks;
 pub use scan::{Entry, Range, Value};
 pub use snapshot_scan::OwnedRecord;
+pub use unnamed::{InsertHeld, ValuePlace};
 
 /// The writers of a pool's trees of byte strings ([`WbTree::concurrent`]).
 pub type Writers = tembo_pool::Writers<locks::Locks>;

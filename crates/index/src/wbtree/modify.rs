@@ -104,7 +104,7 @@ impl WbTree {
         decide: impl FnOnce(Option<&[u8]>) -> KeyEdit<V>,
     ) -> Result<bool> {
         let key = probe.key;
-        let old = place.found.map(|found| found.value);
+        let old = place.found.map(|found| found.entry.value());
         match decide(old) {
             KeyEdit::Put(value) if old != Some(value.as_ref()) => {
                 let value = [value.as_ref()];

@@ -7,6 +7,7 @@ use super::layout::{
     FANOUT, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, SEPARATOR_HEAD_BYTES, SeparatorWord, field,
 };
 use super::separator::Separator;
+use super::unnamed::ValuePlace;
 use crate::error::{Result, corrupt};
 use crate::key_prefix::prefix8;
 use crate::record::RECORD_HEAD_BYTES;
@@ -73,11 +74,13 @@ pub(crate) fn prefetch_node(region: &Region, off: u64, level: usize) {
     }
 }
 
-/// A record: a key and its value, borrowed in place.
+/// A record: its key, borrowed in place, and the place of its value. The value is borrowed only when it is
+/// asked for: the owner of an unnamed tree may change words of it (I4).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'m> {
+    region: &'m Region,
     pub(crate) key: &'m [u8],
-    pub(crate) value: &'m [u8],
+    place: ValuePlace,
 }
 
 impl<'m> Record<'m> {
@@ -88,9 +91,25 @@ impl<'m> Record<'m> {
         // SAFETY: a record is written before the commit that links it and never stored to afterwards. Its
         // block is not reused while a pin from before its removal is held (readers), or before the
         // transaction that frees it ends (the writer), and no borrow lasts longer.
-        let all = unsafe { region.bytes(body, key_bytes + value_bytes)? };
-        let (key, value) = all.split_at(key_bytes as usize);
-        Ok(Record { key, value })
+        let key = unsafe { region.bytes(body, key_bytes)? };
+        let place = ValuePlace { off: body + key_bytes, bytes: value_bytes };
+        region.check_bytes(place.off, value_bytes)?;
+        Ok(Record { region, key, place })
+    }
+
+    /// The value. Not of a record whose words somebody may change in place.
+    #[inline(always)]
+    pub(crate) fn value(&self) -> &'m [u8] {
+        let ValuePlace { off, bytes } = self.place;
+        // SAFETY: as for the key; see above.
+        let value = unsafe { self.region.bytes(off, bytes) };
+        value.expect("`read` has found the place in bounds")
+    }
+
+    /// Where the value lies.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> ValuePlace {
+        self.place
     }
 
     /// Lengths of key and value in bytes.
@@ -100,16 +119,9 @@ impl<'m> Record<'m> {
         Ok((lengths & 0xFFFF_FFFF, lengths >> 32))
     }
 
-    /// The value, if the record's key is `key`.
-    #[inline(always)]
-    pub(crate) fn value_of(region: &'m Region, off: u64, key: &[u8]) -> Result<Option<&'m [u8]>> {
-        let record = Record::read(region, off)?;
-        Ok((record.key == key).then_some(record.value))
-    }
-
     /// Bytes of the whole record on media.
     pub(crate) fn media_bytes(&self) -> u64 {
-        RECORD_HEAD_BYTES + self.key.len() as u64 + self.value.len() as u64
+        RECORD_HEAD_BYTES + self.key.len() as u64 + self.place.bytes
     }
 }
 

@@ -4,7 +4,7 @@ use super::WbTree;
 use super::edit::{Edit, Path};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::locks::HeldLocks;
-use super::node::{Leaf, Media, Record};
+use super::node::{Leaf, Media};
 use super::scan::Direction;
 use super::search::{Probe, TreePosition};
 use crate::error::{Error, Result, corrupt};
@@ -72,9 +72,8 @@ impl WbTree {
         let Some(spot) = self.nearest(self.pending(tx), direction, Bound::Unbounded)? else {
             return Ok(None);
         };
-        let Record { key, value } = spot.record;
-        let popped = (key.to_vec(), value.to_vec());
-        if !self.remove(tx, key)? {
+        let popped = (spot.record.key.to_vec(), spot.record.value().to_vec());
+        if !self.remove(tx, spot.record.key)? {
             return Err(corrupt("a record", spot.off(), "on the way to its key", "elsewhere"));
         }
         Ok(Some(popped))

@@ -11,6 +11,7 @@ use super::items::Items;
 use super::layout::{LeafState, TreeWord};
 use super::node::{Inner, Leaf, Media, Record, View};
 use super::search::{Goal, descend};
+use super::unnamed::ValuePlace;
 use crate::error::{Result, corrupt};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -67,8 +68,9 @@ impl Entry<'_> {
     /// The value.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        assert_not_left_behind(self.record.value);
-        self.record.value
+        let value = self.record.value();
+        assert_not_left_behind(value);
+        value
     }
 }
 
@@ -203,7 +205,7 @@ impl<'t> Range<'t> {
     ///
     /// As for [`WbTree::get`].
     pub fn advance(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        Ok(self.step(Direction::Up)?.map(|record| (record.key, record.value)))
+        Ok(self.step(Direction::Up)?.map(|record| (record.key, record.value())))
     }
 
     /// As `next_back`, but the record is borrowed from the iterator.
@@ -212,7 +214,25 @@ impl<'t> Range<'t> {
     ///
     /// As for [`WbTree::get`].
     pub fn advance_back(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        Ok(self.step(Direction::Down)?.map(|record| (record.key, record.value)))
+        Ok(self.step(Direction::Down)?.map(|record| (record.key, record.value())))
+    }
+
+    /// As [`advance`](Self::advance), with the place of the value.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WbTree::get`].
+    pub fn advance_place(&mut self) -> Result<Option<(&[u8], ValuePlace)>> {
+        Ok(self.step(Direction::Up)?.map(|record| (record.key, record.place())))
+    }
+
+    /// As [`advance_back`](Self::advance_back), with the place of the value.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WbTree::get`].
+    pub fn advance_back_place(&mut self) -> Result<Option<(&[u8], ValuePlace)>> {
+        Ok(self.step(Direction::Down)?.map(|record| (record.key, record.place())))
     }
 
     fn step(&mut self, direction: Direction) -> Result<Option<Record<'t>>> {

@@ -188,7 +188,7 @@ impl WbTree {
 pub(crate) struct Found<'m> {
     pub(crate) slot: usize,
     pub(crate) record: u64,
-    pub(crate) value: &'m [u8],
+    pub(crate) entry: Record<'m>,
 }
 
 /// Looks for a key among the entries that are live in `state`. Loads the record words through `view`, and
@@ -210,8 +210,9 @@ pub(crate) fn find<'m>(
         let slot = candidates.trailing_zeros() as usize;
         if keys.load(leaf.prefix_off(slot))? == prefix {
             let record = view.load(leaf.record_off(slot))?;
-            if let Some(value) = Record::value_of(view.region(), record, probe.key)? {
-                return Ok(Some(Found { slot, record, value }));
+            let entry = Record::read(view.region(), record)?;
+            if entry.key == probe.key {
+                return Ok(Some(Found { slot, record, entry }));
             }
         }
         candidates &= candidates - 1;

@@ -138,7 +138,8 @@ impl WbTree {
     ) -> Result<()> {
         found.records.iter().for_each(|record| self.region().prefetch(*record));
         for record in &found.records {
-            let Record { key, value } = Record::read(self.region(), *record)?;
+            let read = Record::read(self.region(), *record)?;
+            let (key, value) = (read.key, read.value());
             let belongs =
                 is_above(key, from) && is_below(key, upper) && is_left_of(key, found.fence.as_deref());
             if belongs && records.len() < limit {

@@ -1,9 +1,54 @@
 //! Trees without a name, as parts of other structures.
+//!
+//! # Values that change in place
+//!
+//! The owner of such a tree may change words of a value in place, by [`Tx::store`] in transactions of its
+//! own: it asks for the value's *place*, and loads and stores words there. That is an exception to I4 of the
+//! tree, with these rules:
+//!
+//! * Nobody borrows such a value: it is never asked for with [`get`](WbTree::get),
+//!   [`advance`](super::Range::advance) or the like, only by its place.
+//! * A record stays where it is until its key is removed, or is put again.
+//! * Of two threads that change words of one value, or one that does and one that removes its key, one waits
+//!   until the other's commit has returned (L3 of the pool's log). The tree's own locks do not see to that.
+//! * Who changes words beside other writers holds a pin from before the lookup to after the commit.
+//! * A record that [`insert_beside`](WbTree::insert_beside) has put can be found by others before the commit
+//!   has returned. The owner's lock of the key keeps them from changing it.
 
 use super::WbTree;
+use super::get::find_stable;
+use super::length::length_part;
+use super::locks::{HeldLocks, LengthHeld, Locks};
+use super::node::Media;
+use super::scan::Direction;
+use super::search::{Goal, Probe, TreePosition, descend};
 use crate::error::{Error, Result};
 use crate::map_kind::{MapFormat, MapKind};
-use tembo_pool::{Pool, Tx};
+use crate::record::{RECORD_HEAD_BYTES, check_lengths, write_record};
+use std::ops::Bound;
+use tembo_pool::{BriefPin, Pool, Tx};
+
+/// Where the value of a record lies in the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValuePlace {
+    /// Its first byte.
+    pub off: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// The locks of a record that was [inserted](WbTree::insert_beside) beside other writers. To be dropped after
+/// the commit has returned.
+pub struct InsertHeld<'l> {
+    _held: HeldLocks<'l>,
+    _length: LengthHeld<'l>,
+}
+
+impl std::fmt::Debug for InsertHeld<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InsertHeld").finish_non_exhaustive()
+    }
+}
 
 impl WbTree {
     /// Makes an empty tree that only its owner's structure leads to, by [`head`](Self::head).
@@ -51,5 +96,128 @@ impl WbTree {
         let is_empty = self.root(self.pending(tx))?.is_empty() && tx.load(self.doomed_off())? == 0;
         assert!(is_empty, "a tree that is not empty");
         Ok(tx.free(self.header_off())?)
+    }
+
+    /// The place of the value of `key`, for words that the owner changes in place. It is readable as long as
+    /// the pin lives. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the pin is not of this tree's pool.
+    #[inline]
+    pub fn place(&self, pin: &BriefPin<'_>, key: &[u8]) -> Result<Option<ValuePlace>> {
+        assert!(pin.is_of(self.pool()), "a pin of another pool");
+        let view = Media(self.region());
+        let tree = self.root(view)?;
+        if tree.is_empty() {
+            return Ok(None);
+        }
+        let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
+        Ok(find_stable(view, &leaf, Probe::new(key))?.map(|found| found.entry.place()))
+    }
+
+    /// As [`place`](Self::place), as the transaction sees it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    #[inline]
+    pub fn place_in(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<ValuePlace>> {
+        self.assert_writes(tx);
+        Ok(self.find_place(tx, Probe::new(key))?.found.map(|found| found.entry.place()))
+    }
+
+    /// How far behind a multiple of 16 the value of a key of this length lies, for values that have to be
+    /// aligned: the length of the part of the record before it.
+    pub fn value_begins_after(key_bytes: u64) -> u64 {
+        RECORD_HEAD_BYTES + key_bytes
+    }
+
+    /// Removes the record with the smallest key, if `before` says so, which gets the key and the place of its
+    /// value; returns whether it did.
+    ///
+    /// # Errors
+    ///
+    /// As for [`remove`](Self::remove), and those of `before`.
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn pop_first_place<E: From<Error>>(
+        &self,
+        tx: &mut Tx<'_>,
+        before: impl FnOnce(&mut Tx<'_>, &[u8], ValuePlace) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        self.assert_writes(tx);
+        let (key, place) = match self.nearest(self.pending(tx), Direction::Up, Bound::Unbounded)? {
+            Some(spot) => (spot.record.key.to_vec(), spot.record.place()),
+            None => return Ok(false),
+        };
+        before(tx, &key, place)?;
+        Ok(self.remove(tx, &key)?)
+    }
+
+    /// Puts a record whose key is not there, in a transaction beside those of other writers; once in a
+    /// transaction. `locks` are those of the [turn](tembo_pool::Turn) whose transaction it is. The result is
+    /// held until the commit has returned.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put); the transaction then is as it was.
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn insert_beside<'l>(
+        &self,
+        tx: &mut Tx<'_>,
+        locks: &'l Locks,
+        key: &[u8],
+        value: &[&[u8]],
+    ) -> Result<InsertHeld<'l>> {
+        self.assert_writes(tx);
+        let value_bytes = check_lengths(key, value)?;
+        let length = locks.lock_length(length_part(tx));
+        let probe = Probe::new(key);
+        let before = tx.savepoint();
+        let (held, outcome) = match self.lock_leaf_with_room(locks, probe)? {
+            Some((place, held)) => {
+                let outcome = self.put_new(tx, &place, probe, value, value_bytes);
+                (held, outcome)
+            }
+            None => {
+                let held = locks.lock_structure();
+                let outcome = self
+                    .place_under(&held, probe)
+                    .and_then(|place| self.put_new(tx, &place, probe, value, value_bytes));
+                (held, outcome)
+            }
+        };
+        if let Err(e) = outcome {
+            tx.rollback_to(before);
+            return Err(e);
+        }
+        Ok(InsertHeld { _held: held, _length: length })
+    }
+
+    fn put_new(
+        &self,
+        tx: &mut Tx<'_>,
+        place: &TreePosition<'_>,
+        probe: Probe<'_>,
+        value: &[&[u8]],
+        value_bytes: u64,
+    ) -> Result<()> {
+        debug_assert!(place.found.is_none(), "a key that is there");
+        let record = write_record(tx, probe.key, value, value_bytes)?;
+        self.put_record(tx, place, probe, record).map(drop)
     }
 }

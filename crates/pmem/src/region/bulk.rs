@@ -23,6 +23,16 @@ impl Region {
         Ok(unsafe { core::slice::from_raw_parts(self.range.base().add(off as usize), bytes as usize) })
     }
 
+    /// Whether so many bytes lie at `off`.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfBounds`] when they are not all inside the region.
+    #[inline]
+    pub fn check_bytes(&self, off: u64, bytes: u64) -> Result<(), OutOfBounds> {
+        self.check(off, bytes)
+    }
+
     /// Copies bytes into memory that no other thread accesses. Does not flush.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod native;
 mod redb;
 mod tembo;
 mod tembo_fixed;
+mod tembo_store;
 
 use std::path::Path;
 
@@ -76,7 +77,7 @@ pub(crate) struct Kind {
 /// Every engine that this program was built with, ours first: the first of ours that fits is what ratios
 /// refer to.
 pub(crate) fn all() -> Vec<Kind> {
-    let mut kinds = vec![tembo_fixed::KIND, tembo::KIND, cdds::KIND];
+    let mut kinds = vec![tembo_fixed::KIND, tembo::KIND, tembo_store::KIND, cdds::KIND];
     kinds.extend(native::kinds());
     kinds.extend([redb::KIND, fjall::KIND]);
     kinds

@@ -1,0 +1,316 @@
+//! What a commit does: it compares, and adds versions.
+//!
+//! For each transaction of a record, in their order: its keys' last versions are compared with its snapshot;
+//! if one is newer, it gets [`Error::Conflict`], and nothing of it is in the record. Else its versions are
+//! added under the next number. Transactions of one record see what was added before them, so that they
+//! conflict with each other as with earlier commits.
+
+use crate::active::Asked;
+use crate::collect::{COLLECTED_PER_RECORD, Garbage, Left};
+use crate::error::{Error, Result};
+use crate::keyspace::{Keyspace, KeyspaceInner};
+use crate::layout::{NUMBER_MAX, ValueWord};
+use crate::retention::{Keep, now_unix_ns};
+use crate::store::StoreInner;
+use crate::versions::{Loaded, Table, Version, write_value};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use tembo_index::{InsertHeld, WriterLocks};
+use tembo_pool::{BriefPin, KeptSpace, Savepoint, Tx};
+
+/// Bytes of a key that an error shows.
+const SHOWN_KEY_BYTES: usize = 64;
+
+/// A key that a transaction gives a value, or takes it off.
+#[derive(Clone, Copy)]
+pub(crate) struct Change<'a> {
+    pub(crate) keyspace: &'a Keyspace,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: Option<&'a [u8]>,
+}
+
+/// The changes of a transaction.
+pub(crate) type Changes<'a> = SmallVec<[Change<'a>; 2]>;
+
+/// A transaction, with others that the same record is to make.
+pub(crate) struct Member<'a> {
+    pub(crate) changes: Changes<'a>,
+    /// The snapshot that it has read. None: it conflicts with nobody.
+    pub(crate) begin: Option<u64>,
+    pub(crate) reads: Option<&'a Reads>,
+    /// Set by the commit.
+    pub(crate) outcome: Option<Result<u64>>,
+}
+
+/// Commits transactions by one record, for a caller who keeps all lanes from committing. Each gets an
+/// outcome, but those for whom there was no space, unless this is the last attempt.
+pub(crate) fn commit_members(
+    tx: &mut Tx<'_>,
+    left: &mut Left,
+    store: &StoreInner,
+    members: &mut [Member<'_>],
+    is_last_attempt: bool,
+) {
+    let sequence = &store.active.sequence;
+    sequence.settle_alone();
+    let now = now_unix_ns();
+    let needed = Asked::new(&store.active);
+    let first = sequence.next_alone(now);
+    let mut garbage = Vec::new();
+    let mut made: SmallVec<[(usize, u64); 1]> = SmallVec::new();
+    for (at, member) in members.iter_mut().enumerate() {
+        let number = first + made.len() as u64;
+        let before = (tx.savepoint(), garbage.len());
+        match apply(tx, member, number, (&needed, now), &mut garbage) {
+            Ok(()) => made.push((at, number)),
+            Err(e) => {
+                tx.rollback_to(before.0);
+                garbage.truncate(before.1);
+                if !e.is_full() || is_last_attempt {
+                    member.outcome = Some(Err(e));
+                }
+            }
+        }
+        tx.use_kept_space(KeptSpace::None);
+    }
+    let Some(&(_, last)) = made.last() else { return tx.roll_back() };
+    let before = tx.savepoint();
+    let is_due = left.is_due();
+    let old = if is_due { left.collect_some(tx, &needed, COLLECTED_PER_RECORD) } else { Ok(0) };
+    match finish(tx, store, last, before, old) {
+        Ok(collected) => {
+            if is_due {
+                left.take_off(collected);
+            }
+            left.garbage.extend(garbage);
+            sequence.publish_alone(last);
+            made.iter().for_each(|(at, number)| members[*at].outcome = Some(Ok(*number)));
+        }
+        // Each is tried by itself, as the record may have been too long.
+        Err(e) if e.is_full() && !is_last_attempt => {}
+        Err(e) => fail_all(members, &made, e),
+    }
+}
+
+/// Writes the number of the last commit and commits the record; returns how many keys were collected.
+fn finish(
+    tx: &mut Tx<'_>,
+    store: &StoreInner,
+    last: u64,
+    before_collecting: Savepoint,
+    collected: Result<usize>,
+) -> Result<usize> {
+    // A failure to collect does not stop a commit.
+    let collected = collected.unwrap_or_else(|_| {
+        tx.rollback_to(before_collecting);
+        0
+    });
+    store_last(tx, store, 0, last)?;
+    tx.commit_and_begin()?;
+    Ok(collected)
+}
+
+/// PERSIST(I1): in the record of the versions that have the number, and of those below it on this lane.
+fn store_last(tx: &mut Tx<'_>, store: &StoreInner, lane: usize, number: u64) -> Result<()> {
+    if number > NUMBER_MAX {
+        return Err(Error::Group { reason: "the clock is wrong by more than a century".to_owned() });
+    }
+    Ok(tx.store(store.last_off(lane), number)?)
+}
+
+/// Gives everyone the error that one got.
+fn fail_all(members: &mut [Member<'_>], made: &[(usize, u64)], error: Error) {
+    let reason = error.to_string();
+    let mut first = Some(error);
+    for (at, _) in made {
+        let error = first.take().unwrap_or_else(|| Error::Group { reason: reason.clone() });
+        members[*at].outcome = Some(Err(error));
+    }
+}
+
+/// Whether a transaction only takes values off keys, and frees space in the end.
+fn only_deletes(changes: &[Change<'_>]) -> bool {
+    changes.iter().all(|change| change.value.is_none())
+}
+
+/// Adds the versions of one transaction.
+fn apply(
+    tx: &mut Tx<'_>,
+    member: &Member<'_>,
+    number: u64,
+    (needed, now): (&Asked<'_>, u64),
+    garbage: &mut Vec<Garbage>,
+) -> Result<()> {
+    if let (Some(reads), Some(begin)) = (member.reads, member.begin) {
+        reads.validate(tx, begin)?;
+    }
+    tx.use_kept_space(if only_deletes(&member.changes) { KeptSpace::Half } else { KeptSpace::None });
+    for change in &member.changes {
+        let keyspace = &change.keyspace.inner;
+        keyspace.check_there()?;
+        let loaded = keyspace.table_in(tx, change.key)?.map(|table| table.load(tx)).transpose()?;
+        let place = check(change, loaded, member.begin)?;
+        match place {
+            Place::Nothing => {}
+            Place::There(loaded) => add(tx, change, loaded, number, (needed, now), garbage)?,
+            Place::New => {
+                let version = Version { number, value: write_value(tx, change.value)? };
+                Table::put_with(change.key, &[version], |value| keyspace.index.put(tx, change.key, value))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a change finds.
+enum Place {
+    /// Nothing to delete. It conflicts with nobody, as a read of a missing key does not.
+    Nothing,
+    New,
+    There(Loaded),
+}
+
+/// Refuses a conflict.
+#[inline]
+fn check(change: &Change<'_>, loaded: Option<Loaded>, begin: Option<u64>) -> Result<Place> {
+    let last = loaded.as_ref().and_then(Loaded::last);
+    if let Some(begin) = begin {
+        check_conflict(&change.keyspace.inner, change.key, last, begin)?;
+    }
+    if change.value.is_none() && last.is_none_or(|last| last.value == ValueWord::Tombstone) {
+        return Ok(Place::Nothing);
+    }
+    Ok(loaded.map_or(Place::New, Place::There))
+}
+
+/// Adds a version to the table of a key.
+#[inline]
+fn add(
+    tx: &mut Tx<'_>,
+    change: &Change<'_>,
+    loaded: Loaded,
+    number: u64,
+    (needed, now): (&Asked<'_>, u64),
+    garbage: &mut Vec<Garbage>,
+) -> Result<()> {
+    let keyspace = &change.keyspace.inner;
+    let version = Version { number, value: write_value(tx, change.value)? };
+    let retention = keyspace.retention();
+    let left = loaded.add(tx, version, &Keep::new(needed, retention, now))?;
+    if left.is_garbage(retention) {
+        garbage.push(Garbage { number, keyspace: keyspace.clone(), key: change.key.into() });
+    }
+    Ok(())
+}
+
+/// The outcome of a commit beside those of other lanes.
+pub(crate) enum Beside {
+    /// It is durable, and is to be waited for until readers see it.
+    Made(u64),
+    /// It has to be made while no other lane commits; nothing was done.
+    NeedsAll,
+}
+
+/// Commits a transaction beside those of other lanes. The caller holds the locks of its keys, and the pin
+/// since before the lookups; `lane` is that of the transaction.
+pub(crate) fn commit_beside(
+    tx: &mut Tx<'_>,
+    store: &StoreInner,
+    (lane, locks, pin): (usize, &WriterLocks, &BriefPin<'_>),
+    changes: &[Change<'_>],
+    begin: Option<u64>,
+    garbage: &mut Vec<Garbage>,
+) -> Result<Beside> {
+    let mut places: SmallVec<[Place; 2]> = SmallVec::new();
+    for change in changes {
+        change.keyspace.inner.check_there()?;
+        let table = change.keyspace.inner.table(pin, change.key)?;
+        places.push(check(change, table.map(|table| table.load(tx)).transpose()?, begin)?);
+    }
+    // The locks of an insertion allow for no second one.
+    if places.iter().filter(|place| matches!(place, Place::New)).count() > 1 {
+        return Ok(Beside::NeedsAll);
+    }
+    let now = now_unix_ns();
+    let needed = Asked::new(&store.active);
+    tx.use_kept_space(if only_deletes(changes) { KeptSpace::Half } else { KeptSpace::None });
+    // Decided, one way or the other, when it is dropped, which is after the commit has returned.
+    let in_flight = store.active.sequence.take(lane, now);
+    let number = in_flight.number;
+    let mut inserted: Option<InsertHeld<'_>> = None;
+    let outcome = changes.iter().zip(places).try_for_each(|(change, place)| match place {
+        Place::Nothing => Ok(()),
+        Place::There(loaded) => add(tx, change, loaded, number, (&needed, now), garbage),
+        Place::New => {
+            let version = Version { number, value: write_value(tx, change.value)? };
+            let index = &change.keyspace.inner.index;
+            inserted = Some(Table::put_with(change.key, &[version], |value| {
+                index.insert_beside(tx, locks, change.key, value)
+            })?);
+            Ok(())
+        }
+    });
+    let outcome =
+        outcome.and_then(|()| store_last(tx, store, lane, number)).and_then(|()| Ok(tx.commit_and_begin()?));
+    if outcome.is_err() {
+        tx.roll_back();
+    }
+    drop(inserted);
+    match outcome {
+        Ok(()) => Ok(Beside::Made(number)),
+        Err(e) if e.is_full() => {
+            garbage.clear();
+            Ok(Beside::NeedsAll)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Refuses a key that was written after a snapshot.
+pub(crate) fn check_conflict(
+    keyspace: &KeyspaceInner,
+    key: &[u8],
+    last: Option<Version>,
+    begin: u64,
+) -> Result<()> {
+    match last {
+        Some(last) if last.number > begin => {
+            let key = key[..key.len().min(SHOWN_KEY_BYTES)].to_vec();
+            Err(Error::Conflict { keyspace: keyspace.name.clone(), key, by: last.number, snapshot: begin })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The keys and ranges that a serializable transaction has read from its snapshot.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// By the id of the keyspace.
+    pub(crate) keys: BTreeMap<u64, (Keyspace, BTreeSet<Vec<u8>>)>,
+    pub(crate) ranges: Vec<(Keyspace, (Bound<Vec<u8>>, Bound<Vec<u8>>))>,
+}
+
+impl Reads {
+    /// Refuses reads that would show something else now. A key that was deleted since is found by its
+    /// tombstone, which is there as long as the transaction is registered.
+    pub(crate) fn validate(&self, tx: &Tx<'_>, begin: u64) -> Result<()> {
+        for (keyspace, keys) in self.keys.values() {
+            keyspace.inner.check_there()?;
+            for key in keys {
+                let table = keyspace.inner.table_in(tx, key)?;
+                let last = table.map(|table| table.load(tx)).transpose()?.and_then(|loaded| loaded.last());
+                check_conflict(&keyspace.inner, key, last, begin)?;
+            }
+        }
+        for (keyspace, bounds) in &self.ranges {
+            keyspace.inner.check_there()?;
+            let mut walk = keyspace.inner.index.range(bounds.clone());
+            while let Some((key, place)) = walk.advance_place()? {
+                let last = Table::at(place)?.load(tx)?.last();
+                check_conflict(&keyspace.inner, key, last, begin)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! Collecting: versions that nobody needs any more, tombstones, and keyspaces that were dropped.
+//!
+//! A commit notes each key that it leaves with something to collect, and every few commits one collects what
+//! was noted, in its own record. A walk over all tables finds the rest. Whoever collects keeps all lanes from
+//! committing.
+
+use crate::active::Asked;
+use crate::error::Result;
+use crate::keyspace::{Keyspace, KeyspaceInner};
+use crate::layout::field;
+use crate::retention::{Keep, Retention, now_unix_ns};
+use crate::store::StoreInner;
+use crate::versions::Table;
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tembo_pool::{KeptSpace, Tx};
+
+/// Tables that one record of a collection is about, so that it fits into its lane.
+pub(crate) const COLLECTED_PER_RECORD: usize = 32;
+/// The walk that looks for what time has passed over begins anew after this part of the shortest time that a
+/// keyspace retains.
+const WALKS_PER_WINDOW: u32 = 4;
+
+/// After so many keys that were noted, a commit collects.
+const NOTED_PER_COLLECTION: usize = COLLECTED_PER_RECORD / 2;
+
+/// What is left to be collected.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// Nearly in the order of the numbers.
+    pub(crate) garbage: VecDeque<Garbage>,
+    /// The length of `garbage` from which on a commit collects.
+    due_at: usize,
+    /// Where a walk over all tables has got to, that looks for versions that `garbage` does not lead to:
+    /// those that an earlier process left, and those that a kept snapshot needed.
+    walk: Option<Walk>,
+    last_walk: Option<Instant>,
+}
+
+/// The last key that was looked at, by the name of its keyspace.
+#[derive(Default)]
+struct Walk {
+    keyspace: String,
+    key: Option<Vec<u8>>,
+}
+
+/// A key that has versions which are needed for now, or a tombstone.
+pub(crate) struct Garbage {
+    /// The commit that left them.
+    pub(crate) number: u64,
+    pub(crate) keyspace: Arc<KeyspaceInner>,
+    pub(crate) key: Box<[u8]>,
+}
+
+impl Left {
+    /// Whether the next commit is to collect.
+    pub(crate) fn is_due(&self) -> bool {
+        self.garbage.len() > self.due_at
+    }
+
+    /// Takes keys off the queue that were collected.
+    pub(crate) fn take_off(&mut self, collected: usize) {
+        self.garbage.drain(..collected);
+        self.due_at = self.garbage.len() + NOTED_PER_COLLECTION;
+    }
+
+    /// Collects what the queue of garbage leads to and nobody needs any more.
+    pub(crate) fn collect_garbage(&mut self, tx: &mut Tx<'_>, store: &StoreInner) -> Result<()> {
+        loop {
+            let needed = Asked::new(&store.active);
+            let collected = self.collect_some(tx, &needed, COLLECTED_PER_RECORD)?;
+            tx.commit_and_begin()?;
+            self.take_off(collected);
+            if collected < COLLECTED_PER_RECORD {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Collects the versions of the keys at the front of the queue that nobody reads any more; returns how
+    /// many keys are done with, to be taken off when that is committed.
+    pub(crate) fn collect_some(&self, tx: &mut Tx<'_>, needed: &Asked<'_>, keys: usize) -> Result<usize> {
+        let mut done = 0;
+        for Garbage { number, keyspace, key } in self.garbage.iter().take(keys) {
+            // While somebody reads an older snapshot, some of them may be needed.
+            if *number > needed.needed().first_read() {
+                break;
+            }
+            if keyspace.check_there().is_ok() {
+                tx.use_kept_space(KeptSpace::Half);
+                collect_key(tx, keyspace, key, needed)?;
+            }
+            done += 1;
+        }
+        tx.use_kept_space(KeptSpace::None);
+        Ok(done)
+    }
+
+    /// Collects what is not needed any more, in up to `tables` tables; returns whether more can be collected.
+    pub(crate) fn collect(
+        &mut self,
+        tx: &mut Tx<'_>,
+        store: &Arc<StoreInner>,
+        tables: usize,
+    ) -> Result<bool> {
+        let (mut left, mut more) = (tables, true);
+        while left > 0 && more {
+            let part = left.min(COLLECTED_PER_RECORD);
+            more = self.collect_part(tx, store, part)?;
+            left -= part;
+        }
+        Ok(more)
+    }
+
+    fn collect_part(&mut self, tx: &mut Tx<'_>, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
+        let needed = Asked::new(&store.active);
+        let collected = self.collect_some(tx, &needed, tables)?;
+        tx.commit_and_begin()?;
+        self.take_off(collected);
+        if self.garbage.front().is_some_and(|first| first.number <= needed.needed().first_read()) {
+            return Ok(true);
+        }
+        let freed = free_dropped(tx, store, tables - collected)?;
+        tx.commit_and_begin()?;
+        if tx.load(store.off + field!(PmStore.dropped))? != 0 {
+            return Ok(true);
+        }
+        if self.walk.is_none() && self.last_walk.is_none_or(|last| window_has_moved(store, last)) {
+            self.walk = Some(Walk::default());
+            self.last_walk = Some(Instant::now());
+        }
+        if let Some(at) = self.walk.take() {
+            self.walk = walk_on(tx, store, at, &needed, tables - collected - freed)?;
+            tx.commit_and_begin()?;
+        }
+        Ok(self.walk.is_some())
+    }
+
+    /// Has the next calls of [`collect`](Self::collect) look at all tables: a kept snapshot is gone.
+    pub(crate) fn walk_anew(&mut self) {
+        self.walk = Some(Walk::default());
+    }
+}
+
+/// Collects the versions of a key that nobody needs; the key, too, if nothing but a tombstone is left that
+/// nobody is older than (I4).
+fn collect_key(tx: &mut Tx<'_>, keyspace: &KeyspaceInner, key: &[u8], needed: &Asked<'_>) -> Result<()> {
+    let Some(table) = keyspace.table_in(tx, key)? else { return Ok(()) };
+    let keep = Keep::new(needed, keyspace.retention(), now_unix_ns());
+    let left = table.collect(tx, &keep)?;
+    if left.versions == 1 && left.ends_in_tombstone {
+        let last = table.load(tx)?.last().map_or(0, |last| last.number);
+        if keep.is_past(last) {
+            table.free(tx)?;
+            keyspace.index.remove(tx, key)?;
+            return Ok(());
+        }
+    }
+    table.shrink(tx, keyspace, key)
+}
+
+/// Whether a keyspace retains versions for a time, and a part of that has passed since a walk.
+fn window_has_moved(store: &StoreInner, last: Instant) -> bool {
+    let windows = store.open_keyspaces().into_iter().filter_map(|keyspace| match keyspace.retention() {
+        Retention::For(time) => Some(time),
+        _ => None,
+    });
+    windows
+        .min()
+        .is_some_and(|window| last.elapsed() > (window / WALKS_PER_WINDOW).max(Duration::from_millis(1)))
+}
+
+/// Frees up to `tables` tables, and then the rest, of keyspaces that were dropped; returns how many.
+fn free_dropped(tx: &mut Tx<'_>, store: &Arc<StoreInner>, tables: usize) -> Result<usize> {
+    let first_off = store.off + field!(PmStore.dropped);
+    let mut freed = 0;
+    while freed < tables {
+        let head = tx.load(first_off)?;
+        if head == 0 {
+            break;
+        }
+        tx.use_kept_space(KeptSpace::All);
+        let keyspace = Keyspace::open(&store.pool, Arc::downgrade(store), "a dropped keyspace", head)?.inner;
+        let free = |tx: &mut Tx<'_>, _: &[u8], place| Table::at(place)?.free(tx);
+        if !keyspace.index.pop_first_place(tx, free)? {
+            let after = tx.load(head + field!(PmKeyspace.next_dropped))?;
+            tx.store(first_off, after)?;
+            keyspace.index.clone().free_unnamed(tx)?;
+            tx.free(head)?;
+        }
+        freed += 1;
+    }
+    tx.use_kept_space(KeptSpace::None);
+    Ok(freed)
+}
+
+/// Looks at some tables; returns where it got to, or none at the end.
+fn walk_on(
+    tx: &mut Tx<'_>,
+    store: &Arc<StoreInner>,
+    mut at: Walk,
+    needed: &Asked<'_>,
+    tables: usize,
+) -> Result<Option<Walk>> {
+    let mut left = tables;
+    for keyspace in store.all_keyspaces()? {
+        if keyspace.name() < at.keyspace.as_str() {
+            continue;
+        }
+        if keyspace.name() != at.keyspace {
+            at = Walk { keyspace: keyspace.name().to_owned(), key: None };
+        }
+        loop {
+            if left == 0 {
+                return Ok(Some(at));
+            }
+            let from = at.key.take().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut rest = keyspace.inner.index.range((from, Bound::Unbounded));
+            let next = rest.advance_place()?.map(|(key, _)| key.to_vec());
+            let Some(key) = next else { break };
+            left -= 1;
+            collect_key(tx, &keyspace.inner, &key, needed)?;
+            at.key = Some(key);
+        }
+    }
+    Ok(None)
+}
