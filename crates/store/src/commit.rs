@@ -147,6 +147,10 @@ impl Commits {
         }
     }
 
+    pub(crate) fn add_lane(&self) -> Result<bool> {
+        Ok(self.writers.add()?)
+    }
+
     /// Waits until nobody commits, and keeps it so.
     pub(crate) fn lead(&self) -> Lead<'_> {
         Lead { tx: self.writers.begin(), left: self.left.lock() }

@@ -115,6 +115,17 @@ impl Store {
         &self.inner.pool
     }
 
+    /// Adds a lane for commits; threads that often find none free do this by themselves. Returns whether the
+    /// pool had one to spare. For tests.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] after the pool's device failed.
+    #[doc(hidden)]
+    pub fn add_lane(&self) -> Result<bool> {
+        self.inner.commits.add_lane()
+    }
+
     /// The store's name.
     pub fn name(&self) -> &str {
         &self.inner.name
