@@ -13,15 +13,13 @@
 //! answer. So commits on several lanes need no lock for it, and most ask for one word only: versions that were
 //! followed by one up to the [oldest number](Active::oldest) of the last answer are needed by nobody.
 
-use crate::primitives::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, thread_number};
+use crate::primitives::{AtomicU64, AtomicUsize, Mutex, Ordering, SLOTS, fence, thread_number};
 use crate::sequence::Sequence;
 use crossbeam_utils::CachePadded;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Snapshots that are registered without a lock.
-const SLOTS: usize = 128;
 const EMPTY: u64 = u64::MAX;
 
 /// The snapshots that are open or kept.
@@ -40,7 +38,7 @@ pub(crate) struct Active {
 
 /// The place where a number is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Slot {
+pub(crate) enum Slot {
     At(usize),
     InMore,
 }
@@ -117,7 +115,7 @@ impl Active {
         }
     }
 
-    fn register(&self, number: u64) -> Slot {
+    pub(crate) fn register(&self, number: u64) -> Slot {
         let start = thread_number();
         for i in 0..SLOTS {
             let at = (start + i) % SLOTS;
@@ -147,7 +145,7 @@ impl Active {
         }
     }
 
-    fn release(&self, slot: Slot, number: u64) {
+    pub(crate) fn release(&self, slot: Slot, number: u64) {
         match slot {
             Slot::At(at) => self.slots[at].store(EMPTY, Ordering::Release),
             Slot::InMore => take(&mut self.more.lock(), number),
@@ -240,6 +238,12 @@ impl Needed {
         self.numbers.binary_search(&number).is_ok()
     }
 
+    /// All of them.
+    #[cfg(test)]
+    pub(crate) fn numbers(&self) -> &[u64] {
+        &self.numbers
+    }
+
     /// The oldest snapshot that is read or kept.
     pub(crate) fn first(&self) -> u64 {
         self.numbers[0]
@@ -248,35 +252,5 @@ impl Needed {
     /// The oldest snapshot that is read, or the current one.
     pub(crate) fn first_read(&self) -> u64 {
         self.first_read
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_is_needed_while_a_snapshot_lies_between_it_and_the_next() {
-        let active = Active::new(10, 1, [3]);
-        let slot = active.register(6);
-        let needed = active.needed();
-        let has = |number, next| needed.has(number, next);
-        assert!(has(3, 4) && has(1, 4) && has(5, 7) && has(6, 7) && has(9, 11) && has(10, 11));
-        assert!(!has(1, 3) && !has(4, 6) && !has(7, 10) && !has(7, 8));
-        assert!(has(11, 12), "whatever comes later may be read");
-        assert_eq!((needed.first(), needed.first_read()), (3, 6));
-        active.release(slot, 6);
-        active.forget(3);
-        assert!(!active.needed().has(6, 7) && !active.needed().has(3, 4));
-    }
-
-    #[test]
-    fn more_snapshots_than_slots_are_registered_all_the_same() {
-        let active = Active::new(1000, 1, []);
-        let slots: Vec<Slot> = (0..SLOTS as u64 + 3).map(|number| active.register(number)).collect();
-        assert_eq!(slots.iter().filter(|slot| **slot == Slot::InMore).count(), 3);
-        assert_eq!(active.needed().numbers.len(), SLOTS + 4);
-        slots.iter().zip(0..).for_each(|(slot, number)| active.release(*slot, number));
-        assert_eq!(active.needed().numbers, [1000]);
     }
 }

@@ -2,12 +2,13 @@
 
 use crate::error::Result;
 use crate::keyspace::Keyspace;
+use crate::layout::ValueWord;
 use crate::snapshot::Snapshot;
-use crate::versions::{Table, read_value};
+use crate::versions::{Table, append_value, prefetch_value};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 /// Keys of the index that are looked at in one go.
 const BATCH: usize = 64;
@@ -18,18 +19,34 @@ pub type Entry = (Vec<u8>, Vec<u8>);
 /// The keys of a range that have a value, in their order, from both ends. Owns its snapshot.
 ///
 /// Reads some 64 keys at a time, so that it holds no memory of the store between two steps. After an error it
-/// ends.
+/// ends. [`advance`](Self::advance) is cheaper than `next` if one entry at a time is enough.
 pub struct Entries {
     snapshot: Snapshot,
     keyspace: Keyspace,
     /// The part of the range of which the snapshot's keys are still to be read.
     bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     is_read: bool,
-    front: VecDeque<Entry>,
+    front: Batch,
     /// From the last to the first.
-    back: VecDeque<Entry>,
+    back: Batch,
+    /// The entry that was lent out.
+    lent: Entry,
     /// The transaction's writes that are left, in the order of their keys.
     own: VecDeque<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+/// Entries that were read at one go.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    entries: VecDeque<Place>,
+}
+
+/// Where the bytes of an entry are.
+#[derive(Clone)]
+struct Place {
+    key: Range<usize>,
+    value: Range<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,99 +62,166 @@ impl Entries {
         bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
         own: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     ) -> Entries {
-        let (front, back) = (VecDeque::new(), VecDeque::new());
-        Entries { snapshot, keyspace, is_read: is_empty(&bounds), bounds, front, back, own: own.into() }
+        Entries {
+            snapshot,
+            keyspace,
+            is_read: is_empty(&bounds),
+            bounds,
+            front: Batch::default(),
+            back: Batch::default(),
+            lent: Entry::default(),
+            own: own.into(),
+        }
     }
 
     /// Reads until the end has an entry, or there is none.
     fn fill(&mut self, end: End) -> Result<()> {
-        while !self.is_read && (if end == End::Front { &self.front } else { &self.back }).is_empty() {
-            let pool = self.snapshot.store.pool.clone();
-            // The pin of the walk keeps the tables, too, and what a drop of the keyspace frees after this
-            // look.
-            let mut walk = self.keyspace.inner.index.range(self.bounds.clone());
-            self.keyspace.inner.check_there()?;
-            let mut last = None;
-            for step in 0.. {
-                let record = match end {
-                    End::Front => walk.advance_place()?,
-                    End::Back => walk.advance_back_place()?,
-                };
-                let Some((key, place)) = record else {
-                    self.is_read = true;
-                    break;
-                };
-                let table = Table::at(place)?;
-                let version = table.find(pool.region(), self.snapshot.number())?.version;
-                let value =
-                    version.map(|version| read_value(pool.region(), version.value, table.off)).transpose()?;
-                if let Some(Some(value)) = value {
-                    let entry = (key.to_vec(), value);
-                    if end == End::Front { self.front.push_back(entry) } else { self.back.push_back(entry) }
-                }
-                if step + 1 == BATCH {
-                    last = Some(key.to_vec());
-                    break;
-                }
-            }
-            if let Some(last) = last {
+        while !self.is_read && self.batch(end).entries.is_empty() {
+            let mut batch = std::mem::take(if end == End::Front { &mut self.front } else { &mut self.back });
+            batch.bytes.clear();
+            let outcome = self.read_batch(end, &mut batch);
+            *(if end == End::Front { &mut self.front } else { &mut self.back }) = batch;
+            if let Some(last) = outcome? {
                 let left = if end == End::Front { &mut self.bounds.0 } else { &mut self.bounds.1 };
                 *left = Bound::Excluded(last);
                 self.is_read = is_empty(&self.bounds);
+            } else {
+                self.is_read = true;
             }
         }
         Ok(())
     }
 
+    /// Reads some entries; returns the last key that was looked at, or none at the end.
+    fn read_batch(&self, end: End, batch: &mut Batch) -> Result<Option<Vec<u8>>> {
+        let region = self.snapshot.store.pool.region();
+        // The pin of the walk keeps the tables, too, and what a drop of the keyspace frees after this look.
+        let mut walk = self.keyspace.inner.index.range(self.bounds.clone());
+        self.keyspace.inner.check_there()?;
+        let (mut values, mut last) = (Vec::with_capacity(BATCH), None);
+        for step in 1..=BATCH {
+            let record = match end {
+                End::Front => walk.advance_place()?,
+                End::Back => walk.advance_back_place()?,
+            };
+            let Some((key, place)) = record else { break };
+            let table = Table::at(place)?;
+            if let Some(version) = table.find(region, self.snapshot.number())?.version
+                && version.value != ValueWord::Tombstone
+            {
+                let start = batch.bytes.len();
+                batch.bytes.extend_from_slice(key);
+                // The values of all keys arrive while the others are looked up.
+                prefetch_value(region, version.value);
+                values.push((start..batch.bytes.len(), version.value, table));
+            }
+            if step == BATCH {
+                last = Some(key.to_vec());
+            }
+        }
+        for (key, value, table) in values {
+            let start = batch.bytes.len();
+            append_value(region, value, table.off, &mut batch.bytes)?;
+            batch.entries.push_back(Place { key, value: start..batch.bytes.len() });
+        }
+        Ok(last)
+    }
+
+    fn batch(&self, end: End) -> &Batch {
+        if end == End::Front { &self.front } else { &self.back }
+    }
+
+    /// The batch that has the next entry of the snapshot from an end, and whether it is taken from its front.
+    fn nearest(&self, end: End) -> (End, bool) {
+        let other = if end == End::Front { End::Back } else { End::Front };
+        if self.batch(end).entries.is_empty() { (other, false) } else { (end, true) }
+    }
+
     /// The next key of the snapshot from an end.
-    fn peek(&self, end: End) -> Option<&Entry> {
-        match end {
-            End::Front => self.front.front().or_else(|| self.back.back()),
-            End::Back => self.back.front().or_else(|| self.front.back()),
+    fn peek(&self, end: End) -> Option<&[u8]> {
+        let (batch, is_front) = self.nearest(end);
+        let Batch { bytes, entries } = self.batch(batch);
+        let place = if is_front { entries.front() } else { entries.back() }?;
+        Some(&bytes[place.key.clone()])
+    }
+
+    /// Moves the next entry of the snapshot from an end to `lent`.
+    fn take(&mut self, end: End) {
+        let (batch, is_front) = self.nearest(end);
+        let Batch { bytes, entries } = if batch == End::Front { &mut self.front } else { &mut self.back };
+        let place = if is_front { entries.pop_front() } else { entries.pop_back() };
+        if let Some(Place { key, value }) = place {
+            self.lent.0.clear();
+            self.lent.0.extend_from_slice(&bytes[key]);
+            self.lent.1.clear();
+            self.lent.1.extend_from_slice(&bytes[value]);
         }
     }
 
-    fn take(&mut self, end: End) -> Option<Entry> {
-        match end {
-            End::Front => self.front.pop_front().or_else(|| self.back.pop_back()),
-            End::Back => self.back.pop_front().or_else(|| self.front.pop_back()),
-        }
-    }
-
-    fn step(&mut self, end: End) -> Result<Option<Entry>> {
+    /// Moves the next entry from an end to `lent`; returns whether there is one.
+    fn step(&mut self, end: End) -> Result<bool> {
         loop {
             self.fill(end)?;
             let own = if end == End::Front { self.own.front() } else { self.own.back() };
             let order = match (self.peek(end), own) {
-                (None, None) => return Ok(None),
+                (None, None) => return Ok(false),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
-                (Some((key, _)), Some((own, _))) if end == End::Front => key.cmp(own),
-                (Some((key, _)), Some((own, _))) => own.cmp(key),
+                (Some(key), Some((own, _))) if end == End::Front => key.cmp(own),
+                (Some(key), Some((own, _))) => own.as_slice().cmp(key),
             };
-            if order == Ordering::Less {
-                return Ok(self.take(end));
-            }
-            if order == Ordering::Equal {
+            if order != Ordering::Greater {
                 self.take(end);
+            }
+            if order == Ordering::Less {
+                return Ok(true);
             }
             let own = if end == End::Front { self.own.pop_front() } else { self.own.pop_back() };
             // A key that the transaction has deleted is stepped over.
             if let Some((key, Some(value))) = own {
-                return Ok(Some((key, value)));
+                self.lent = (key, value);
+                return Ok(true);
             }
         }
     }
 
-    fn step_or_end(&mut self, end: End) -> Option<Result<Entry>> {
+    fn step_or_end(&mut self, end: End) -> Result<bool> {
         let outcome = self.step(end);
         if outcome.is_err() {
             self.is_read = true;
-            self.front.clear();
-            self.back.clear();
+            self.front.entries.clear();
+            self.back.entries.clear();
             self.own.clear();
         }
-        outcome.transpose()
+        outcome
+    }
+
+    fn owned(&mut self, end: End) -> Option<Result<Entry>> {
+        match self.step_or_end(end) {
+            Ok(true) => Some(Ok(std::mem::take(&mut self.lent))),
+            Ok(false) => None,
+            Err(e) => Some(Err(e)),
+        }
+    }
+
+    /// As `next`, but the entry is lent by the iterator: nothing is allocated for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Snapshot::get`].
+    pub fn advance(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        let is_there = self.step_or_end(End::Front)?;
+        Ok(is_there.then_some((self.lent.0.as_slice(), self.lent.1.as_slice())))
+    }
+
+    /// As `next_back`, but the entry is lent by the iterator.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Snapshot::get`].
+    pub fn advance_back(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        let is_there = self.step_or_end(End::Back)?;
+        Ok(is_there.then_some((self.lent.0.as_slice(), self.lent.1.as_slice())))
     }
 }
 
@@ -156,13 +240,13 @@ impl Iterator for Entries {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Result<Entry>> {
-        self.step_or_end(End::Front)
+        self.owned(End::Front)
     }
 }
 
 impl DoubleEndedIterator for Entries {
     fn next_back(&mut self) -> Option<Result<Entry>> {
-        self.step_or_end(End::Back)
+        self.owned(End::Back)
     }
 }
 

@@ -91,6 +91,8 @@
 #![forbid(unsafe_code)]
 
 mod active;
+#[cfg(test)]
+mod active_tests;
 mod apply;
 mod check;
 mod collect;

@@ -462,18 +462,38 @@ pub(crate) fn write_value(tx: &mut Tx<'_>, value: Option<&[u8]>) -> Result<Value
 }
 
 /// A value's bytes; `None` for a tombstone.
+#[inline]
 pub(crate) fn read_value(region: &Region, value: ValueWord, off: u64) -> Result<Option<Vec<u8>>> {
+    if value == ValueWord::Tombstone {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    append_value(region, value, off, &mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Appends the bytes of a value that is there.
+#[inline]
+pub(crate) fn append_value(region: &Region, value: ValueWord, off: u64, to: &mut Vec<u8>) -> Result<()> {
     match value {
-        ValueWord::Tombstone => Ok(None),
-        ValueWord::Inline { bytes, len } => Ok(Some(bytes[..usize::from(len)].to_vec())),
-        ValueWord::Raw(bytes) => Ok(Some(bytes.to_vec())),
+        ValueWord::Inline { bytes, len } => to.extend_from_slice(&bytes[..usize::from(len)]),
+        ValueWord::Raw(bytes) => to.extend_from_slice(&bytes),
         ValueWord::Block(block) => {
             let bytes = value_bytes(region, block)?;
-            read_bytes(region, block + VALUE_HEAD_BYTES, bytes).map(Some)
+            append_bytes(region, block + VALUE_HEAD_BYTES, bytes, to)?;
         }
-        ValueWord::Collected => {
-            Err(corrupt("a version", off, "a version that a snapshot needs", "one that was collected"))
+        ValueWord::Tombstone | ValueWord::Collected => {
+            return Err(corrupt("a version", off, "one that a snapshot needs", format!("{value:?}")));
         }
+    }
+    Ok(())
+}
+
+/// Prefetches the beginning of a value.
+#[inline]
+pub(crate) fn prefetch_value(region: &Region, value: ValueWord) {
+    if let ValueWord::Block(block) = value {
+        region.prefetch_lines::<4>(block);
     }
 }
 
@@ -486,12 +506,15 @@ pub(crate) fn value_bytes(region: &Region, block: u64) -> Result<u64> {
     Ok(bytes)
 }
 
-/// A copy of bytes that nobody changes.
-fn read_bytes(region: &Region, off: u64, bytes: u64) -> Result<Vec<u8>> {
+/// Appends a copy of bytes that nobody changes.
+fn append_bytes(region: &Region, off: u64, bytes: u64, to: &mut Vec<u8>) -> Result<()> {
     use std::sync::atomic::Ordering;
     let words = region.words(off, bytes.div_ceil(8))?;
-    let mut copy = Vec::with_capacity(8 * words.len());
-    words.iter().for_each(|word| copy.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()));
-    copy.truncate(bytes as usize);
-    Ok(copy)
+    let start = to.len();
+    to.resize(start + 8 * words.len(), 0);
+    for (place, word) in to[start..].as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *place = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
+    to.truncate(start + bytes as usize);
+    Ok(())
 }

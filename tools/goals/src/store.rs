@@ -103,8 +103,8 @@ impl Contender<[u8; 8]> for InStore {
         let mut entries = self.store.snapshot().range(&self.keyspace, *from..)?;
         let mut sum = 0u64;
         for _ in 0..SCAN_LENGTH {
-            let Some((_, value)) = entries.next().transpose()? else { break };
-            sum = sum.wrapping_add(word(&value));
+            let Some((_, value)) = entries.advance()? else { break };
+            sum = sum.wrapping_add(word(value));
         }
         Ok(sum)
     }

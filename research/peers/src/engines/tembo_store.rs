@@ -59,8 +59,8 @@ impl Engine for TemboStore {
         let mut entries = self.store.snapshot().range(&self.keyspace, from..)?;
         let mut met = 0;
         while met < limit {
-            let Some((key, value)) = entries.next().transpose()? else { break };
-            look(&key, &value);
+            let Some((key, value)) = entries.advance()? else { break };
+            look(key, value);
             met += 1;
         }
         Ok(met)
