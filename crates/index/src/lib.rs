@@ -40,6 +40,6 @@ pub use versioned::{
     VersionedSnapshot, VersionedStats, VersionedStructure, VersionedTree, VersionedValue,
 };
 pub use wbtree::{
-    ConcurrentWriter, Cursor, Entry, InsertHeld, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, ValuePlace,
-    WbTree, WriterLocks, Writers,
+    ConcurrentWriter, Cursor, Entry, InsertHeld, InsertHint, KeyPlace, OwnedRecord, PREFETCH_KEYS_MAX, Range,
+    Value, ValuePlace, WbTree, WriterLocks, Writers,
 };

@@ -6,7 +6,8 @@
 //! conflict with each other as with earlier commits.
 
 use crate::active::Asked;
-use crate::collect::{COLLECTED_PER_RECORD, Garbage, Left};
+use crate::collect::{COLLECTED_PER_RECORD, Garbage};
+use crate::commit::LazyLeft;
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{NUMBER_MAX, ValueWord};
@@ -16,7 +17,7 @@ use crate::versions::{Loaded, Table, Version, write_value};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use tembo_index::{InsertHeld, WriterLocks};
+use tembo_index::{InsertHeld, InsertHint, WriterLocks};
 use tembo_pool::{BriefPin, KeptSpace, Savepoint, Tx};
 
 /// Bytes of a key that an error shows.
@@ -47,7 +48,7 @@ pub(crate) struct Member<'a> {
 /// outcome, but those for whom there was no space, unless this is the last attempt.
 pub(crate) fn commit_members(
     tx: &mut Tx<'_>,
-    left: &mut Left,
+    (left, is_due): (&mut LazyLeft<'_>, bool),
     store: &StoreInner,
     members: &mut [Member<'_>],
     is_last_attempt: bool,
@@ -76,14 +77,15 @@ pub(crate) fn commit_members(
     }
     let Some(&(_, last)) = made.last() else { return tx.roll_back() };
     let before = tx.savepoint();
-    let is_due = left.is_due();
-    let old = if is_due { left.collect_some(tx, &needed, COLLECTED_PER_RECORD) } else { Ok(0) };
+    let old = if is_due { left.get().collect_some(tx, &needed, COLLECTED_PER_RECORD) } else { Ok(0) };
     match finish(tx, store, last, before, old) {
         Ok(collected) => {
             if is_due {
-                left.take_off(collected);
+                left.get().take_off(collected);
             }
-            left.garbage.extend(garbage);
+            if !garbage.is_empty() {
+                left.get().garbage.extend(garbage);
+            }
             sequence.publish_alone(last);
             made.iter().for_each(|(at, number)| members[*at].outcome = Some(Ok(*number)));
         }
@@ -149,14 +151,15 @@ fn apply(
     for change in &member.changes {
         let keyspace = &change.keyspace.inner;
         keyspace.check_there()?;
-        let loaded = keyspace.table_in(tx, change.key)?.map(|table| table.load(tx)).transpose()?;
-        let place = check(change, loaded, member.begin)?;
-        match place {
+        let key = keyspace.index.look_up_in(tx, change.key)?;
+        let table = key.value().map(Table::at).transpose()?;
+        let loaded = table.map(|table| table.load(tx)).transpose()?;
+        match check(change, loaded, member.begin)? {
             Place::Nothing => {}
             Place::There(loaded) => add(tx, change, loaded, number, (needed, now), garbage)?,
             Place::New => {
                 let version = Version { number, value: write_value(tx, change.value)? };
-                Table::put_with(change.key, &[version], |value| keyspace.index.put(tx, change.key, value))?;
+                Table::put_with(change.key, &[version], |value| key.insert(tx, value))?;
             }
         }
     }
@@ -222,14 +225,15 @@ pub(crate) fn commit_beside(
     begin: Option<u64>,
     garbage: &mut Vec<Garbage>,
 ) -> Result<Beside> {
-    let mut places: SmallVec<[Place; 2]> = SmallVec::new();
+    let mut places: SmallVec<[(Place, InsertHint); 2]> = SmallVec::new();
     for change in changes {
         change.keyspace.inner.check_there()?;
-        let table = change.keyspace.inner.table(pin, change.key)?;
-        places.push(check(change, table.map(|table| table.load(tx)).transpose()?, begin)?);
+        let (place, hint) = change.keyspace.inner.index.place_beside(pin, locks, change.key)?;
+        let table = place.map(Table::at).transpose()?;
+        places.push((check(change, table.map(|table| table.load(tx)).transpose()?, begin)?, hint));
     }
     // The locks of an insertion allow for no second one.
-    if places.iter().filter(|place| matches!(place, Place::New)).count() > 1 {
+    if places.iter().filter(|(place, _)| matches!(place, Place::New)).count() > 1 {
         return Ok(Beside::NeedsAll);
     }
     let now = now_unix_ns();
@@ -239,14 +243,14 @@ pub(crate) fn commit_beside(
     let in_flight = store.active.sequence.take(lane, now);
     let number = in_flight.number;
     let mut inserted: Option<InsertHeld<'_>> = None;
-    let outcome = changes.iter().zip(places).try_for_each(|(change, place)| match place {
+    let outcome = changes.iter().zip(places).try_for_each(|(change, (place, hint))| match place {
         Place::Nothing => Ok(()),
         Place::There(loaded) => add(tx, change, loaded, number, (&needed, now), garbage),
         Place::New => {
             let version = Version { number, value: write_value(tx, change.value)? };
             let index = &change.keyspace.inner.index;
             inserted = Some(Table::put_with(change.key, &[version], |value| {
-                index.insert_beside(tx, locks, change.key, value)
+                index.insert_beside(tx, locks, (change.key, hint), value)
             })?);
             Ok(())
         }

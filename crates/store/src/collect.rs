@@ -7,10 +7,10 @@
 use crate::active::Asked;
 use crate::error::Result;
 use crate::keyspace::{Keyspace, KeyspaceInner};
-use crate::layout::field;
+use crate::layout::{ValueWord, field};
 use crate::retention::{Keep, Retention, now_unix_ns};
 use crate::store::StoreInner;
-use crate::versions::Table;
+use crate::versions::{Table, Version};
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -147,18 +147,27 @@ impl Left {
 /// Collects the versions of a key that nobody needs; the key, too, if nothing but a tombstone is left that
 /// nobody is older than (I4).
 fn collect_key(tx: &mut Tx<'_>, keyspace: &KeyspaceInner, key: &[u8], needed: &Asked<'_>) -> Result<()> {
-    let Some(table) = keyspace.table_in(tx, key)? else { return Ok(()) };
+    let place = keyspace.index.look_up_in(tx, key)?;
+    let Some(table) = place.value().map(Table::at).transpose()? else { return Ok(()) };
     let keep = Keep::new(needed, keyspace.retention(), now_unix_ns());
-    let left = table.collect(tx, &keep)?;
-    if left.versions == 1 && left.ends_in_tombstone {
-        let last = table.load(tx)?.last().map_or(0, |last| last.number);
-        if keep.is_past(last) {
-            table.free(tx)?;
-            keyspace.index.remove(tx, key)?;
-            return Ok(());
-        }
+    let versions = table.versions(tx)?;
+    if is_past(&versions, &keep) {
+        table.free(tx)?;
+        return Ok(place.remove(tx)?);
     }
+    table.collect(tx, &keep)?;
     table.shrink(tx, keyspace, key)
+}
+
+/// Whether nobody needs any version, and the last one is a tombstone that nobody is older than.
+fn is_past(versions: &[Version], keep: &Keep<'_>) -> bool {
+    let is_tombstone = |last: &Version| last.value == ValueWord::Tombstone && keep.is_past(last.number);
+    let mut pairs = versions.windows(2).enumerate();
+    versions.last().is_some_and(is_tombstone)
+        && pairs.all(|(i, pair)| {
+            pair[0].value == ValueWord::Collected
+                || !keep.has(versions.len() - 1 - i, pair[0].number, pair[1].number)
+        })
 }
 
 /// Whether a keyspace retains versions for a time, and a part of that has passed since a walk.

@@ -53,7 +53,19 @@ pub(crate) struct Commits {
 pub(crate) struct Lead<'c> {
     /// A transaction for the changes.
     pub(crate) tx: Tx<'c>,
-    pub(crate) left: MutexGuard<'c, Left>,
+    pub(crate) left: LazyLeft<'c>,
+}
+
+/// What is left to be collected, locked when it is first looked at: most commits do not.
+pub(crate) struct LazyLeft<'c> {
+    mutex: &'c Mutex<Left>,
+    guard: Option<MutexGuard<'c, Left>>,
+}
+
+impl LazyLeft<'_> {
+    pub(crate) fn get(&mut self) -> &mut Left {
+        self.guard.get_or_insert_with(|| self.mutex.lock())
+    }
 }
 
 /// A transaction that waits to be committed.
@@ -153,7 +165,11 @@ impl Commits {
 
     /// Waits until nobody commits, and keeps it so.
     pub(crate) fn lead(&self) -> Lead<'_> {
-        Lead { tx: self.writers.begin(), left: self.left.lock() }
+        Lead { tx: self.writers.begin(), left: self.lazy_left() }
+    }
+
+    fn lazy_left(&self) -> LazyLeft<'_> {
+        LazyLeft { mutex: &self.left, guard: None }
     }
 
     /// Commits a transaction that has written something; returns the number of the commit.
@@ -221,10 +237,9 @@ impl Commits {
         match self.writers.try_turn::<tembo_index::Error>()? {
             None => Ok(None),
             Some(Turn { mut tx, locks: None, .. }) => {
-                let mut left = self.left.lock();
                 let changes = Changes::from_slice(changes);
                 let mut member = [Member { changes, begin, reads: None, outcome: None }];
-                self.commit_alone(&mut tx, &mut left, store, &mut member);
+                self.commit_alone(&mut tx, &mut self.lazy_left(), store, &mut member);
                 let [member] = member;
                 member.outcome.transpose()
             }
@@ -296,14 +311,23 @@ impl Commits {
     }
 
     /// Commits transactions while nobody else does. Everyone gets an outcome.
-    fn commit_alone(&self, tx: &mut Tx<'_>, left: &mut Left, store: &StoreInner, members: &mut [Member<'_>]) {
-        commit_members(tx, left, store, members, false);
+    fn commit_alone(
+        &self,
+        tx: &mut Tx<'_>,
+        left: &mut LazyLeft<'_>,
+        store: &StoreInner,
+        members: &mut [Member<'_>],
+    ) {
+        let is_due = self.is_due.load(Ordering::Relaxed);
+        commit_members(tx, (left, is_due), store, members, false);
         // Collecting may make room enough. Each is tried by itself, as the group may have been too much.
         for member in members.iter_mut().filter(|member| member.outcome.is_none()) {
-            let _ = left.collect_garbage(tx, store);
-            commit_members(tx, left, store, std::slice::from_mut(member), true);
+            let _ = left.get().collect_garbage(tx, store);
+            commit_members(tx, (left, false), store, std::slice::from_mut(member), true);
         }
-        self.is_due.store(left.is_due(), Ordering::Relaxed);
+        if let Some(left) = &left.guard {
+            self.is_due.store(left.is_due(), Ordering::Relaxed);
+        }
     }
 
     /// Commits what nobody has waited for.

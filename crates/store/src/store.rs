@@ -230,7 +230,7 @@ impl Store {
         keyspace.inner.set_retention(&mut lead.tx, retention, from)?;
         lead.tx.commit_and_begin()?;
         keyspace.inner.note_retention(retention, from);
-        lead.left.walk_anew();
+        lead.left.get().walk_anew();
         Ok(())
     }
 
@@ -512,7 +512,7 @@ impl Store {
         inner.kept.remove(&mut lead.tx, key)?;
         lead.tx.commit_and_begin()?;
         inner.active.forget(number);
-        lead.left.walk_anew();
+        lead.left.get().walk_anew();
         Ok(true)
     }
 
@@ -535,7 +535,7 @@ impl Store {
         let mut lead = self.inner.commits.lead();
         self.inner.active.settled();
         let Lead { tx, left } = &mut lead;
-        left.collect(tx, &self.inner, tables)
+        left.get().collect(tx, &self.inner, tables)
     }
 }
 

@@ -289,7 +289,7 @@ impl WbTree {
 
     /// As [`lock_in_place`](Self::lock_in_place), to insert a record.
     #[inline]
-    pub(crate) fn lock_leaf_with_room<'l>(
+    pub(crate) fn lock_in_place_to_insert<'l>(
         &self,
         locks: &'l Locks,
         probe: Probe<'_>,

@@ -140,7 +140,7 @@ pub use get::PREFETCH_KEYS_MAX;
 pub use locks::Locks as WriterLocks;
 pub use scan::{Entry, Range, Value};
 pub use snapshot_scan::OwnedRecord;
-pub use unnamed::{InsertHeld, ValuePlace};
+pub use unnamed::{InsertHeld, InsertHint, KeyPlace, ValuePlace};
 
 /// The writers of a pool's trees of byte strings ([`WbTree::concurrent`]).
 pub type Writers = tembo_pool::Writers<locks::Locks>;

@@ -19,7 +19,7 @@ use super::WbTree;
 use super::get::find_stable;
 use super::length::length_part;
 use super::locks::{HeldLocks, LengthHeld, Locks};
-use super::node::Media;
+use super::node::{Leaf, Media, View};
 use super::scan::Direction;
 use super::search::{Goal, Probe, TreePosition, descend};
 use crate::error::{Error, Result};
@@ -42,6 +42,69 @@ pub struct ValuePlace {
 pub struct InsertHeld<'l> {
     _held: HeldLocks<'l>,
     _length: LengthHeld<'l>,
+}
+
+/// What an insertion beside other writers can begin with: the leaf of its key, at a moment.
+#[derive(Debug, Clone, Copy)]
+pub struct InsertHint {
+    version: u64,
+    leaf: Option<Leaf>,
+}
+
+/// Where a key is, or belongs. It holds until the transaction that it was looked up in changes the tree.
+pub struct KeyPlace<'t> {
+    tree: &'t WbTree,
+    probe: Probe<'t>,
+    place: TreePosition<'t>,
+}
+
+impl KeyPlace<'_> {
+    /// The place of its value.
+    #[inline]
+    pub fn value(&self) -> Option<ValuePlace> {
+        self.place.found.map(|found| found.entry.place())
+    }
+
+    /// Puts a record of the key, which is not there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WbTree::put`]; the transaction then is as it was.
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of the tree's pool.
+    pub fn insert(self, tx: &mut Tx<'_>, value: &[&[u8]]) -> Result<()> {
+        let KeyPlace { tree, probe, place } = self;
+        tree.assert_writes(tx);
+        let value_bytes = check_lengths(probe.key, value)?;
+        let before = tx.savepoint();
+        let outcome = tree.put_new(tx, &place, probe, value, value_bytes);
+        if outcome.is_err() {
+            tx.rollback_to(before);
+        }
+        outcome
+    }
+
+    /// Removes the record of the key, which is there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WbTree::remove`].
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of the tree's pool.
+    pub fn remove(self, tx: &mut Tx<'_>) -> Result<()> {
+        self.tree.assert_writes(tx);
+        self.tree.remove_record(tx, &self.place, self.probe.key).map(drop)
+    }
+}
+
+impl std::fmt::Debug for KeyPlace<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyPlace").finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for InsertHeld<'_> {
@@ -110,14 +173,57 @@ impl WbTree {
     /// If the pin is not of this tree's pool.
     #[inline]
     pub fn place(&self, pin: &BriefPin<'_>, key: &[u8]) -> Result<Option<ValuePlace>> {
+        Ok(self.place_and_leaf(pin, key)?.0)
+    }
+
+    /// As [`place`](Self::place), beside other writers, with what an insertion of the key can begin with.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the pin is not of this tree's pool.
+    #[inline]
+    pub fn place_beside(
+        &self,
+        pin: &BriefPin<'_>,
+        locks: &Locks,
+        key: &[u8],
+    ) -> Result<(Option<ValuePlace>, InsertHint)> {
+        let version = locks.version();
+        let (place, leaf) = self.place_and_leaf(pin, key)?;
+        Ok((place, InsertHint { version, leaf }))
+    }
+
+    #[inline]
+    fn place_and_leaf(&self, pin: &BriefPin<'_>, key: &[u8]) -> Result<(Option<ValuePlace>, Option<Leaf>)> {
         assert!(pin.is_of(self.pool()), "a pin of another pool");
         let view = Media(self.region());
         let tree = self.root(view)?;
         if tree.is_empty() {
-            return Ok(None);
+            return Ok((None, None));
         }
         let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
-        Ok(find_stable(view, &leaf, Probe::new(key))?.map(|found| found.entry.place()))
+        let found = find_stable(view, &leaf, Probe::new(key))?;
+        Ok((found.map(|found| found.entry.place()), Some(leaf)))
+    }
+
+    /// Where a key is, or belongs, as the transaction sees it. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    #[inline]
+    pub fn look_up_in<'t>(&'t self, tx: &Tx<'_>, key: &'t [u8]) -> Result<KeyPlace<'t>> {
+        self.assert_writes(tx);
+        let probe = Probe::new(key);
+        Ok(KeyPlace { tree: self, probe, place: self.find_place(tx, probe)? })
     }
 
     /// As [`place`](Self::place), as the transaction sees it.
@@ -131,8 +237,7 @@ impl WbTree {
     /// If the transaction is not of this tree's pool.
     #[inline]
     pub fn place_in(&self, tx: &Tx<'_>, key: &[u8]) -> Result<Option<ValuePlace>> {
-        self.assert_writes(tx);
-        Ok(self.find_place(tx, Probe::new(key))?.found.map(|found| found.entry.place()))
+        Ok(self.look_up_in(tx, key)?.value())
     }
 
     /// How far behind a multiple of 16 the value of a key of this length lies, for values that have to be
@@ -180,7 +285,7 @@ impl WbTree {
         &self,
         tx: &mut Tx<'_>,
         locks: &'l Locks,
-        key: &[u8],
+        (key, hint): (&[u8], InsertHint),
         value: &[&[u8]],
     ) -> Result<InsertHeld<'l>> {
         self.assert_writes(tx);
@@ -188,7 +293,7 @@ impl WbTree {
         let length = locks.lock_length(length_part(tx));
         let probe = Probe::new(key);
         let before = tx.savepoint();
-        let (held, outcome) = match self.lock_leaf_with_room(locks, probe)? {
+        let (held, outcome) = match self.lock_leaf_with_room(locks, probe, hint)? {
             Some((place, held)) => {
                 let outcome = self.put_new(tx, &place, probe, value, value_bytes);
                 (held, outcome)
@@ -206,6 +311,30 @@ impl WbTree {
             return Err(e);
         }
         Ok(InsertHeld { _held: held, _length: length })
+    }
+
+    /// Locks the leaf of the key, if that is not full.
+    #[inline]
+    fn lock_leaf_with_room<'l>(
+        &self,
+        locks: &'l Locks,
+        probe: Probe<'_>,
+        hint: InsertHint,
+    ) -> Result<Option<(TreePosition<'_>, HeldLocks<'l>)>> {
+        let view = Media(self.region());
+        if let Some(leaf) = hint.leaf
+            && locks.version() == hint.version
+        {
+            let held = locks.lock_leaf(leaf.off);
+            // As in `lock_in_place`: the path still leads to the leaf.
+            if locks.version() == hint.version {
+                let (tree, state) = (self.root(view)?, leaf.state(view)?);
+                let has_room = self.free_slot(&leaf, state)?.is_some() && view.load(self.doomed_off())? == 0;
+                let place = TreePosition { tree, leaf: Some((leaf, state)), found: None, held: None };
+                return Ok(has_room.then_some((place, held)));
+            }
+        }
+        self.lock_in_place_to_insert(locks, probe)
     }
 
     fn put_new(
