@@ -236,24 +236,26 @@ pub(crate) fn commit_beside(
     if places.iter().filter(|(place, _)| matches!(place, Place::New)).count() > 1 {
         return Ok(Beside::NeedsAll);
     }
-    let now = now_unix_ns();
     let needed = Asked::new(&store.active);
     tx.use_kept_space(if only_deletes(changes) { KeptSpace::Half } else { KeptSpace::None });
+    let new = places.iter().position(|(place, _)| matches!(place, Place::New));
+    // Waits for others, so it comes before the number: higher numbers wait for this one.
+    let inserted: Option<InsertHeld<'_>> = new
+        .map(|at| {
+            let Change { keyspace, key, .. } = &changes[at];
+            keyspace.inner.index.lock_to_insert(tx, locks, (key, places[at].1))
+        })
+        .transpose()?;
     // Decided, one way or the other, when it is dropped, which is after the commit has returned.
-    let in_flight = store.active.sequence.take(lane, now);
-    let number = in_flight.number;
-    let mut inserted: Option<InsertHeld<'_>> = None;
-    let outcome = changes.iter().zip(places).try_for_each(|(change, (place, hint))| match place {
-        Place::Nothing => Ok(()),
-        Place::There(loaded) => add(tx, change, loaded, number, (&needed, now), garbage),
-        Place::New => {
+    let in_flight = store.active.sequence.take(lane, now_unix_ns());
+    let (number, now) = (in_flight.number, in_flight.number);
+    let outcome = changes.iter().zip(places).try_for_each(|(change, (place, _))| match (place, &inserted) {
+        (Place::There(loaded), _) => add(tx, change, loaded, number, (&needed, now), garbage),
+        (Place::New, Some(inserted)) => {
             let version = Version { number, value: write_value(tx, change.value)? };
-            let index = &change.keyspace.inner.index;
-            inserted = Some(Table::put_with(change.key, &[version], |value| {
-                index.insert_beside(tx, locks, (change.key, hint), value)
-            })?);
-            Ok(())
+            Table::put_with(change.key, &[version], |value| inserted.insert(tx, value))
         }
+        _ => Ok(()),
     });
     let outcome =
         outcome.and_then(|()| store_last(tx, store, lane, number)).and_then(|()| Ok(tx.commit_and_begin()?));

@@ -36,57 +36,68 @@
 //! # Media layout
 //!
 //! ```text
-//! root -> PmStore -> keyspaces (tree: name -> PmKeyspace) -> index (tree: key -> PmKey)
+//! root -> PmStore -> keyspaces (tree: name -> PmKeyspace) -> index (tree: key -> PmTable)
 //!                 -> kept snapshots (tree: name or number -> number)
-//! PmKey, the version table of a key:  PmVersion x 3, or one PmVector of more
+//!                    a PmLast for each lane: the number of its last commit
+//! PmTable, the version table of a key: PmVersion x 2, or one PmVector of more
 //! PmVersion: the number of the commit, and the value: in the word itself, a tombstone, or a PmValue
 //! ```
 //!
-//! `layout.rs` has the structs.
+//! A version table lies in the key's record in the index, and its words change in place: an update changes
+//! nothing of the index, and a key has one block and costs a reader one miss below the index's leaf. An update
+//! of a short value allocates nothing. `layout.rs` has the structs.
 //!
 //! # Invariants
 //!
-//! * I1: the numbers in a version table ascend, and none is higher than `PmStore::current`; behind the last
-//!   version all slots are zero.
-//! * I2: a slot that has a number never changes, but that its value may become *collected*. So readers need
-//!   no lock.
-//! * I3: a version is collected only if no snapshot that can be read lies between it and its successor.
-//! * I4: a table is removed with its key only if its last version is a tombstone that no snapshot, and no
-//!   transaction, is older than. So the last writer of a key is known to every transaction that it conflicts
-//!   with.
+//! * I1: each version of a table has another number, and none is higher than the highest `PmLast`. A slot
+//!   without a version is zero. In a vector of more than eight, numbers ascend, and empty slots come last.
+//! * I2: a version that a snapshot needs which can be read never changes. So readers need no lock.
+//! * I3: a version is collected, or its slot used again, only if no snapshot that can be read lies between it
+//!   and its successor.
+//! * I4: a key is removed only if its last version is a tombstone that no snapshot, and no transaction, is
+//!   older than. So the last writer of a key is known to every transaction that it conflicts with.
 //! * I5: every block is reachable exactly once.
 //!
 //! # Commit point
 //!
-//! One record of the pool makes a group of transactions: their values, version tables, new keys in indexes,
-//! and `PmStore::current`. It is durable with one fence (two, if the group has more than 2 KiB of new data).
-//! Readers see the group when the number in memory is raised, which is after that.
+//! One record of the pool makes a transaction, or a group: values, versions, new keys in indexes, and the
+//! lane's `PmLast`. It is durable with one fence (two, if there is more than 2 KiB of new data). Readers see it
+//! when the number in memory is raised, which is after that, and after all lower numbers were decided
+//! (`sequence.rs`).
 //!
 //! # Recovery
 //!
-//! Opening reads `PmStore` and the kept snapshots. The pool's recovery completes what the last record began.
+//! Opening reads `PmStore` and the kept snapshots; the last number is the highest of all lanes. The pool's
+//! recovery completes what the last records began. A number below that without a commit is a gap that nobody
+//! has ever seen (`sequence.rs`, Gaps).
 //!
 //! # Concurrency
 //!
-//! A transaction that commits enters a queue and takes the lock of commits; the holder commits all that it
-//! finds in the queue, in its order (`commit.rs`). Conflicts are looked for under that lock, before anything
-//! is written. Readers register the number of their snapshot (`active.rs`), so that its versions are kept,
-//! and pin the pool while they read.
+//! Commits run on several lanes at once, each under locks of its keys; everything that is rarer keeps all lanes
+//! from committing (`commit.rs`). Conflicts are looked for under the locks, before anything is written.
+//! Readers register the number of their snapshot (`active.rs`), so that its versions are kept, and pin the pool
+//! while they read. A get of the current value registers nothing, and tries again if it has met a change.
+//!
+//! A store takes one lane of the pool, and more, up to one for each processor, once threads have often found
+//! none free, and if the pool has them to spare.
 //!
 //! # Source
 //!
 //! Echo (INFLOW'13) 2 and 3. Deviations:
 //!
 //! * D1: a worker does not merge by itself after its commit record was logged: the record of the pool is the
-//!   commit record, and the holder of the commit lock merges for all that wait. The paper leaves conflicts
-//!   open; here they are found before the commit is durable.
+//!   commit record, and it makes the merge, too. The paper leaves conflicts open; here they are found before
+//!   the commit is durable.
 //! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit, and
 //!   not by a collector with a thread of its own.
+//! * D3: the paper's version table is a vector of pointers beside a hash index. Here the first two versions
+//!   lie in the index's record.
 //!
 //! # Reading order
 //!
-//! `layout.rs`, `versions.rs` (version tables), `active.rs` (which snapshots are needed), `retention.rs`,
-//! `commit.rs`, `transaction.rs`, `snapshot.rs`, `keyspace.rs`, `store.rs`, `check.rs`.
+//! `layout.rs`, `versions.rs` (version tables), `sequence.rs` (numbers), `active.rs` (which snapshots are
+//! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `transaction.rs`,
+//! `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`.
 
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,7 @@
 //! * Of two threads that change words of one value, or one that does and one that removes its key, one waits
 //!   until the other's commit has returned (L3 of the pool's log). The tree's own locks do not see to that.
 //! * Who changes words beside other writers holds a pin from before the lookup to after the commit.
-//! * A record that [`insert_beside`](WbTree::insert_beside) has put can be found by others before the commit
+//! * A record that was [inserted](WbTree::lock_to_insert) beside other writers can be found by others before the commit
 //!   has returned. The owner's lock of the key keeps them from changing it.
 
 use super::WbTree;
@@ -37,11 +37,43 @@ pub struct ValuePlace {
     pub bytes: u64,
 }
 
-/// The locks of a record that was [inserted](WbTree::insert_beside) beside other writers. To be dropped after
-/// the commit has returned.
+/// The [locked](WbTree::lock_to_insert) place of a key that is to be inserted beside other writers. To be
+/// dropped after the commit has returned.
 pub struct InsertHeld<'l> {
-    _held: HeldLocks<'l>,
+    tree: &'l WbTree,
+    probe: Probe<'l>,
+    /// The place, if the change is possible in this leaf alone.
+    in_leaf: Option<TreePosition<'l>>,
+    held: HeldLocks<'l>,
     _length: LengthHeld<'l>,
+}
+
+impl InsertHeld<'_> {
+    /// Puts the record, in the transaction that the place was locked for.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WbTree::put`]; the transaction then is as it was.
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of the tree's pool.
+    pub fn insert(&self, tx: &mut Tx<'_>, value: &[&[u8]]) -> Result<()> {
+        self.tree.assert_writes(tx);
+        let value_bytes = check_lengths(self.probe.key, value)?;
+        let before = tx.savepoint();
+        let outcome = match &self.in_leaf {
+            Some(place) => self.tree.put_new(tx, place, self.probe, value, value_bytes),
+            None => {
+                let place = self.tree.place_under(&self.held, self.probe);
+                place.and_then(|place| self.tree.put_new(tx, &place, self.probe, value, value_bytes))
+            }
+        };
+        if outcome.is_err() {
+            tx.rollback_to(before);
+        }
+        outcome
+    }
 }
 
 /// What an insertion beside other writers can begin with: the leaf of its key, at a moment.
@@ -270,47 +302,44 @@ impl WbTree {
         Ok(self.remove(tx, &key)?)
     }
 
-    /// Puts a record whose key is not there, in a transaction beside those of other writers; once in a
-    /// transaction. `locks` are those of the [turn](tembo_pool::Turn) whose transaction it is. The result is
-    /// held until the commit has returned.
+    /// Locks the place of a key that is not there, to [insert](InsertHeld::insert) it in a transaction beside
+    /// those of other writers; once in a transaction. `locks` are those of the [turn](tembo_pool::Turn) whose
+    /// transaction it is. The result is held until the commit has returned.
     ///
     /// # Errors
     ///
-    /// As for [`put`](Self::put); the transaction then is as it was.
+    /// As for [`get`](Self::get).
     ///
     /// # Panics
     ///
     /// If the transaction is not of this tree's pool.
-    pub fn insert_beside<'l>(
-        &self,
-        tx: &mut Tx<'_>,
+    pub fn lock_to_insert<'l>(
+        &'l self,
+        tx: &Tx<'_>,
         locks: &'l Locks,
-        (key, hint): (&[u8], InsertHint),
-        value: &[&[u8]],
+        (key, hint): (&'l [u8], InsertHint),
     ) -> Result<InsertHeld<'l>> {
         self.assert_writes(tx);
-        let value_bytes = check_lengths(key, value)?;
         let length = locks.lock_length(length_part(tx));
         let probe = Probe::new(key);
-        let before = tx.savepoint();
-        let (held, outcome) = match self.lock_leaf_with_room(locks, probe, hint)? {
-            Some((place, held)) => {
-                let outcome = self.put_new(tx, &place, probe, value, value_bytes);
-                (held, outcome)
-            }
-            None => {
-                let held = locks.lock_structure();
-                let outcome = self
-                    .place_under(&held, probe)
-                    .and_then(|place| self.put_new(tx, &place, probe, value, value_bytes));
-                (held, outcome)
-            }
+        let (in_leaf, held) = match self.lock_leaf_with_room(locks, probe, hint)? {
+            Some((place, held)) => (Some(place), held),
+            None => (None, locks.lock_structure()),
         };
-        if let Err(e) = outcome {
-            tx.rollback_to(before);
-            return Err(e);
-        }
-        Ok(InsertHeld { _held: held, _length: length })
+        Ok(InsertHeld { tree: self, probe, in_leaf, held, _length: length })
+    }
+
+    fn put_new(
+        &self,
+        tx: &mut Tx<'_>,
+        place: &TreePosition<'_>,
+        probe: Probe<'_>,
+        value: &[&[u8]],
+        value_bytes: u64,
+    ) -> Result<()> {
+        debug_assert!(place.found.is_none(), "a key that is there");
+        let record = write_record(tx, probe.key, value, value_bytes)?;
+        self.put_record(tx, place, probe, record).map(drop)
     }
 
     /// Locks the leaf of the key, if that is not full.
@@ -335,18 +364,5 @@ impl WbTree {
             }
         }
         self.lock_in_place_to_insert(locks, probe)
-    }
-
-    fn put_new(
-        &self,
-        tx: &mut Tx<'_>,
-        place: &TreePosition<'_>,
-        probe: Probe<'_>,
-        value: &[&[u8]],
-        value_bytes: u64,
-    ) -> Result<()> {
-        debug_assert!(place.found.is_none(), "a key that is there");
-        let record = write_record(tx, probe.key, value, value_bytes)?;
-        self.put_record(tx, place, probe, record).map(drop)
     }
 }
