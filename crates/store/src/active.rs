@@ -24,6 +24,9 @@ pub(crate) struct Active {
     more: Mutex<BTreeMap<u64, usize>>,
     /// Numbers that are kept in the pool, and under how many names each.
     kept: Mutex<BTreeMap<u64, usize>>,
+    /// Registered numbers below this one are revoked, but for those that are kept. Only rises, and not above
+    /// the current number.
+    floor: CachePadded<AtomicU64>,
 }
 
 /// The place where a number is registered.
@@ -66,7 +69,8 @@ impl Active {
         let mut all = BTreeMap::new();
         kept.into_iter().for_each(|number| *all.entry(number).or_default() += 1);
         let current = CachePadded::new(AtomicU64::new(current));
-        Active { current, slots, more: Mutex::default(), kept: Mutex::new(all) }
+        let floor = CachePadded::new(AtomicU64::new(0));
+        Active { current, slots, more: Mutex::default(), kept: Mutex::new(all), floor }
     }
 
     pub(crate) fn current(&self) -> u64 {
@@ -139,6 +143,32 @@ impl Active {
         take(&mut self.kept.lock(), number);
     }
 
+    /// The numbers that are kept, ascending.
+    pub(crate) fn kept_numbers(&self) -> Vec<u64> {
+        self.kept.lock().keys().copied().collect()
+    }
+
+    /// Revokes the snapshots below a number, or below the current one. The caller has the lock of commits.
+    pub(crate) fn raise_floor(&self, number: u64) {
+        // ORDER: before what is collected by this becomes visible, so that a reader that finds it collected
+        // finds the floor, too.
+        self.floor.fetch_max(number.min(self.current()), Ordering::SeqCst);
+    }
+
+    /// Revokes the oldest of the snapshots that are read and not kept; returns whether there was any that is
+    /// not current. The caller has the lock of commits.
+    pub(crate) fn revoke_oldest(&self) -> bool {
+        let (oldest, current) = (self.needed().first_read(), self.current());
+        self.raise_floor(oldest + 1);
+        oldest < current
+    }
+
+    /// Whether a snapshot that was registered was revoked since. A reader asks after it has read.
+    #[inline]
+    pub(crate) fn is_revoked(&self, number: u64) -> bool {
+        number < self.floor.load(Ordering::Acquire) && !self.kept.lock().contains_key(&number)
+    }
+
     /// Which snapshots are needed now.
     pub(crate) fn needed(&self) -> Needed {
         let current = self.current.load(Ordering::SeqCst);
@@ -147,6 +177,8 @@ impl Active {
             self.slots.iter().map(|slot| slot.load(Ordering::SeqCst)).filter(|number| *number != EMPTY);
         let mut numbers: Vec<u64> = in_slots.collect();
         numbers.extend(self.more.lock().keys());
+        let floor = self.floor.load(Ordering::SeqCst);
+        numbers.retain(|number| *number >= floor);
         numbers.push(current);
         let first_read = numbers.iter().copied().min().unwrap_or(current);
         numbers.extend(self.kept.lock().keys());
@@ -214,6 +246,23 @@ mod tests {
         active.release(slot, 6);
         active.forget(3);
         assert!(!active.needed().has(6, 7) && !active.needed().has(3, 4));
+    }
+
+    #[test]
+    fn the_oldest_snapshots_are_revoked_and_kept_ones_are_not() {
+        let active = Active::new(10, [3]);
+        let slots = [3, 4, 6].map(|number| active.register(number));
+        assert_eq!(active.needed().first_read(), 3);
+        assert!(active.revoke_oldest() && !active.is_revoked(3), "it is kept");
+        assert_eq!(active.needed().first_read(), 4);
+        assert!(active.revoke_oldest() && active.is_revoked(4) && !active.is_revoked(6));
+        assert!(!active.needed().is_among(4) && active.needed().is_among(3));
+        active.raise_floor(100);
+        assert!(active.is_revoked(6) && !active.is_revoked(10), "the current one stays");
+        assert!(!active.revoke_oldest());
+        active.forget(3);
+        assert!(active.is_revoked(3));
+        slots.iter().zip([3, 4, 6]).for_each(|(slot, number)| active.release(*slot, number));
     }
 
     #[test]

@@ -14,8 +14,10 @@ use crate::active::{Needed, Registration};
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, KeyspaceInner, table_at};
 use crate::layout::{ValueWord, field};
+use crate::noted::Noted;
 use crate::retention::{Keep, Retention, now_unix_ns};
 use crate::snapshot::Snapshot;
+use crate::space::Tally;
 use crate::store::StoreInner;
 use crate::transaction::Writes;
 use crate::versions::{Left, Table, Version, write_value};
@@ -23,7 +25,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tembo_pool::{KeptSpace, Lane, Savepoint, Tx};
@@ -189,6 +191,7 @@ impl Commits {
         if let Some(outcome) = request.outcome() {
             return outcome;
         }
+        leader.relieve(store);
         self.commit_queue(store, &mut leader);
         request.outcome().unwrap_or_else(|| {
             Err(Error::Group { reason: "a thread that was committing for others panicked".to_owned() })
@@ -205,7 +208,7 @@ impl Commits {
             // Collecting may make room enough. Each is tried by itself, as the group may have been too
             // much.
             for mut request in without_space {
-                let _ = leader.collect_garbage(store);
+                let _ = leader.collect_garbage(store, usize::MAX);
                 leader.commit(store, std::slice::from_mut(&mut request), true);
             }
         }
@@ -269,23 +272,26 @@ impl Leader {
         let now = now_unix_ns();
         let first = now.max(current + 1);
         let mut group = Group { members: Vec::with_capacity(requests.len()), garbage: Vec::new() };
+        let mut noted = Noted::new(&store.history);
         let Leader { lane, garbage, .. } = self;
         let mut tx = lane.begin();
         for Waiting { request, writes } in requests {
             let number = first + group.members.len() as u64;
-            let before = (tx.savepoint(), group.garbage.len());
+            let before = (tx.savepoint(), group.garbage.len(), noted.so_far());
             let outcome = match &request.reads {
                 Some(reads) => reads.validate(&tx, request.begin),
                 None => Ok(()),
             };
             let outcome = outcome.and_then(|()| {
-                apply(&mut tx, writes, (request.begin, number), (&needed, now), &mut group.garbage)
+                let begin = request.begin;
+                apply(&mut tx, store, writes, (begin, number), (&needed, now), &mut group.garbage, &mut noted)
             });
             match outcome {
                 Ok(()) => group.members.push((request, number)),
                 Err(e) => {
                     tx.rollback_to(before.0);
                     group.garbage.truncate(before.1);
+                    noted.take_back(before.2);
                     if e.is_full() && !last_attempt {
                         let writes = std::mem::take(writes);
                         without_space.push(Waiting { request: request.clone(), writes });
@@ -297,13 +303,19 @@ impl Leader {
             tx.use_kept_space(KeptSpace::None);
         }
         let Some(&(_, last)) = group.members.last() else { return without_space };
-        let before = tx.savepoint();
-        let old = collect_some(&mut tx, garbage, &needed, COLLECTED_PER_COMMIT * group.members.len());
+        let (before, noted_before) = (tx.savepoint(), noted.so_far());
+        let tables = COLLECTED_PER_COMMIT * group.members.len();
+        let old = collect_some(&mut tx, store, garbage, &needed, tables, &noted.tally);
+        if old.is_err() {
+            noted.take_back(noted_before);
+        }
         match finish(tx, store, last, before, old) {
             Ok(collected) => {
                 garbage.drain(..collected);
                 garbage.append(&mut group.garbage.into());
+                noted.enter();
                 store.active.publish(last);
+                noted.wake();
                 group.members.iter().for_each(|(request, number)| request.finish(Ok(*number)));
             }
             Err(e) => fail_all(&group.members, e),
@@ -311,19 +323,29 @@ impl Leader {
         without_space
     }
 
-    /// Collects what the queue of garbage leads to and nobody needs any more.
-    fn collect_garbage(&mut self, store: &StoreInner) -> Result<()> {
+    /// Tables that wait to be collected.
+    pub(crate) fn garbage_len(&self) -> usize {
+        self.garbage.len()
+    }
+
+    /// Collects what the queue of garbage leads to and nobody needs any more, in up to `tables` tables.
+    pub(crate) fn collect_garbage(&mut self, store: &StoreInner, tables: usize) -> Result<()> {
         let needed = store.active.needed();
         let Leader { lane, garbage, .. } = self;
         let mut tx = lane.begin();
-        loop {
-            let collected = collect_some(&mut tx, garbage, &needed, COLLECTED_PER_RECORD)?;
+        let mut left = tables;
+        while left > 0 {
+            let (part, tally) = (left.min(COLLECTED_PER_RECORD), store.history.accounts.tally());
+            let collected = collect_some(&mut tx, store, garbage, &needed, part, &tally)?;
             tx.commit_and_begin()?;
+            store.history.accounts.enter(&tally);
             garbage.drain(..collected);
-            if collected < COLLECTED_PER_RECORD {
-                return Ok(());
+            left -= part;
+            if collected < part {
+                break;
             }
         }
+        Ok(())
     }
 
     /// Collects what is not needed any more, in up to `tables` tables; returns whether more can be collected.
@@ -337,17 +359,20 @@ impl Leader {
         Ok(more)
     }
 
-    fn collect_part(&mut self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
+    pub(crate) fn collect_part(&mut self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
         let needed = store.active.needed();
         let Leader { lane, garbage, walk, last_walk } = self;
+        let accounts = &store.history.accounts;
         let mut tx = lane.begin();
-        let collected = collect_some(&mut tx, garbage, &needed, tables)?;
+        let tally = accounts.tally();
+        let collected = collect_some(&mut tx, store, garbage, &needed, tables, &tally)?;
         tx.commit_and_begin()?;
+        accounts.enter(&tally);
         garbage.drain(..collected);
         if garbage.front().is_some_and(|first| first.number <= needed.first_read()) {
             return Ok(true);
         }
-        let freed = free_dropped(&mut tx, store, tables - collected)?;
+        let freed = free_dropped(&mut tx, store.off, tables - collected)?;
         tx.commit_and_begin()?;
         if tx.load(store.off + field!(PmStore.dropped))? != 0 {
             return Ok(true);
@@ -358,8 +383,9 @@ impl Leader {
         }
         // I4: what is in the queue has later numbers, and the walk removes no table with such a number.
         if let Some(at) = walk.take() {
-            *walk = walk_on(&mut tx, store, at, &needed, tables - collected - freed)?;
+            *walk = walk_on(&mut tx, store, at, &needed, tables - collected - freed, &tally)?;
             tx.commit()?;
+            accounts.enter(&tally);
         }
         Ok(walk.is_some())
     }
@@ -382,8 +408,9 @@ fn window_has_moved(store: &StoreInner, last: Instant) -> bool {
 }
 
 /// Frees up to `tables` tables, and then the rest, of keyspaces that were dropped; returns how many.
-fn free_dropped(tx: &mut Tx<'_>, store: &Arc<StoreInner>, tables: usize) -> Result<usize> {
-    let first_off = store.off + field!(PmStore.dropped);
+pub(crate) fn free_dropped(tx: &mut Tx<'_>, store_off: u64, tables: usize) -> Result<usize> {
+    let first_off = store_off + field!(PmStore.dropped);
+    let pool = tx.pool().clone();
     let mut freed = 0;
     while freed < tables {
         let head = tx.load(first_off)?;
@@ -391,7 +418,7 @@ fn free_dropped(tx: &mut Tx<'_>, store: &Arc<StoreInner>, tables: usize) -> Resu
             break;
         }
         tx.use_kept_space(KeptSpace::All);
-        let keyspace = Keyspace::open(&store.pool, Arc::downgrade(store), "a dropped keyspace", head)?.inner;
+        let keyspace = Keyspace::open(&pool, Weak::new(), "a dropped keyspace", head)?.inner;
         match keyspace.index.pop_first(tx)? {
             Some((_, table)) => table_at(&table)?.free(tx)?,
             None => {
@@ -414,6 +441,7 @@ fn walk_on(
     mut at: Walk,
     needed: &Needed,
     tables: usize,
+    tally: &Tally,
 ) -> Result<Option<Walk>> {
     let mut left = tables;
     for keyspace in store.all_keyspaces()? {
@@ -433,10 +461,15 @@ fn walk_on(
             let Some(key) = next else { break };
             left -= 1;
             if let Some(table) = keyspace.inner.table_in(tx, &key)? {
-                let keep = Keep::new(needed, keyspace.inner.retention(), now_unix_ns());
+                let account = store.history.accounts.account(tally, &keyspace.inner, || Ok(key.clone()))?;
+                let keep = Keep::new(needed, &keyspace.inner, now_unix_ns(), account);
                 let Left { versions, ends_in_tombstone } = table.collect(tx, keep)?;
-                let last = table.find(tx, u64::MAX)?.map_or(0, |last| last.number);
-                if versions == 1 && ends_in_tombstone && keep.is_past(last) {
+                if let Some(last) = table.find(tx, u64::MAX)?
+                    && versions == 1
+                    && ends_in_tombstone
+                    && keep.is_past(last.number)
+                {
+                    keep.note_removed(tx, &key, last)?;
                     keyspace.inner.index.remove(tx, &key)?;
                     table.free(tx)?;
                 }
@@ -469,17 +502,26 @@ fn finish(
 /// Adds the versions of one transaction.
 fn apply(
     tx: &mut Tx<'_>,
+    store: &StoreInner,
     writes: &[Writes],
     (begin, number): (u64, u64),
     (needed, now): (&Needed, u64),
     garbage: &mut Vec<Garbage>,
+    noted: &mut Noted<'_>,
 ) -> Result<()> {
+    let accounts = &store.history.accounts;
     let frees = writes.iter().all(|writes| writes.changes.values().all(Option::is_none));
+    // What was written since a revoked snapshot may not be known any more.
+    if store.active.is_revoked(begin) {
+        return Err(Error::SnapshotGone { number: begin, current: store.active.current() });
+    }
+    if !frees {
+        store.history.limits.check_kept(accounts)?;
+    }
     tx.use_kept_space(if frees { KeptSpace::Half } else { KeptSpace::None });
     for Writes { keyspace, changes } in writes {
         let keyspace = &keyspace.inner;
         keyspace.check_there()?;
-        let keep = Keep::new(needed, keyspace.retention(), now);
         for (key, value) in changes {
             let table = keyspace.table_in(tx, key)?;
             let last = table.map(|table| table.find(tx, u64::MAX)).transpose()?.flatten();
@@ -489,18 +531,20 @@ fn apply(
                 continue;
             }
             let version = Version { number, value: write_value(tx, value.as_deref())? };
+            noted.change(tx, keyspace, (key, value.as_deref()), (last, version))?;
             let Some(table) = table else {
                 let table = Table::create(tx, key, number, version.value)?;
                 keyspace.index.put(tx, key, &[&table.off.to_ne_bytes()])?;
                 continue;
             };
-            let left = table.add(tx, version, keep)?;
+            let account = accounts.account(&noted.tally, keyspace, || Ok(key.clone()))?;
+            let left = table.add(tx, version, Keep::new(needed, keyspace, now, account))?;
             if left.is_garbage(keyspace.retention()) {
                 garbage.push(Garbage { number, keyspace: keyspace.clone(), table });
             }
         }
     }
-    Ok(())
+    noted.end(tx, number, begin)
 }
 
 /// Refuses a key that was written after a snapshot.
@@ -550,9 +594,11 @@ impl Reads {
 /// tables are done with.
 fn collect_some(
     tx: &mut Tx<'_>,
+    store: &StoreInner,
     garbage: &VecDeque<Garbage>,
     needed: &Needed,
     tables: usize,
+    tally: &Tally,
 ) -> Result<usize> {
     let mut done = 0;
     for Garbage { number, keyspace, table } in garbage.iter().take(tables) {
@@ -565,13 +611,16 @@ fn collect_some(
             continue;
         }
         tx.use_kept_space(KeptSpace::Half);
-        let keep = Keep::new(needed, keyspace.retention(), now_unix_ns());
+        let region = store.pool.region();
+        let account = store.history.accounts.account(tally, keyspace, || table.key(region))?;
+        let keep = Keep::new(needed, keyspace, now_unix_ns(), account);
         let Left { versions, ends_in_tombstone } = table.collect(tx, keep)?;
         // I4: the number in the table's last version may be a later one, whose own entry is still to come.
         if versions == 1 && ends_in_tombstone {
-            let last = table.find(tx, u64::MAX)?.map_or(0, |last| last.number);
-            if last == *number && keep.is_past(last) {
-                let key = table.key(tx.pool().region())?;
+            let last = table.find(tx, u64::MAX)?;
+            if let Some(last) = last.filter(|last| last.number == *number && keep.is_past(last.number)) {
+                let key = table.key(region)?;
+                keep.note_removed(tx, &key, last)?;
                 keyspace.index.remove(tx, &key)?;
                 table.free(tx)?;
             }

@@ -38,6 +38,7 @@
 //! ```text
 //! root -> PmStore -> keyspaces (tree: name -> PmKeyspace) -> index (tree: key -> PmKey)
 //!                 -> kept snapshots (tree: name or number -> number)
+//!                 -> PmHistory, the log of commits (audit.rs)
 //! PmKey, the version table of a key:  PmVersion x 3, or one PmVector of more
 //! PmVersion: the number of the commit, and the value: in the word itself, a tombstone, or a PmValue
 //! ```
@@ -55,6 +56,10 @@
 //!   transaction, is older than. So the last writer of a key is known to every transaction that it conflicts
 //!   with.
 //! * I5: every block is reachable exactly once.
+//! * I6: a version that only snapshots before `PmKeyspace::cut` have is collected after the cut is durable.
+//!   So a snapshot that lacks versions is not taken for a whole one.
+//!
+//! `audit.rs` has those of the log, `dropped.rs` those of stores that were dropped.
 //!
 //! # Commit point
 //!
@@ -71,7 +76,8 @@
 //! A transaction that commits enters a queue and takes the lock of commits; the holder commits all that it
 //! finds in the queue, in its order (`commit.rs`). Conflicts are looked for under that lock, before anything
 //! is written. Readers register the number of their snapshot (`active.rs`), so that its versions are kept,
-//! and pin the pool while they read.
+//! and pin the pool while they read. A snapshot may be revoked (`limits.rs`): a reader looks for that after
+//! it has read, and then returns nothing of it.
 //!
 //! # Source
 //!
@@ -80,35 +86,53 @@
 //! * D1: a worker does not merge by itself after its commit record was logged: the record of the pool is the
 //!   commit record, and the holder of the commit lock merges for all that wait. The paper leaves conflicts
 //!   open; here they are found before the commit is durable.
-//! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit, and
-//!   not by a collector with a thread of its own.
+//! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit. A
+//!   collector with a thread of its own is there for who wants one ([`Store::collector`]).
 //!
 //! # Reading order
 //!
 //! `layout.rs`, `versions.rs` (version tables), `active.rs` (which snapshots are needed), `retention.rs`,
-//! `commit.rs`, `transaction.rs`, `snapshot.rs`, `keyspace.rs`, `store.rs`, `check.rs`.
+//! `commit.rs`, `transaction.rs`, `snapshot.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history:
+//! `noted.rs` (what a commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`,
+//! `limits.rs`, `collector.rs`, `watch.rs`, `dropped.rs`.
 
 #![forbid(unsafe_code)]
 
 mod active;
+mod audit;
+mod changes;
 mod check;
+mod collector;
 mod commit;
+mod dropped;
 mod entries;
 mod error;
 mod keyspace;
 mod layout;
+mod limits;
+mod log_entry;
+mod noted;
 mod retention;
 mod snapshot;
+mod space;
 mod store;
 mod transaction;
 mod versions;
+mod watch;
 
+pub use audit::{Audit, AuditRecord, AuditTrail, AuditedChange, LoggedCommits};
+pub use changes::{Change, Changes};
 pub use check::Report;
+pub use collector::{Collector, CollectorOptions};
 pub use commit::Commit;
 pub use entries::{Entries, Entry};
 pub use error::{Error, Result};
 pub use keyspace::Keyspace;
+pub use limits::Limits;
+pub use log_entry::{ChangedKey, LoggedCommit};
 pub use retention::Retention;
 pub use snapshot::{Kept, Snapshot};
+pub use space::Space;
 pub use store::{KeyVersion, Store};
 pub use transaction::{Savepoint, Transaction};
+pub use watch::{Changed, Event, Watch};

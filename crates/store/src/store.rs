@@ -1,10 +1,13 @@
 //! The store: opening, and what all its users share.
 
 use crate::active::Active;
+use crate::audit::LogSlot;
 use crate::commit::Commits;
+use crate::dropped;
 use crate::error::{Error, Result, corrupt};
-use crate::keyspace::{Keyspace, check_name, table_at};
+use crate::keyspace::{Keyspace, check_name};
 use crate::layout::{PmStore, ROOT_KIND, STORE_FORMAT, ValueWord, field};
+use crate::noted::History;
 use crate::retention::{Retention, unix_ns};
 use crate::snapshot::{Kept, Snapshot};
 use crate::transaction::Transaction;
@@ -35,6 +38,7 @@ pub(crate) struct StoreInner {
     pub(crate) commits: Commits,
     pub(crate) names: WbTree,
     pub(crate) kept: WbTree,
+    pub(crate) history: History,
     open: Mutex<HashMap<String, Keyspace>>,
     _guard: OpenGuard,
 }
@@ -67,6 +71,7 @@ impl Store {
     /// name belongs to something else, the pool has no lane left, or is damaged.
     pub fn open(pool: &Pool, name: &str) -> Result<Store> {
         let mut lane = pool.lane()?;
+        let _names = dropped::names();
         let off = match pool.root(name)? {
             Some(root) if root.kind == ROOT_KIND => root.off,
             Some(root) => {
@@ -101,6 +106,7 @@ impl Store {
             commits: Commits::new(lane),
             names,
             kept,
+            history: History { log: LogSlot::open(pool, off)?, ..History::default() },
             open: Mutex::default(),
             _guard: guard,
         };
@@ -158,17 +164,7 @@ impl Store {
     ///
     /// [`Error::Pool`] if the store is damaged.
     pub fn find_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
-        let inner = &self.inner;
-        let mut open = inner.open.lock();
-        if let Some(keyspace) = open.get(name) {
-            return Ok(Some(keyspace.clone()));
-        }
-        let Some(off) = inner.names.get_pinned(name.as_bytes())?.map(|off| word(&off)).transpose()? else {
-            return Ok(None);
-        };
-        let keyspace = Keyspace::open(&inner.pool, Arc::downgrade(inner), name, off)?;
-        open.insert(name.to_owned(), keyspace.clone());
-        Ok(Some(keyspace))
+        self.inner.find(name)
     }
 
     /// Drops a keyspace: its keys are gone at once, from all snapshots, and its space comes back step by step
@@ -198,6 +194,8 @@ impl Store {
         keyspace.inner.note_dropped(outcome.is_ok());
         outcome?;
         inner.open.lock().remove(name);
+        inner.history.accounts.note_dropped(keyspace.inner.id);
+        inner.history.watches.wake();
         Ok(true)
     }
 
@@ -209,14 +207,16 @@ impl Store {
     /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::Pool`] if the pool is damaged, or its
     /// device is.
     pub fn set_retention(&self, keyspace: &Keyspace, retention: Retention) -> Result<()> {
-        keyspace.check_store(&self.inner)?;
-        let mut leader = self.inner.commits.lead();
+        let inner = &self.inner;
+        keyspace.check_store(inner)?;
+        let mut leader = inner.commits.lead();
         keyspace.inner.check_there()?;
         let from = self.inner.active.current();
         let mut tx = leader.lane.begin();
         keyspace.inner.set_retention(&mut tx, retention, from)?;
         tx.commit()?;
         keyspace.inner.note_retention(retention, from);
+        inner.note_budget(retention);
         leader.walk_anew();
         Ok(())
     }
@@ -227,12 +227,7 @@ impl Store {
     ///
     /// [`Error::Pool`] if the store is damaged.
     pub fn keyspaces(&self) -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        let mut walk = self.inner.names.iter();
-        while let Some((name, _)) = walk.advance()? {
-            names.push(String::from_utf8_lossy(name).into_owned());
-        }
-        Ok(names)
+        self.inner.keyspace_names()
     }
 
     /// Begins a transaction at the snapshot that is current at its first operation. Costs nothing by itself.
@@ -411,6 +406,7 @@ impl Store {
         tx.commit()?;
         // Under the lock of commits nothing was collected meanwhile.
         inner.active.keep(number);
+        inner.history.accounts.note_kept(inner, number);
         Ok(true)
     }
 
@@ -427,9 +423,7 @@ impl Store {
         let pin = pool.pin();
         // After the pin: what is freed from here on stays readable.
         keyspace.inner.check_there()?;
-        let Some(table) = keyspace.inner.index.get(&pin, key.as_ref())?.map(table_at).transpose()? else {
-            return Ok(Vec::new());
-        };
+        let Some(table) = keyspace.inner.table_of(&pin, key.as_ref())? else { return Ok(Vec::new()) };
         let mut all = Vec::new();
         for version in table.versions(pool.region())? {
             if version.number <= snapshot.number() && version.value != ValueWord::Collected {
@@ -474,6 +468,7 @@ impl Store {
         inner.kept.remove(&mut tx, key)?;
         tx.commit()?;
         inner.active.forget(number);
+        inner.history.accounts.renew(inner);
         leader.walk_anew();
         Ok(true)
     }
@@ -487,18 +482,20 @@ impl Store {
         read_kept(&self.inner.kept)
     }
 
-    /// Collects versions that nobody needs any more, in up to `tables` keys; returns whether more are
-    /// waiting. Commits do this by themselves.
+    /// Collects what nobody needs any more: versions, in up to `tables` keys, past entries of the log, and
+    /// keyspaces and stores that were dropped. Goes on with [counting](Self::space), and looks after the
+    /// [limits](Self::set_limits). Returns whether there is more to do. Commits collect versions by
+    /// themselves; a [collector](Self::collector) calls this.
     ///
     /// # Errors
     ///
     /// [`Error::Pool`] if the pool is damaged, or its device is.
     pub fn collect(&self, tables: usize) -> Result<bool> {
-        self.inner.commits.lead().collect(&self.inner, tables)
+        self.inner.collect(tables)
     }
 }
 
-fn check_format(word: u64, off: u64) -> Result<()> {
+pub(crate) fn check_format(word: u64, off: u64) -> Result<()> {
     const VERSION: u64 = 0xFF << 56;
     if word == STORE_FORMAT {
         return Ok(());
@@ -518,7 +515,7 @@ fn number_key(number: u64) -> Vec<u8> {
 }
 
 /// The word that a value of eight bytes is: a keyspace's offset, a snapshot's number.
-fn word(value: &[u8]) -> Result<u64> {
+pub(crate) fn word(value: &[u8]) -> Result<u64> {
     let bytes = <[u8; 8]>::try_from(value);
     bytes
         .map(u64::from_ne_bytes)
@@ -558,6 +555,49 @@ impl StoreInner {
     /// The keyspaces that are open.
     pub(crate) fn open_keyspaces(&self) -> Vec<Keyspace> {
         self.open.lock().values().cloned().collect()
+    }
+
+    /// The keyspace of this name, if there is one.
+    pub(crate) fn find(self: &Arc<StoreInner>, name: &str) -> Result<Option<Keyspace>> {
+        let mut open = self.open.lock();
+        if let Some(keyspace) = open.get(name) {
+            return Ok(Some(keyspace.clone()));
+        }
+        let Some(off) = self.names.get_pinned(name.as_bytes())?.map(|off| word(&off)).transpose()? else {
+            return Ok(None);
+        };
+        let keyspace = Keyspace::open(&self.pool, Arc::downgrade(self), name, off)?;
+        self.note_budget(keyspace.retention());
+        open.insert(name.to_owned(), keyspace.clone());
+        Ok(Some(keyspace))
+    }
+
+    /// Has commits look after the budget of a keyspace, if it has one.
+    fn note_budget(&self, retention: Retention) {
+        if matches!(retention, Retention::Within(_)) {
+            self.history.limits.watch_over();
+        }
+    }
+
+    /// The names of all keyspaces, in their order.
+    pub(crate) fn keyspace_names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let mut walk = self.names.iter();
+        while let Some((name, _)) = walk.advance()? {
+            names.push(String::from_utf8_lossy(name).into_owned());
+        }
+        Ok(names)
+    }
+
+    /// As [`Store::collect`].
+    pub(crate) fn collect(self: &Arc<StoreInner>, tables: usize) -> Result<bool> {
+        let mut leader = self.commits.lead();
+        let mut more = leader.collect(self, tables)?;
+        more |= leader.trim_log(self, 0)?;
+        more |= leader.count_on(self, tables)?;
+        more |= leader.relieve_or_fail(self)?;
+        more |= dropped::reclaim(&self.pool, &mut leader.lane, tables)?;
+        Ok(more)
     }
 
     /// The keyspaces that are there, in the order of their names.

@@ -127,7 +127,7 @@ impl Left {
         match retention {
             Retention::None => self.versions > 1 || self.ends_in_tombstone,
             Retention::Versions(count) => self.versions > (count as usize).max(1),
-            Retention::For(_) | Retention::All => false,
+            Retention::For(_) | Retention::Within(_) | Retention::All => false,
         }
     }
 }
@@ -218,6 +218,7 @@ impl Table {
             if keep.has(old.len() - i, version.number, next) {
                 kept.push(*version);
             } else {
+                keep.note_collected(tx, *version, next)?;
                 free_value(tx, version.value)?;
             }
         }
@@ -278,10 +279,11 @@ fn collect(
         }
         let newer = versions.len() - 1 - i + usize::from(next.is_some());
         let next = versions.get(i + 1).map(|next| next.number).or(next);
-        if next.is_none_or(|next| keep.has(newer, number, next)) {
+        let Some(next) = next.filter(|next| !keep.has(newer, number, *next)) else {
             left += 1;
             continue;
-        }
+        };
+        keep.note_collected(tx, versions[i], next)?;
         tx.store(slots.at(i as u64) + field!(PmVersion.value), ValueWord::Collected.encode())?;
         free_value(tx, value)?;
         versions[i].value = ValueWord::Collected;
