@@ -71,6 +71,27 @@ fn space_is_what_versions_take() {
     assert_eq!(prove(&store).keys, 0);
 }
 
+#[test]
+fn an_old_version_is_kept_by_a_snapshot_that_has_it_and_by_no_other() {
+    let store = store_of(2 << 20);
+    let k = store.keyspace("k").unwrap();
+    store.put(&k, "a", [1; 8]).unwrap();
+    let reader = store.snapshot();
+    let next = store.put(&k, "a", [2; 8]).unwrap();
+    store.keep(next, "has the second").unwrap();
+    assert_eq!(sums(counted(&store))[1..], [version(8), 0], "only the reader holds the first");
+    store.put(&k, "a", [3; 8]).unwrap();
+    assert_eq!(sums(store.space().unwrap())[1..], [2 * version(8), version(8)]);
+    // An older snapshot is kept: the store counts anew, and again when it is deleted.
+    store.keep(reader.number(), "has the first").unwrap();
+    assert_eq!(sums(store.space().unwrap())[2], version(8), "until then the former count is shown");
+    collect_all(&store);
+    assert_eq!(sums(counted(&store))[1..], [2 * version(8), 2 * version(8)]);
+    store.delete_kept("has the first").unwrap();
+    collect_all(&store);
+    assert_eq!(sums(counted(&store))[1..], [2 * version(8), version(8)], "the reader still holds it");
+}
+
 /// Each commit notes what a count finds, whatever is committed while it counts.
 #[test]
 fn a_count_in_steps_among_commits_finds_what_is_there() {
