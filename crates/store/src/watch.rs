@@ -314,3 +314,46 @@ impl std::fmt::Debug for Watch {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(number: u64) -> Changed {
+        Changed { number, key: vec![number as u8], value: None }
+    }
+
+    #[test]
+    fn changes_are_passed_on_in_order_once_they_are_visible() {
+        let mut buffer = Buffer::default();
+        [3, 1, 2, 2].into_iter().for_each(|number| buffer.push(change(number)));
+        assert_eq!(buffer.pop(0), None);
+        assert_eq!(buffer.pop(2), Some(Event::Changed(change(1))));
+        assert_eq!(buffer.pop(2), Some(Event::Changed(change(2))));
+        assert_eq!(buffer.pop(2), Some(Event::Changed(change(2))));
+        assert_eq!(buffer.pop(2), None, "the third is not visible");
+        assert_eq!(buffer.pop(3), Some(Event::Changed(change(3))));
+        assert_eq!(buffer.bytes, 0);
+    }
+
+    #[test]
+    fn lost_changes_are_told_of_and_the_rest_of_their_commits_is_lost_too() {
+        let mut buffer = Buffer::default();
+        let max = BUFFERED_MAX as u64;
+        (1..=max).for_each(|number| buffer.push(change(number)));
+        buffer.push(change(max));
+        buffer.push(change(max + 1));
+        assert_eq!(buffer.pop(max - 1), None, "not all of what was lost is visible");
+        assert_eq!(buffer.pop(max), Some(Event::Lagged { from: 1, to: max }));
+        assert_eq!(buffer.pop(max), None);
+        assert_eq!(buffer.pop(max + 1), Some(Event::Changed(change(max + 1))));
+        // Of values that are too large together, and of one that is too large alone.
+        let large = |number| Changed { value: Some(vec![0; BUFFERED_BYTES_MAX]), ..change(number) };
+        buffer.push(large(max + 2));
+        assert!(matches!(buffer.pop(u64::MAX), Some(Event::Changed(_))));
+        buffer.push(large(max + 3));
+        buffer.push(large(max + 4));
+        assert_eq!(buffer.pop(u64::MAX), Some(Event::Lagged { from: max + 3, to: max + 3 }));
+        assert!(matches!(buffer.pop(u64::MAX), Some(Event::Changed(_))));
+    }
+}

@@ -259,17 +259,28 @@ fn a_watch_tells_of_each_commit_of_its_keys_in_order() {
     let number = tx.commit().unwrap();
     store.delete(&k, "a1").unwrap();
     let mut late = store.begin_at(&store.snapshot()).unwrap();
+    // Its first key has no conflict.
+    late.put(&k, "a0", "late").unwrap();
     late.put(&k, "a2", "late").unwrap();
     store.put(&k, "a2", "first").unwrap();
-    assert!(late.commit().unwrap_err().is_conflict());
+    // In one group with another.
+    let late = late.commit_async();
+    store.put(&k, "a3", "beside it").unwrap();
+    assert!(late.wait().unwrap_err().is_conflict());
     let first = one.recv().unwrap();
     assert!(matches!(&first, Event::Changed(change) if change.number == number));
     assert_eq!(changed(first), (b"a1".to_vec(), Some(b"y".to_vec())));
     assert_eq!(changed(one.recv().unwrap()), (b"a1".to_vec(), None));
     assert_eq!(one.try_recv().unwrap(), None);
-    let all: Vec<_> = (0..4).map(|_| changed(many.recv().unwrap())).collect();
+    let all: Vec<_> = (0..5).map(|_| changed(many.recv().unwrap())).collect();
     let text = |value: &str| Some(value.as_bytes().to_vec());
-    let expected = [("a1", text("y")), ("a2", text("x")), ("a1", None), ("a2", text("first"))];
+    let expected = [
+        ("a1", text("y")),
+        ("a2", text("x")),
+        ("a1", None),
+        ("a2", text("first")),
+        ("a3", text("beside it")),
+    ];
     assert_eq!(all, expected.map(|(key, value)| (key.as_bytes().to_vec(), value)));
     assert_eq!(many.recv_timeout(Duration::from_millis(5)).unwrap(), None);
     store.drop_keyspace("k").unwrap();
