@@ -34,6 +34,9 @@ pub(crate) struct Active {
     more: Mutex<BTreeMap<u64, usize>>,
     /// Numbers that are kept in the pool, and under how many names each.
     kept: Mutex<BTreeMap<u64, usize>>,
+    /// Registered numbers below this one are revoked, but for those that are kept. Only rises, and not above
+    /// the current number.
+    floor: CachePadded<AtomicU64>,
 }
 
 /// The place where a number is registered.
@@ -84,6 +87,7 @@ impl Active {
             slots,
             more: Mutex::new(BTreeMap::new()),
             kept: Mutex::new(all),
+            floor: CachePadded::new(AtomicU64::new(0)),
         }
     }
 
@@ -162,6 +166,32 @@ impl Active {
         take(&mut self.kept.lock(), number);
     }
 
+    /// The numbers that are kept, ascending.
+    pub(crate) fn kept_numbers(&self) -> Vec<u64> {
+        self.kept.lock().keys().copied().collect()
+    }
+
+    /// Revokes the snapshots below a number, or below the current one. The caller has the lock of commits.
+    pub(crate) fn raise_floor(&self, number: u64) {
+        // ORDER: before what is collected by this becomes visible, so that a reader that finds it collected
+        // finds the floor, too.
+        self.floor.fetch_max(number.min(self.current()), Ordering::SeqCst);
+    }
+
+    /// Revokes the oldest of the snapshots that are read and not kept; returns whether there was any that is
+    /// not current. The caller has the lock of commits.
+    pub(crate) fn revoke_oldest(&self) -> bool {
+        let (oldest, current) = (self.needed().first_read(), self.current());
+        self.raise_floor(oldest + 1);
+        oldest < current
+    }
+
+    /// Whether a snapshot that was registered was revoked since. A reader asks after it has read.
+    #[inline]
+    pub(crate) fn is_revoked(&self, number: u64) -> bool {
+        number < self.floor.load(Ordering::Acquire) && !self.kept.lock().contains_key(&number)
+    }
+
     /// Which snapshots are needed now.
     pub(crate) fn needed(&self) -> Needed {
         let current = self.sequence.current_in_order();
@@ -170,6 +200,8 @@ impl Active {
         let in_slots = used.iter().map(|slot| slot.load(Ordering::SeqCst)).filter(|number| *number != EMPTY);
         let mut numbers: Vec<u64> = in_slots.collect();
         numbers.extend(self.more.lock().keys());
+        let floor = self.floor.load(Ordering::SeqCst);
+        numbers.retain(|number| *number >= floor);
         numbers.push(current);
         let first_read = numbers.iter().copied().min().unwrap_or(current);
         numbers.extend(self.kept.lock().keys());

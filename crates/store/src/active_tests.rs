@@ -19,6 +19,23 @@ fn a_version_is_needed_while_a_snapshot_lies_between_it_and_the_next() {
 }
 
 #[test]
+fn the_oldest_snapshots_are_revoked_and_kept_ones_are_not() {
+    let active = Active::new(10, 1, [3]);
+    let slots = [3, 4, 6].map(|number| active.register(number));
+    assert_eq!(active.needed().first_read(), 3);
+    assert!(active.revoke_oldest() && !active.is_revoked(3), "it is kept");
+    assert_eq!(active.needed().first_read(), 4);
+    assert!(active.revoke_oldest() && active.is_revoked(4) && !active.is_revoked(6));
+    assert!(!active.needed().is_among(4) && active.needed().is_among(3));
+    active.raise_floor(100);
+    assert!(active.is_revoked(6) && !active.is_revoked(10), "the current one stays");
+    assert!(!active.revoke_oldest());
+    active.forget(3);
+    assert!(active.is_revoked(3));
+    slots.iter().zip([3, 4, 6]).for_each(|(slot, number)| active.release(*slot, number));
+}
+
+#[test]
 fn more_snapshots_than_slots_are_registered_all_the_same() {
     let active = Active::new(1000, 1, []);
     let slots: Vec<Slot> = (0..SLOTS as u64 + 3).map(|number| active.register(number)).collect();

@@ -11,6 +11,7 @@ use crate::commit::LazyLeft;
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{NUMBER_MAX, ValueWord};
+use crate::noted::Noted;
 use crate::retention::{Keep, now_unix_ns};
 use crate::store::StoreInner;
 use crate::versions::{Loaded, Table, Version, write_value};
@@ -59,15 +60,17 @@ pub(crate) fn commit_members(
     let needed = Asked::new(&store.active);
     let first = sequence.next_alone(now);
     let mut garbage = Vec::new();
+    let mut noted = Noted::new(&store.history);
     let mut made: SmallVec<[(usize, u64); 1]> = SmallVec::new();
     for (at, member) in members.iter_mut().enumerate() {
         let number = first + made.len() as u64;
-        let before = (tx.savepoint(), garbage.len());
-        match apply(tx, member, number, (&needed, now), &mut garbage) {
+        let before = (tx.savepoint(), garbage.len(), noted.so_far());
+        match apply(tx, store, member, number, (&needed, now), (&mut garbage, &mut noted)) {
             Ok(()) => made.push((at, number)),
             Err(e) => {
                 tx.rollback_to(before.0);
                 garbage.truncate(before.1);
+                noted.take_back(before.2);
                 if !e.is_full() || is_last_attempt {
                     member.outcome = Some(Err(e));
                 }
@@ -76,8 +79,15 @@ pub(crate) fn commit_members(
         tx.use_kept_space(KeptSpace::None);
     }
     let Some(&(_, last)) = made.last() else { return tx.roll_back() };
-    let before = tx.savepoint();
-    let old = if is_due { left.get().collect_some(tx, &needed, COLLECTED_PER_RECORD) } else { Ok(0) };
+    let (before, noted_before) = (tx.savepoint(), noted.so_far());
+    let old = if is_due {
+        left.get().collect_some(tx, store, &needed, COLLECTED_PER_RECORD, &noted.tally)
+    } else {
+        Ok(0)
+    };
+    if old.is_err() {
+        noted.take_back(noted_before);
+    }
     match finish(tx, store, last, before, old) {
         Ok(collected) => {
             if is_due {
@@ -86,7 +96,9 @@ pub(crate) fn commit_members(
             if !garbage.is_empty() {
                 left.get().garbage.extend(garbage);
             }
+            noted.enter();
             sequence.publish_alone(last);
+            noted.wake();
             made.iter().for_each(|(at, number)| members[*at].outcome = Some(Ok(*number)));
         }
         // Each is tried by itself, as the record may have been too long.
@@ -139,15 +151,22 @@ fn only_deletes(changes: &[Change<'_>]) -> bool {
 /// Adds the versions of one transaction.
 fn apply(
     tx: &mut Tx<'_>,
+    store: &StoreInner,
     member: &Member<'_>,
     number: u64,
     (needed, now): (&Asked<'_>, u64),
-    garbage: &mut Vec<Garbage>,
+    (garbage, noted): (&mut Vec<Garbage>, &mut Noted<'_>),
 ) -> Result<()> {
+    check_snapshot(store, member.begin)?;
     if let (Some(reads), Some(begin)) = (member.reads, member.begin) {
         reads.validate(tx, begin)?;
     }
-    tx.use_kept_space(if only_deletes(&member.changes) { KeptSpace::Half } else { KeptSpace::None });
+    let only_deletes = only_deletes(&member.changes);
+    let accounts = &store.history.accounts;
+    if !only_deletes {
+        store.history.limits.check_kept(accounts)?;
+    }
+    tx.use_kept_space(if only_deletes { KeptSpace::Half } else { KeptSpace::None });
     for change in &member.changes {
         let keyspace = &change.keyspace.inner;
         keyspace.check_there()?;
@@ -156,14 +175,33 @@ fn apply(
         let loaded = table.map(|table| table.load(tx)).transpose()?;
         match check(change, loaded, member.begin)? {
             Place::Nothing => {}
-            Place::There(loaded) => add(tx, change, loaded, number, (needed, now), garbage)?,
+            Place::There(loaded) => {
+                let (last, value) = (loaded.last(), write_value(tx, change.value)?);
+                let version = Version { number, value };
+                noted.change(tx, keyspace, (change.key, change.value), (last, version))?;
+                let account = accounts.account(&noted.tally, keyspace, || Ok(change.key.to_vec()))?;
+                let keep = Keep::new(needed, keyspace, now, account);
+                add(tx, change, loaded, version, &keep, garbage)?;
+            }
             Place::New => {
                 let version = Version { number, value: write_value(tx, change.value)? };
+                noted.change(tx, keyspace, (change.key, change.value), (None, version))?;
                 Table::put_with(change.key, &[version], |value| key.insert(tx, value))?;
             }
         }
     }
-    Ok(())
+    noted.end(tx, number, member.begin.unwrap_or_else(|| store.active.current()))
+}
+
+/// Refuses a transaction whose snapshot was revoked: what was written since may not be known any more.
+#[inline]
+fn check_snapshot(store: &StoreInner, begin: Option<u64>) -> Result<()> {
+    match begin {
+        Some(number) if store.active.is_revoked(number) => {
+            Err(Error::SnapshotGone { number, current: store.active.current() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What a change finds.
@@ -193,16 +231,14 @@ fn add(
     tx: &mut Tx<'_>,
     change: &Change<'_>,
     loaded: Loaded,
-    number: u64,
-    (needed, now): (&Asked<'_>, u64),
+    version: Version,
+    keep: &Keep<'_>,
     garbage: &mut Vec<Garbage>,
 ) -> Result<()> {
     let keyspace = &change.keyspace.inner;
-    let version = Version { number, value: write_value(tx, change.value)? };
-    let retention = keyspace.retention();
-    let left = loaded.add(tx, version, &Keep::new(needed, retention, now))?;
-    if left.is_garbage(retention) {
-        garbage.push(Garbage { number, keyspace: keyspace.clone(), key: change.key.into() });
+    let left = loaded.add(tx, version, keep)?;
+    if left.is_garbage(keyspace.retention()) {
+        garbage.push(Garbage { number: version.number, keyspace: keyspace.clone(), key: change.key.into() });
     }
     Ok(())
 }
@@ -225,6 +261,7 @@ pub(crate) fn commit_beside(
     begin: Option<u64>,
     garbage: &mut Vec<Garbage>,
 ) -> Result<Beside> {
+    check_snapshot(store, begin)?;
     let mut places: SmallVec<[(Place, InsertHint); 2]> = SmallVec::new();
     for change in changes {
         change.keyspace.inner.check_there()?;
@@ -250,7 +287,12 @@ pub(crate) fn commit_beside(
     let in_flight = store.active.sequence.take(lane, now_unix_ns());
     let (number, now) = (in_flight.number, in_flight.number);
     let outcome = changes.iter().zip(places).try_for_each(|(change, (place, _))| match (place, &inserted) {
-        (Place::There(loaded), _) => add(tx, change, loaded, number, (&needed, now), garbage),
+        (Place::There(loaded), _) => {
+            let version = Version { number, value: write_value(tx, change.value)? };
+            // Nobody counts while commits run beside each other.
+            let keep = Keep::new(&needed, &change.keyspace.inner, now, None);
+            add(tx, change, loaded, version, &keep, garbage)
+        }
         (Place::New, Some(inserted)) => {
             let version = Version { number, value: write_value(tx, change.value)? };
             Table::put_with(change.key, &[version], |value| inserted.insert(tx, value))

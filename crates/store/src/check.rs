@@ -1,5 +1,6 @@
 //! Proving a store whole without changing it.
 
+use crate::audit::Named;
 use crate::error::{Result, corrupt};
 use crate::keyspace::Keyspace;
 use crate::layout::{
@@ -47,6 +48,7 @@ impl Store {
                 return Err(corrupt("a kept snapshot", inner.off, format!("at most {current}"), kept.number));
             }
         }
+        let named = inner.history.log.check(&inner.pool, current, marks)?;
         let mut report = Report::default();
         let mut ids = HashSet::new();
         let mut check = |keyspace: &Keyspace, report: &mut Report| {
@@ -56,7 +58,7 @@ impl Store {
                 let expected = format!("a new one up to {last_id}");
                 return Err(corrupt("the id of a keyspace", inner.head, expected, inner.id));
             }
-            check_keyspace(keyspace, region, current, marks, report)
+            check_keyspace(keyspace, region, current, named.as_ref(), marks, report)
         };
         for keyspace in inner.all_keyspaces()? {
             report.keyspaces += 1;
@@ -73,10 +75,11 @@ impl Store {
     }
 }
 
-fn check_keyspace(
+pub(crate) fn check_keyspace(
     keyspace: &Keyspace,
     region: &Region,
     current: u64,
+    named: Option<&Named>,
     marks: &mut Marks,
     report: &mut Report,
 ) -> Result<()> {
@@ -94,6 +97,11 @@ fn check_keyspace(
         }
         report.keys += 1;
         report.versions += check_versions(table, region, current, marks)?;
+        if let Some(named) = named {
+            for version in table.versions(region)? {
+                named.check(table.off, keyspace.inner.id, key, version.number)?;
+            }
+        }
     }
     Ok(())
 }

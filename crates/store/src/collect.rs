@@ -9,11 +9,12 @@ use crate::error::Result;
 use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{ValueWord, field};
 use crate::retention::{Keep, Retention, now_unix_ns};
+use crate::space::Tally;
 use crate::store::StoreInner;
 use crate::versions::{Table, Version};
 use std::collections::VecDeque;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tembo_pool::{KeptSpace, Tx};
 
@@ -67,21 +68,35 @@ impl Left {
     }
 
     /// Collects what the queue of garbage leads to and nobody needs any more.
-    pub(crate) fn collect_garbage(&mut self, tx: &mut Tx<'_>, store: &StoreInner) -> Result<()> {
-        loop {
+    /// Looks at up to `keys` of them.
+    pub(crate) fn collect_garbage(&mut self, tx: &mut Tx<'_>, store: &StoreInner, keys: usize) -> Result<()> {
+        let accounts = &store.history.accounts;
+        let mut left = keys;
+        while left > 0 {
+            let (part, tally) = (left.min(COLLECTED_PER_RECORD), accounts.tally());
             let needed = Asked::new(&store.active);
-            let collected = self.collect_some(tx, &needed, COLLECTED_PER_RECORD)?;
+            let collected = self.collect_some(tx, store, &needed, part, &tally)?;
             tx.commit_and_begin()?;
+            accounts.enter(&tally);
             self.take_off(collected);
-            if collected < COLLECTED_PER_RECORD {
-                return Ok(());
+            left -= part;
+            if collected < part {
+                break;
             }
         }
+        Ok(())
     }
 
     /// Collects the versions of the keys at the front of the queue that nobody reads any more; returns how
     /// many keys are done with, to be taken off when that is committed.
-    pub(crate) fn collect_some(&self, tx: &mut Tx<'_>, needed: &Asked<'_>, keys: usize) -> Result<usize> {
+    pub(crate) fn collect_some(
+        &self,
+        tx: &mut Tx<'_>,
+        store: &StoreInner,
+        needed: &Asked<'_>,
+        keys: usize,
+        tally: &Tally,
+    ) -> Result<usize> {
         let mut done = 0;
         for Garbage { number, keyspace, key } in self.garbage.iter().take(keys) {
             // While somebody reads an older snapshot, some of them may be needed.
@@ -90,7 +105,7 @@ impl Left {
             }
             if keyspace.check_there().is_ok() {
                 tx.use_kept_space(KeptSpace::Half);
-                collect_key(tx, keyspace, key, needed)?;
+                collect_key(tx, store, (keyspace, key), needed, tally)?;
             }
             done += 1;
         }
@@ -114,15 +129,23 @@ impl Left {
         Ok(more)
     }
 
-    fn collect_part(&mut self, tx: &mut Tx<'_>, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
+    pub(crate) fn collect_part(
+        &mut self,
+        tx: &mut Tx<'_>,
+        store: &Arc<StoreInner>,
+        tables: usize,
+    ) -> Result<bool> {
         let needed = Asked::new(&store.active);
-        let collected = self.collect_some(tx, &needed, tables)?;
+        let accounts = &store.history.accounts;
+        let tally = accounts.tally();
+        let collected = self.collect_some(tx, store, &needed, tables, &tally)?;
         tx.commit_and_begin()?;
+        accounts.enter(&tally);
         self.take_off(collected);
         if self.garbage.front().is_some_and(|first| first.number <= needed.needed().first_read()) {
             return Ok(true);
         }
-        let freed = free_dropped(tx, store, tables - collected)?;
+        let freed = free_dropped(tx, store.off, tables - collected)?;
         tx.commit_and_begin()?;
         if tx.load(store.off + field!(PmStore.dropped))? != 0 {
             return Ok(true);
@@ -132,8 +155,9 @@ impl Left {
             self.last_walk = Some(Instant::now());
         }
         if let Some(at) = self.walk.take() {
-            self.walk = walk_on(tx, store, at, &needed, tables - collected - freed)?;
+            self.walk = walk_on(tx, store, at, &needed, tables - collected - freed, &tally)?;
             tx.commit_and_begin()?;
+            accounts.enter(&tally);
         }
         Ok(self.walk.is_some())
     }
@@ -146,17 +170,33 @@ impl Left {
 
 /// Collects the versions of a key that nobody needs; the key, too, if nothing but a tombstone is left that
 /// nobody is older than (I4).
-fn collect_key(tx: &mut Tx<'_>, keyspace: &KeyspaceInner, key: &[u8], needed: &Asked<'_>) -> Result<()> {
+fn collect_key(
+    tx: &mut Tx<'_>,
+    store: &StoreInner,
+    (keyspace, key): (&KeyspaceInner, &[u8]),
+    needed: &Asked<'_>,
+    tally: &Tally,
+) -> Result<()> {
     let place = keyspace.index.look_up_in(tx, key)?;
     let Some(table) = place.value().map(Table::at).transpose()? else { return Ok(()) };
-    let keep = Keep::new(needed, keyspace.retention(), now_unix_ns());
+    let account = store.history.accounts.account(tally, keyspace, || Ok(key.to_vec()))?;
+    let keep = Keep::new(needed, keyspace, now_unix_ns(), account);
     let versions = table.versions(tx)?;
     if is_past(&versions, &keep) {
+        note_removed(tx, key, &versions, &keep)?;
         table.free(tx)?;
         return Ok(place.remove(tx)?);
     }
     table.collect(tx, &keep)?;
     table.shrink(tx, keyspace, key)
+}
+
+/// Notes that a key goes with all its versions.
+fn note_removed(tx: &Tx<'_>, key: &[u8], versions: &[Version], keep: &Keep<'_>) -> Result<()> {
+    for pair in versions.windows(2).filter(|pair| pair[0].value != ValueWord::Collected) {
+        keep.note_collected(tx, pair[0], pair[1].number)?;
+    }
+    versions.last().map_or(Ok(()), |last| keep.note_removed(tx, key, *last))
 }
 
 /// Whether nobody needs any version, and the last one is a tombstone that nobody is older than.
@@ -182,8 +222,9 @@ fn window_has_moved(store: &StoreInner, last: Instant) -> bool {
 }
 
 /// Frees up to `tables` tables, and then the rest, of keyspaces that were dropped; returns how many.
-fn free_dropped(tx: &mut Tx<'_>, store: &Arc<StoreInner>, tables: usize) -> Result<usize> {
-    let first_off = store.off + field!(PmStore.dropped);
+pub(crate) fn free_dropped(tx: &mut Tx<'_>, store_off: u64, tables: usize) -> Result<usize> {
+    let first_off = store_off + field!(PmStore.dropped);
+    let pool = tx.pool().clone();
     let mut freed = 0;
     while freed < tables {
         let head = tx.load(first_off)?;
@@ -191,7 +232,7 @@ fn free_dropped(tx: &mut Tx<'_>, store: &Arc<StoreInner>, tables: usize) -> Resu
             break;
         }
         tx.use_kept_space(KeptSpace::All);
-        let keyspace = Keyspace::open(&store.pool, Arc::downgrade(store), "a dropped keyspace", head)?.inner;
+        let keyspace = Keyspace::open(&pool, Weak::new(), "a dropped keyspace", head)?.inner;
         let free = |tx: &mut Tx<'_>, _: &[u8], place| Table::at(place)?.free(tx);
         if !keyspace.index.pop_first_place(tx, free)? {
             let after = tx.load(head + field!(PmKeyspace.next_dropped))?;
@@ -212,6 +253,7 @@ fn walk_on(
     mut at: Walk,
     needed: &Asked<'_>,
     tables: usize,
+    tally: &Tally,
 ) -> Result<Option<Walk>> {
     let mut left = tables;
     for keyspace in store.all_keyspaces()? {
@@ -230,7 +272,7 @@ fn walk_on(
             let next = rest.advance_place()?.map(|(key, _)| key.to_vec());
             let Some(key) = next else { break };
             left -= 1;
-            collect_key(tx, &keyspace.inner, &key, needed)?;
+            collect_key(tx, store, (&keyspace.inner, &key), needed, tally)?;
             at.key = Some(key);
         }
     }

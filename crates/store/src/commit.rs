@@ -226,7 +226,7 @@ impl Commits {
     #[inline]
     fn commit_now(
         &self,
-        store: &StoreInner,
+        store: &Arc<StoreInner>,
         changes: &[Change<'_>],
         begin: Option<u64>,
     ) -> Result<Option<u64>> {
@@ -236,15 +236,19 @@ impl Commits {
         }
         match self.writers.try_turn::<tembo_index::Error>()? {
             None => Ok(None),
-            Some(Turn { mut tx, locks: None, .. }) => {
+            Some(Turn { tx, locks: None, .. }) => {
                 let changes = Changes::from_slice(changes);
                 let mut member = [Member { changes, begin, reads: None, outcome: None }];
-                self.commit_alone(&mut tx, &mut self.lazy_left(), store, &mut member);
+                let mut lead = Lead { tx, left: self.lazy_left() };
+                self.relieve(store, &mut lead);
+                self.commit_alone(&mut lead, store, &mut member);
                 let [member] = member;
                 member.outcome.transpose()
             }
             Some(Turn { tx, locks: Some(locks), number }) => {
-                if changes.len() > CHANGES_BESIDE_MAX || self.is_due.load(Ordering::Relaxed) {
+                let needs_all = changes.len() > CHANGES_BESIDE_MAX || self.is_due.load(Ordering::Relaxed);
+                // Under the turn, so that it stays so.
+                if needs_all || !store.history.is_quiet() {
                     return Ok(None);
                 }
                 self.commit_beside(store, tx, (number, locks), changes, begin)
@@ -285,6 +289,7 @@ impl Commits {
         if let Some(outcome) = request.outcome() {
             return outcome;
         }
+        self.relieve(store, &mut lead);
         self.commit_queue(store, &mut lead);
         request.outcome().unwrap_or_else(|| {
             Err(Error::Group { reason: "a thread that was committing for others panicked".to_owned() })
@@ -302,7 +307,7 @@ impl Commits {
         // the record.
         for part in waiting.chunk_by(|_, next| !next.request.has_read_ranges()) {
             let mut members: Vec<Member<'_>> = part.iter().map(Waiting::member).collect();
-            self.commit_alone(&mut lead.tx, &mut lead.left, store, &mut members);
+            self.commit_alone(lead, store, &mut members);
             for (waiting, member) in part.iter().zip(members) {
                 let none = || Err(Error::Group { reason: "it was not tried".to_owned() });
                 waiting.request.finish(member.outcome.unwrap_or_else(none));
@@ -310,19 +315,24 @@ impl Commits {
         }
     }
 
+    /// Looks after what commits look after, before one.
+    #[inline]
+    fn relieve(&self, store: &Arc<StoreInner>, lead: &mut Lead<'_>) {
+        if self.is_due.load(Ordering::Relaxed) || !store.history.is_quiet() {
+            lead.relieve(store);
+        }
+    }
+
     /// Commits transactions while nobody else does. Everyone gets an outcome.
-    fn commit_alone(
-        &self,
-        tx: &mut Tx<'_>,
-        left: &mut LazyLeft<'_>,
-        store: &StoreInner,
-        members: &mut [Member<'_>],
-    ) {
+    fn commit_alone(&self, lead: &mut Lead<'_>, store: &StoreInner, members: &mut [Member<'_>]) {
+        let Lead { tx, left } = lead;
         let is_due = self.is_due.load(Ordering::Relaxed);
         commit_members(tx, (left, is_due), store, members, false);
         // Collecting may make room enough. Each is tried by itself, as the group may have been too much.
         for member in members.iter_mut().filter(|member| member.outcome.is_none()) {
-            let _ = left.get().collect_garbage(tx, store);
+            if left.get().collect_garbage(tx, store, usize::MAX).is_err() {
+                tx.roll_back();
+            }
             commit_members(tx, (left, false), store, std::slice::from_mut(member), true);
         }
         if let Some(left) = &left.guard {

@@ -76,6 +76,16 @@ impl Entries {
 
     /// Reads until the end has an entry, or there is none.
     fn fill(&mut self, end: End) -> Result<()> {
+        if self.is_read {
+            return Ok(());
+        }
+        let outcome = self.read(end);
+        // What was read is right only if nothing of the snapshot had been given up by then.
+        self.snapshot.check_there(&self.keyspace)?;
+        outcome
+    }
+
+    fn read(&mut self, end: End) -> Result<()> {
         while !self.is_read && self.batch(end).entries.is_empty() {
             let mut batch = std::mem::take(if end == End::Front { &mut self.front } else { &mut self.back });
             batch.bytes.clear();
@@ -226,7 +236,7 @@ impl Entries {
 }
 
 /// Whether no key can lie between the bounds.
-fn is_empty((lower, upper): &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
+pub(crate) fn is_empty((lower, upper): &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
     match (lower, upper) {
         (Bound::Included(low), Bound::Included(high)) => low > high,
         (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {

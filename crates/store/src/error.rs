@@ -39,7 +39,8 @@ pub enum Error {
         #[source]
         last: Box<Error>,
     },
-    /// The snapshot is neither the current one nor kept.
+    /// The snapshot is neither the current one nor kept, or it was revoked by a
+    /// [limit](crate::Limits).
     #[error(
         "snapshot {number} is gone, or was never there: the current one is {current}; keep a snapshot to read it later"
     )]
@@ -60,6 +61,42 @@ pub enum Error {
         /// The keyspace.
         keyspace: String,
     },
+    /// Kept snapshots hold as much as old versions may take ([`Limits::old_bytes`](crate::Limits)), so that
+    /// only deletions are committed.
+    #[error(
+        "kept snapshots hold {kept_bytes} bytes, and old versions may take {max_bytes}; delete kept snapshots, or raise the limit"
+    )]
+    HistoryFull {
+        /// The bytes that kept snapshots hold.
+        kept_bytes: u64,
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// A transaction writes more than it may ([`Limits::transaction_bytes`](crate::Limits)).
+    #[error(
+        "the transaction would write {bytes} bytes of keys and values, and may write {max_bytes}; commit it in parts, or raise the limit"
+    )]
+    TransactionTooLarge {
+        /// The bytes that it would have written.
+        bytes: u64,
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// A transaction is used for longer than it may be ([`Limits::transaction_age`](crate::Limits)).
+    #[error(
+        "the transaction began {} ms ago, and may take {} ms; run it again, or raise the limit",
+        age.as_millis(),
+        max_age.as_millis()
+    )]
+    TransactionTooOld {
+        /// The time since its first operation.
+        age: Duration,
+        /// The limit.
+        max_age: Duration,
+    },
+    /// The system has no thread for a collector.
+    #[error("a thread could not be started: {0}")]
+    Thread(#[source] std::io::Error),
     /// No kept snapshot has this name.
     #[error("no snapshot is kept under the name {}; the kept ones are listed by `kept`", Quoted(name))]
     NoSuchSnapshot {
@@ -135,9 +172,10 @@ impl Error {
 }
 
 impl Error {
-    /// Whether there was no space in the pool.
+    /// Whether there was no space in the pool, or in what old versions may take.
     pub fn is_full(&self) -> bool {
         match self {
+            Error::HistoryFull { .. } => true,
             Error::Pool(e) | Error::Index(tembo_index::Error::Pool(e)) => e.is_full(),
             _ => false,
         }

@@ -29,6 +29,7 @@ pub(crate) struct KeyspaceInner {
     /// As `PmKeyspace` has them. Changed under the lock of commits.
     retention: AtomicU64,
     retained_from: AtomicU64,
+    cut: AtomicU64,
 }
 
 impl std::fmt::Debug for Keyspace {
@@ -41,6 +42,11 @@ impl Keyspace {
     /// Which versions it retains.
     pub fn retention(&self) -> Retention {
         self.inner.retention()
+    }
+
+    /// Its id, which no other keyspace of the store has or had.
+    pub fn id(&self) -> u64 {
+        self.inner.id
     }
 
     /// Its name.
@@ -101,6 +107,7 @@ impl Keyspace {
             is_dropped: AtomicBool::new(false),
             retention: word.into(),
             retained_from: region.load_u64(off + field!(PmKeyspace.retained_from))?.into(),
+            cut: region.load_u64(off + field!(PmKeyspace.cut))?.into(),
         };
         Ok(Keyspace { inner: Arc::new(inner) })
     }
@@ -131,12 +138,27 @@ impl KeyspaceInner {
         self.retention.store(retention.encode(), Ordering::Release);
     }
 
+    /// Versions that one with a lower number follows are not retained.
+    pub(crate) fn cut(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_cut(&self, tx: &mut Tx<'_>, cut: u64) -> Result<()> {
+        Ok(tx.store(self.head + field!(PmKeyspace.cut), cut)?)
+    }
+
+    /// Notes a cut that is durable. Before anything is collected by it.
+    pub(crate) fn note_cut(&self, cut: u64) {
+        self.cut.store(cut, Ordering::Release);
+    }
+
     /// Whether all versions are there that a snapshot had, when it was opened at a moment.
     pub(crate) fn retains(&self, number: u64, at_unix_ns: u64) -> bool {
         let retention = self.retention();
         number >= self.retained_from.load(Ordering::Relaxed)
+            && number >= self.cut.load(Ordering::Acquire)
             && match retention {
-                Retention::All => true,
+                Retention::Within(_) | Retention::All => true,
                 Retention::For(time) => number >= window_start(time, at_unix_ns),
                 Retention::Versions(_) | Retention::None => false,
             }

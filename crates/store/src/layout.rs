@@ -4,8 +4,12 @@ use tembo_pmem::media_struct;
 
 /// The kind of a store's root in the pool's directory.
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"Sto1");
+/// The kind of the root that leads to stores that were dropped.
+pub(crate) const DROPPED_KIND: u32 = u32::from_le_bytes(*b"StoD");
 /// The first words: a mark and the version of the format.
 pub(crate) const STORE_FORMAT: u64 = u64::from_le_bytes(*b"TmStore\x01");
+pub(crate) const DROPPED_FORMAT: u64 = u64::from_le_bytes(*b"TmStDrp\x01");
+pub(crate) const HISTORY_FORMAT: u64 = u64::from_le_bytes(*b"TmHisto\x01");
 pub(crate) const KEYSPACE_FORMAT: u64 = u64::from_le_bytes(*b"TmKeysp\x01");
 /// Longest name of a keyspace or a snapshot, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
@@ -27,14 +31,32 @@ media_struct! {
         24 => keyspaces: u64,
         /// The head of the tree of kept snapshots.
         32 => kept: u64,
-        /// The id of the last keyspace that was made.
+        /// The id of the last keyspace that was made. In a store that was dropped: the next one, or 0.
         40 => last_keyspace: u64,
         /// The first keyspace that was dropped and is being freed, or 0.
         48 => dropped: u64,
-        /// Zero.
-        56 => reserved: u64,
+        /// The log of commits, a `PmHistory`; 0 if there never was one.
+        56 => history: u64,
         /// For each lane that the store commits through, its last commit.
         64 => last: [PmLast; 16],
+    }
+}
+
+media_struct! {
+    /// The log of commits.
+    pub(crate) struct PmHistory: 64 {
+        /// The bytes `TmHisto`, format version 1.
+        0 => format: u64,
+        /// The head of the tree of entries: the number of a commit, big-endian, to what it changed.
+        8 => log: u64,
+        /// How long entries stay; see `Audit`. The kind (low 8 bits) and its number (high 56 bits).
+        16 => audit: u64,
+        /// Commits with a higher number are in the log, while there is one.
+        24 => log_after: u64,
+        /// The sum of the lengths of the keys and values in the tree.
+        32 => log_bytes: u64,
+        /// Zero.
+        40 => reserved: [u64; 3],
     }
 }
 
@@ -63,8 +85,10 @@ media_struct! {
         32 => retention: u64,
         /// The current snapshot when `retention` was chosen.
         40 => retained_from: u64,
+        /// Versions that one with a lower number follows are not retained, whatever `retention` says.
+        48 => cut: u64,
         /// Zero.
-        48 => reserved: [u64; 2],
+        56 => reserved: u64,
     }
 }
 

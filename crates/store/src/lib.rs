@@ -38,6 +38,7 @@
 //! ```text
 //! root -> PmStore -> keyspaces (tree: name -> PmKeyspace) -> index (tree: key -> PmTable)
 //!                 -> kept snapshots (tree: name or number -> number)
+//!                 -> PmHistory, the log of commits (audit.rs)
 //!                    a PmLast for each lane: the number of its last commit
 //! PmTable, the version table of a key: PmVersion x 2, or one PmVector of more
 //! PmVersion: the number of the commit, and the value: in the word itself, a tombstone, or a PmValue
@@ -57,6 +58,10 @@
 //! * I4: a key is removed only if its last version is a tombstone that no snapshot, and no transaction, is
 //!   older than. So the last writer of a key is known to every transaction that it conflicts with.
 //! * I5: every block is reachable exactly once.
+//! * I6: a version that only snapshots before `PmKeyspace::cut` have is collected after the cut is durable.
+//!   So a snapshot that lacks versions is not taken for a whole one.
+//!
+//! `audit.rs` has those of the log, `dropped.rs` those of stores that were dropped.
 //!
 //! # Commit point
 //!
@@ -76,7 +81,10 @@
 //! Commits run on several lanes at once, each under locks of its keys; everything that is rarer keeps all lanes
 //! from committing (`commit.rs`). Conflicts are looked for under the locks, before anything is written.
 //! Readers register the number of their snapshot (`active.rs`), so that its versions are kept, and pin the pool
-//! while they read. A get of the current value registers nothing, and tries again if it has met a change.
+//! while they read. A get of the current value registers nothing, and tries again if it has met a change. A
+//! snapshot may be revoked (`limits.rs`): a reader looks for that after it has read, and then returns nothing
+//! of it. While a store has a log, limits, or somebody who watches or counts, commits do not run beside each
+//! other.
 //!
 //! A store takes one lane of the pool, and more, up to one for each processor, once threads have often found
 //! none free, and if the pool has them to spare.
@@ -88,8 +96,8 @@
 //! * D1: a worker does not merge by itself after its commit record was logged: the record of the pool is the
 //!   commit record, and it makes the merge, too. The paper leaves conflicts open; here they are found before
 //!   the commit is durable.
-//! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit, and
-//!   not by a collector with a thread of its own.
+//! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit. A
+//!   collector with a thread of its own is there for who wants one ([`Store::collector`]).
 //! * D3: the paper's version table is a vector of pointers beside a hash index. Here the first two versions
 //!   lie in the index's record.
 //!
@@ -97,7 +105,9 @@
 //!
 //! `layout.rs`, `versions.rs` (version tables), `sequence.rs` (numbers), `active.rs` (which snapshots are
 //! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `transaction.rs`,
-//! `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`.
+//! `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history: `noted.rs` (what a
+//! commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`, `limits.rs`, `collector.rs`,
+//! `watch.rs`, `dropped.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -105,28 +115,44 @@ mod active;
 #[cfg(test)]
 mod active_tests;
 mod apply;
+mod audit;
+mod changes;
 mod check;
 mod collect;
+mod collector;
 mod commit;
+mod dropped;
 mod entries;
 mod error;
 mod key_locks;
 mod keyspace;
 mod layout;
+mod limits;
+mod log_entry;
+mod noted;
 mod primitives;
 mod retention;
 mod sequence;
 mod snapshot;
+mod space;
 mod store;
 mod transaction;
 mod versions;
+mod watch;
 
+pub use audit::{Audit, AuditRecord, AuditTrail, AuditedChange, LoggedCommits};
+pub use changes::{Change, Changes};
 pub use check::Report;
+pub use collector::{Collector, CollectorOptions};
 pub use commit::Commit;
 pub use entries::{Entries, Entry};
 pub use error::{Error, Result};
 pub use keyspace::Keyspace;
+pub use limits::Limits;
+pub use log_entry::{ChangedKey, LoggedCommit};
 pub use retention::Retention;
 pub use snapshot::{Kept, Snapshot};
+pub use space::Space;
 pub use store::{KeyVersion, Store};
 pub use transaction::{Savepoint, Transaction};
+pub use watch::{Changed, Event, Watch};

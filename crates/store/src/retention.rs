@@ -1,6 +1,11 @@
 //! Which versions a keyspace retains, beside those that snapshots need.
 
 use crate::active::Asked;
+use crate::error::Result;
+use crate::keyspace::KeyspaceInner;
+use crate::space::Account;
+use crate::versions::{Version, Words};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Which versions a keyspace retains, beside those of snapshots that are open or kept.
@@ -14,6 +19,9 @@ pub enum Retention {
     Versions(u32),
     /// The versions that were current at any moment within this time, to the microsecond.
     For(Duration),
+    /// Every version, as long as those that are not the last of their keys take at most so many bytes
+    /// together; else the newest that do. What kept snapshots hold is not counted.
+    Within(u64),
     /// Every version.
     All,
 }
@@ -22,6 +30,7 @@ impl Retention {
     const VERSIONS: u64 = 1;
     const FOR: u64 = 2;
     const ALL: u64 = 3;
+    const WITHIN: u64 = 4;
     const KIND_BITS: u32 = 8;
 
     /// Its word in `PmKeyspace`.
@@ -31,6 +40,7 @@ impl Retention {
             Retention::None => 0,
             Retention::Versions(count) => with(Retention::VERSIONS, count.into()),
             Retention::For(time) => with(Retention::FOR, (time.as_micros() as u64).min(u64::MAX >> 8)),
+            Retention::Within(bytes) => with(Retention::WITHIN, bytes.min(u64::MAX >> 8)),
             Retention::All => Retention::ALL,
         }
     }
@@ -42,6 +52,7 @@ impl Retention {
             0 if number == 0 => Some(Retention::None),
             Retention::VERSIONS => u32::try_from(number).ok().map(Retention::Versions),
             Retention::FOR => Some(Retention::For(Duration::from_micros(number))),
+            Retention::WITHIN => Some(Retention::Within(number)),
             Retention::ALL if number == 0 => Some(Retention::All),
             _ => None,
         }
@@ -56,33 +67,67 @@ pub(crate) struct Keep<'n> {
     versions: usize,
     /// Versions that were followed by one with a number from here on.
     followed_from: u64,
+    /// Versions that were followed by one with a lower number are not retained.
+    cut: u64,
+    /// Where it is noted what goes.
+    account: Option<Account<'n>>,
 }
 
 impl<'n> Keep<'n> {
-    pub(crate) fn new(needed: &'n Asked<'n>, retention: Retention, now_unix_ns: u64) -> Keep<'n> {
-        let (versions, followed_from) = match retention {
+    pub(crate) fn new(
+        needed: &'n Asked<'n>,
+        keyspace: &KeyspaceInner,
+        now_unix_ns: u64,
+        account: Option<Account<'n>>,
+    ) -> Keep<'n> {
+        let (versions, followed_from) = match keyspace.retention() {
             Retention::None => (1, u64::MAX),
             Retention::Versions(count) => ((count as usize).max(1), u64::MAX),
-            Retention::For(time) => (1, window_start(time, now_unix_ns)),
-            Retention::All => (1, 0),
+            Retention::For(time) => (1, window_start(time, steady(now_unix_ns))),
+            Retention::Within(_) | Retention::All => (1, 0),
         };
-        Keep { needed, versions, followed_from }
+        Keep { needed, versions, followed_from, cut: keyspace.cut(), account }
     }
 
     /// Whether a version stays, which another with the number `next` follows. `newer` of its key are newer.
     pub(crate) fn has(&self, newer: usize, number: u64, next: u64) -> bool {
-        newer < self.versions || next >= self.followed_from || self.needed.has(number, next)
+        let is_retained = next >= self.cut && (newer < self.versions || next >= self.followed_from);
+        is_retained || self.needed.has(number, next)
     }
 
     /// Whether a tombstone that no version precedes can go: every snapshot that can be read is younger.
     pub(crate) fn is_past(&self, tombstone: u64) -> bool {
-        tombstone <= self.needed.needed().first() && tombstone < self.followed_from
+        let is_outside = tombstone < self.followed_from || tombstone < self.cut;
+        tombstone <= self.needed.needed().first() && is_outside
+    }
+
+    /// Notes that a version is collected, which one with the number `next` follows.
+    pub(crate) fn note_collected(&self, words: &impl Words, version: Version, next: u64) -> Result<()> {
+        self.account.map_or(Ok(()), |account| account.collect(words, version, next))
+    }
+
+    /// Notes that a table is removed with its tombstone.
+    pub(crate) fn note_removed(&self, words: &impl Words, key: &[u8], last: Version) -> Result<()> {
+        self.account.map_or(Ok(()), |account| account.remove(words, key, last))
     }
 }
 
 /// The first number within the last so much time.
 pub(crate) fn window_start(time: Duration, now_unix_ns: u64) -> u64 {
     now_unix_ns.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The latest of all times that windows were cut by, and of this one: the clock of the system may be set
+/// back, and what was past stays so.
+fn steady(now_unix_ns: u64) -> u64 {
+    static LATEST: AtomicU64 = AtomicU64::new(0);
+    // ORDER: whoever finds a version collected finds the time, too; with the release of what was collected.
+    LATEST.fetch_max(now_unix_ns, Ordering::AcqRel).max(now_unix_ns)
+}
+
+/// As [`now_unix_ns`], and never earlier than a time that a window was cut by.
+pub(crate) fn steady_unix_ns() -> u64 {
+    steady(now_unix_ns())
 }
 
 /// The time, in nanoseconds since 1970.
@@ -101,11 +146,18 @@ mod tests {
     #[test]
     fn every_retention_is_read_as_it_was_written() {
         let times = [0, 1, 999_999, 3_600_000_000].map(|us| Retention::For(Duration::from_micros(us)));
-        let others = [Retention::None, Retention::All, Retention::Versions(0), Retention::Versions(u32::MAX)];
+        let others = [
+            Retention::None,
+            Retention::All,
+            Retention::Within(0),
+            Retention::Within(1 << 50),
+            Retention::Versions(0),
+            Retention::Versions(u32::MAX),
+        ];
         for retention in times.into_iter().chain(others) {
             assert_eq!(Retention::decode(retention.encode()), Some(retention));
         }
-        for wrong in [4, 0x0103, 0x0100, 1 | 1 << 40] {
+        for wrong in [5, 0x0103, 0x0100, 1 | 1 << 40] {
             assert_eq!(Retention::decode(wrong), None, "{wrong:#x}");
         }
     }

@@ -4,7 +4,7 @@ use crate::active::Registration;
 use crate::entries::Entries;
 use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
-use crate::retention::now_unix_ns;
+use crate::retention::steady_unix_ns;
 use crate::store::StoreInner;
 use crate::versions::read_value;
 use std::ops::{Bound, RangeBounds};
@@ -46,7 +46,7 @@ impl Snapshot {
 
     /// Opens a number that keyspaces may retain. The caller keeps all lanes from committing.
     pub(crate) fn retained(store: &Arc<StoreInner>, number: u64) -> Snapshot {
-        Snapshot { retained_at: Some(now_unix_ns()), ..Snapshot::of(store, number) }
+        Snapshot { retained_at: Some(steady_unix_ns()), ..Snapshot::of(store, number) }
     }
 
     /// Refuses a keyspace that does not retain the snapshot.
@@ -57,6 +57,17 @@ impl Snapshot {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses what was read of a snapshot that was revoked, in a keyspace that does not retain it either. To
+    /// be called after reading: what was collected before is found by then.
+    #[inline]
+    pub(crate) fn check_there(&self, keyspace: &Keyspace) -> Result<()> {
+        let active = &self.store.active;
+        if !active.is_revoked(self.number()) || keyspace.inner.retains(self.number(), steady_unix_ns()) {
+            return Ok(());
+        }
+        Err(Error::SnapshotGone { number: self.number(), current: active.current() })
     }
 
     /// Keeps the versions of the snapshot, without the store.
@@ -74,14 +85,20 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], [`Error::NotRetained`], and [`Error::Pool`] when
-    /// the store is damaged.
+    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], [`Error::NotRetained`], [`Error::SnapshotGone`] if
+    /// the snapshot was revoked ([`Limits`](crate::Limits)), and [`Error::Pool`] when the store is damaged.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         keyspace.check_store(&self.store)?;
         self.value(keyspace, key.as_ref())
     }
 
     pub(crate) fn value(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let outcome = self.look_up(keyspace, key);
+        self.check_there(keyspace)?;
+        outcome
+    }
+
+    fn look_up(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.check_retained(keyspace)?;
         let pool = &self.store.pool;
         let pin = pool.pin_briefly();

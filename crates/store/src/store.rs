@@ -2,10 +2,13 @@
 
 use crate::active::Active;
 use crate::apply::Change;
+use crate::audit::LogSlot;
 use crate::commit::{Commits, Lead};
+use crate::dropped;
 use crate::error::{Error, Result, corrupt};
 use crate::keyspace::{Keyspace, check_name};
 use crate::layout::{PmLast, ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field};
+use crate::noted::History;
 use crate::retention::{Retention, unix_ns};
 use crate::snapshot::{Kept, Snapshot};
 use crate::transaction::{Transaction, check_lengths};
@@ -37,6 +40,7 @@ pub(crate) struct StoreInner {
     pub(crate) commits: Commits,
     pub(crate) names: WbTree,
     pub(crate) kept: WbTree,
+    pub(crate) history: History,
     open: Mutex<HashMap<String, Keyspace>>,
     _guard: OpenGuard,
 }
@@ -69,6 +73,7 @@ impl Store {
     /// name belongs to something else, the pool has no lane left, or is damaged.
     pub fn open(pool: &Pool, name: &str) -> Result<Store> {
         let mut lane = pool.lane()?;
+        let _names = dropped::names();
         let off = match pool.root(name)? {
             Some(root) if root.kind == ROOT_KIND => root.off,
             Some(root) => {
@@ -104,6 +109,7 @@ impl Store {
             commits: Commits::new(lane),
             names,
             kept,
+            history: History { log: LogSlot::open(pool, off)?, ..History::default() },
             open: Mutex::default(),
             _guard: guard,
         };
@@ -172,17 +178,7 @@ impl Store {
     ///
     /// [`Error::Pool`] if the store is damaged.
     pub fn find_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
-        let inner = &self.inner;
-        let mut open = inner.open.lock();
-        if let Some(keyspace) = open.get(name) {
-            return Ok(Some(keyspace.clone()));
-        }
-        let Some(off) = inner.names.get_pinned(name.as_bytes())?.map(|off| word(&off)).transpose()? else {
-            return Ok(None);
-        };
-        let keyspace = Keyspace::open(&inner.pool, Arc::downgrade(inner), name, off)?;
-        open.insert(name.to_owned(), keyspace.clone());
-        Ok(Some(keyspace))
+        self.inner.find(name)
     }
 
     /// Drops a keyspace: its keys are gone at once, from all snapshots, and its space comes back step by step
@@ -212,6 +208,8 @@ impl Store {
         keyspace.inner.note_dropped(outcome.is_ok());
         outcome?;
         inner.open.lock().remove(name);
+        inner.history.accounts.note_dropped(keyspace.inner.id);
+        inner.history.watches.wake();
         Ok(true)
     }
 
@@ -223,13 +221,15 @@ impl Store {
     /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::Pool`] if the pool is damaged, or its
     /// device is.
     pub fn set_retention(&self, keyspace: &Keyspace, retention: Retention) -> Result<()> {
-        keyspace.check_store(&self.inner)?;
-        let mut lead = self.inner.commits.lead();
+        let inner = &self.inner;
+        keyspace.check_store(inner)?;
+        let mut lead = inner.commits.lead();
         keyspace.inner.check_there()?;
         let from = self.inner.active.settled();
         keyspace.inner.set_retention(&mut lead.tx, retention, from)?;
         lead.tx.commit_and_begin()?;
         keyspace.inner.note_retention(retention, from);
+        inner.note_budget(retention);
         lead.left.get().walk_anew();
         Ok(())
     }
@@ -240,12 +240,7 @@ impl Store {
     ///
     /// [`Error::Pool`] if the store is damaged.
     pub fn keyspaces(&self) -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        let mut walk = self.inner.names.iter();
-        while let Some((name, _)) = walk.advance()? {
-            names.push(String::from_utf8_lossy(name).into_owned());
-        }
-        Ok(names)
+        self.inner.keyspace_names()
     }
 
     /// Begins a transaction at the snapshot that is current at its first operation. Costs nothing by itself.
@@ -451,6 +446,7 @@ impl Store {
         lead.tx.commit_and_begin()?;
         // Nothing was collected meanwhile.
         inner.active.keep(number);
+        inner.history.accounts.note_kept(inner, number);
         Ok(true)
     }
 
@@ -512,6 +508,7 @@ impl Store {
         inner.kept.remove(&mut lead.tx, key)?;
         lead.tx.commit_and_begin()?;
         inner.active.forget(number);
+        inner.history.accounts.renew(inner);
         lead.left.get().walk_anew();
         Ok(true)
     }
@@ -525,17 +522,16 @@ impl Store {
         read_kept(&self.inner.kept)
     }
 
-    /// Collects versions that nobody needs any more, in up to `tables` keys; returns whether more are
-    /// waiting. Commits do this by themselves.
+    /// Collects what nobody needs any more: versions, in up to `tables` keys, past entries of the log, and
+    /// keyspaces and stores that were dropped. Goes on with [counting](Self::space), and looks after the
+    /// [limits](Self::set_limits). Returns whether there is more to do. Commits collect versions by
+    /// themselves; a [collector](Self::collector) calls this.
     ///
     /// # Errors
     ///
     /// [`Error::Pool`] if the pool is damaged, or its device is.
     pub fn collect(&self, tables: usize) -> Result<bool> {
-        let mut lead = self.inner.commits.lead();
-        self.inner.active.settled();
-        let Lead { tx, left } = &mut lead;
-        left.get().collect(tx, &self.inner, tables)
+        self.inner.collect(tables)
     }
 }
 
@@ -549,7 +545,7 @@ fn last_off(store: u64, lane: u64) -> u64 {
     store + field!(PmStore.last) + lane * size_of::<PmLast>() as u64
 }
 
-fn check_format(word: u64, off: u64) -> Result<()> {
+pub(crate) fn check_format(word: u64, off: u64) -> Result<()> {
     const VERSION: u64 = 0xFF << 56;
     if word == STORE_FORMAT {
         return Ok(());
@@ -569,7 +565,7 @@ fn number_key(number: u64) -> Vec<u8> {
 }
 
 /// The word that a value of eight bytes is: a keyspace's offset, a snapshot's number.
-fn word(value: &[u8]) -> Result<u64> {
+pub(crate) fn word(value: &[u8]) -> Result<u64> {
     let bytes = <[u8; 8]>::try_from(value);
     bytes
         .map(u64::from_ne_bytes)
@@ -616,6 +612,51 @@ impl StoreInner {
     /// The keyspaces that are open.
     pub(crate) fn open_keyspaces(&self) -> Vec<Keyspace> {
         self.open.lock().values().cloned().collect()
+    }
+
+    /// The keyspace of this name, if there is one.
+    pub(crate) fn find(self: &Arc<StoreInner>, name: &str) -> Result<Option<Keyspace>> {
+        let mut open = self.open.lock();
+        if let Some(keyspace) = open.get(name) {
+            return Ok(Some(keyspace.clone()));
+        }
+        let Some(off) = self.names.get_pinned(name.as_bytes())?.map(|off| word(&off)).transpose()? else {
+            return Ok(None);
+        };
+        let keyspace = Keyspace::open(&self.pool, Arc::downgrade(self), name, off)?;
+        self.note_budget(keyspace.retention());
+        open.insert(name.to_owned(), keyspace.clone());
+        Ok(Some(keyspace))
+    }
+
+    /// Has commits look after the budget of a keyspace, if it has one.
+    fn note_budget(&self, retention: Retention) {
+        if matches!(retention, Retention::Within(_)) {
+            self.history.limits.watch_over();
+        }
+    }
+
+    /// The names of all keyspaces, in their order.
+    pub(crate) fn keyspace_names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let mut walk = self.names.iter();
+        while let Some((name, _)) = walk.advance()? {
+            names.push(String::from_utf8_lossy(name).into_owned());
+        }
+        Ok(names)
+    }
+
+    /// As [`Store::collect`].
+    pub(crate) fn collect(self: &Arc<StoreInner>, tables: usize) -> Result<bool> {
+        let mut lead = self.commits.lead();
+        self.active.settled();
+        let Lead { tx, left, .. } = &mut lead;
+        let mut more = left.get().collect(tx, self, tables)?;
+        more |= lead.trim_log(self, 0)?;
+        more |= lead.count_on(self, tables)?;
+        more |= lead.relieve_or_fail(self)?;
+        more |= dropped::reclaim(&self.pool, &mut lead.tx, tables)?;
+        Ok(more)
     }
 
     /// The keyspaces that are there, in the order of their names.

@@ -10,6 +10,7 @@ use crate::store::StoreInner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The writes of a transaction in one keyspace: a value for each key, or none for a deletion.
 pub(crate) struct Writes {
@@ -31,6 +32,10 @@ pub struct Transaction {
     undo: Option<Vec<(u64, Vec<u8>, Replaced)>>,
     /// Its reads, if it is serializable.
     reads: Option<Reads>,
+    /// Bytes of the keys and values that it was given.
+    bytes: u64,
+    /// When its snapshot was fixed, if that matters.
+    begun: Option<Instant>,
 }
 
 /// The earlier write of a transaction to a key: none, a deletion, or a value.
@@ -42,7 +47,15 @@ pub struct Savepoint(usize);
 
 impl Transaction {
     pub(crate) fn new(store: &Arc<StoreInner>, snapshot: Option<Snapshot>) -> Transaction {
-        Transaction { store: store.clone(), snapshot, writes: BTreeMap::new(), undo: None, reads: None }
+        Transaction {
+            store: store.clone(),
+            snapshot,
+            writes: BTreeMap::new(),
+            undo: None,
+            reads: None,
+            bytes: 0,
+            begun: store.history.limits.begin(),
+        }
     }
 
     pub(crate) fn serializable(store: &Arc<StoreInner>) -> Transaction {
@@ -63,6 +76,7 @@ impl Transaction {
     /// store is damaged.
     pub fn get(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         keyspace.check_store(&self.store)?;
+        self.store.history.limits.check_age(self.begun)?;
         let key = key.as_ref();
         let own = self.writes.get(&keyspace.inner.id).and_then(|writes| writes.changes.get(key));
         if let Some(own) = own {
@@ -153,6 +167,10 @@ impl Transaction {
     fn write(&mut self, keyspace: &Keyspace, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<()> {
         keyspace.check_store(&self.store)?;
         check_lengths(&key, value.as_deref())?;
+        let limits = &self.store.history.limits;
+        limits.check_age(self.begun)?;
+        let written = self.bytes + (key.len() + value.as_ref().map_or(0, Vec::len)) as u64;
+        limits.check_bytes(written)?;
         // A transaction conflicts with what was committed since its first operation.
         self.snapshot().check_retained(keyspace)?;
         let writes = self
@@ -166,6 +184,7 @@ impl Transaction {
             }
             None => _ = writes.changes.insert(key, value),
         }
+        self.bytes = written;
         Ok(())
     }
 
@@ -183,6 +202,7 @@ impl Transaction {
         if self.writes.is_empty() {
             return Ok(begin);
         }
+        self.store.history.limits.check_age(self.begun)?;
         let unit = self.unit();
         self.store.commits.commit(&self.store, unit)
     }

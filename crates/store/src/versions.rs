@@ -142,7 +142,7 @@ impl Left {
         match retention {
             Retention::None => self.has_blocks && self.versions > 1 || self.ends_in_tombstone,
             Retention::Versions(count) => self.has_blocks && self.versions > (count as usize).max(1),
-            Retention::For(_) | Retention::All => false,
+            Retention::For(_) | Retention::Within(_) | Retention::All => false,
         }
     }
 }
@@ -293,10 +293,11 @@ impl Table {
             }
             let newer = numbers.len() - 1 - i;
             let next = numbers.get(i + 1).map(|(next, _)| *next);
-            if next.is_none_or(|next| keep.has(newer, *number, next)) {
+            let Some(next) = next.filter(|next| !keep.has(newer, *number, *next)) else {
                 left.note(value);
                 continue;
-            }
+            };
+            keep.note_collected(tx, Version { number: *number, value }, next)?;
             collect_slot(tx, slots.at(*index), Version { number: *number, value })?;
         }
         Ok(left)
@@ -370,8 +371,12 @@ impl Loaded {
                 left.note(version.value);
             } else if place.is_none() {
                 place = Some(*off);
+                if !is_collected {
+                    keep.note_collected(tx, *version, next)?;
+                }
                 free_value(tx, version.value)?;
             } else if matches!(version.value, ValueWord::Block(_)) {
+                keep.note_collected(tx, *version, next)?;
                 collect_slot(tx, *off, *version)?;
             }
         }
@@ -403,6 +408,7 @@ impl Loaded {
                 kept.push(*version);
                 left.note(version.value);
             } else {
+                keep.note_collected(tx, *version, next)?;
                 free_value(tx, version.value)?;
             }
         }

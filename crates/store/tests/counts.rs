@@ -2,16 +2,20 @@
 
 use tembo_pmem::{Counts, Region, snapshot};
 use tembo_pool::{Geometry, Pool};
-use tembo_store::{Commit, Keyspace, Store};
+use tembo_store::{Audit, Commit, Keyspace, Store};
 
 const KEYS: u64 = 400;
 
 fn filled() -> (Store, Keyspace) {
+    filled_with(KEYS)
+}
+
+fn filled_with(keys: u64) -> (Store, Keyspace) {
     let region = Region::simulated(&vec![0; 16 << 20], 1 << 30, None).unwrap();
     let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };
     let store = Store::open(&Pool::create_in(region, &geometry).unwrap(), "store").unwrap();
     let keyspace = store.keyspace("k").unwrap();
-    for i in 0..KEYS {
+    for i in 0..keys {
         store.put(&keyspace, key(i), [1; 8]).unwrap();
     }
     (store, keyspace)
@@ -81,4 +85,63 @@ fn commits_that_are_asked_for_share_a_fence() {
     });
     println!("32 commits that were asked for: {fences} fences in hundredths");
     assert!(fences <= 220, "{fences}");
+}
+
+#[test]
+fn a_logged_commit_costs_one_fence() {
+    let (store, keyspace) = filled();
+    store.set_audit(Audit::Commits(1 << 30)).unwrap();
+    let [fences, lines] = mean(KEYS, |i| _ = store.put(&keyspace, key(i), [2; 8]).unwrap());
+    println!("update with a log: {fences} fences, {lines} lines in hundredths");
+    assert!(fences <= 104 && lines <= 1160, "update with a log: {fences}, {lines}");
+    let [fences, _] = mean(10, |round| {
+        let ask = |i: u64| {
+            let mut tx = store.begin();
+            tx.put(&keyspace, key(32 * round + i), [5; 8]).unwrap();
+            tx.commit_async()
+        };
+        let commits: Vec<Commit> = (0..32).map(ask).collect();
+        commits.into_iter().for_each(|commit| _ = commit.wait().unwrap());
+    });
+    assert!(fences <= 220, "{fences}");
+    // Past entries go by one record for many of them.
+    store.set_audit(Audit::Commits(100)).unwrap();
+    while store.collect(100).unwrap() {}
+    let [fences, lines] = mean(KEYS, |i| _ = store.put(&keyspace, key(i), [3; 8]).unwrap());
+    println!("update with a log that is full: {fences} fences, {lines} lines in hundredths");
+    assert!(fences <= 110, "update with a full log: {fences}, {lines}");
+}
+
+#[test]
+fn counting_and_watching_cost_no_line_and_no_fence() {
+    let (store, keyspace) = filled();
+    let base = mean(KEYS, |i| _ = store.put(&keyspace, key(i), [2; 8]).unwrap());
+    while store.count_space(100).unwrap() {}
+    let watch = store.watch_prefix(&keyspace, "").unwrap();
+    let mut limits = store.limits();
+    limits.old_bytes = Some(1 << 20);
+    store.set_limits(limits);
+    let cost = mean(KEYS, |i| _ = store.put(&keyspace, key(i), [3; 8]).unwrap());
+    assert!(cost[0] <= base[0] + 1 && cost[1] <= base[1] + 20, "{cost:?}, and {base:?} without");
+    assert!(watch.try_recv().unwrap().is_some());
+}
+
+/// The bytes of the pool that an overwritten value of 8 bytes costs.
+#[test]
+fn the_log_and_a_held_version_take_few_bytes() {
+    const MANY: u64 = 20_000;
+    let used = |store: &Store| store.pool().stats().pool_bytes - store.pool().stats().unused_bytes;
+    for is_logged in [false, true] {
+        let (store, keyspace) = filled_with(MANY);
+        let reader = store.snapshot();
+        if is_logged {
+            store.set_audit(Audit::Commits(1 << 30)).unwrap();
+        }
+        let before = used(&store);
+        (0..MANY).for_each(|i| _ = store.put(&keyspace, key(i), [2; 8]).unwrap());
+        let bytes = (used(&store) - before) / MANY;
+        println!("with a log: {is_logged}; {bytes} bytes for an overwritten value");
+        assert!(bytes <= if is_logged { 160 } else { 96 }, "{bytes}");
+        drop(reader);
+    }
 }

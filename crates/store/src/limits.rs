@@ -1,0 +1,280 @@
+//! Limits: of the bytes that old versions hold, of the age of snapshots, and of transactions.
+//!
+//! A *budget* is a number of bytes of old versions: of a keyspace ([`Retention::Within`]), or of the store
+//! ([`Limits::old_bytes`]). A commit that finds one exceeded first collects what nobody needs, in a bounded
+//! number of tables; commits and collections go on with that. When nothing is left to collect and the budget
+//! is still exceeded, one of them *tightens* what is needed, in this order:
+//!
+//! 1. History goes, the oldest first: `PmKeyspace::cut` rises to the number after which three quarters of the
+//!    budget became old. The word is durable before anything is collected by it, so that a snapshot before it
+//!    is never taken for a whole one.
+//! 2. Open snapshots without a name are revoked, the oldest first: the *floor* in `active.rs` rises. Readers
+//!    look at the floor after they have read, so what they return is whole.
+//! 3. Nothing is left but kept snapshots. Once these alone hold the budget, commits are refused with
+//!    [`Error::HistoryFull`](crate::Error::HistoryFull), but for those that only delete.
+//!
+//! The age of a snapshot is the time since it stopped being current. Nobody reads a clock when a snapshot is
+//! opened: commits note, eight times within the greatest age, which number is current.
+
+use crate::active::Active;
+use crate::commit::Lead;
+use crate::error::{Error, Result};
+use crate::keyspace::Keyspace;
+use crate::retention::Retention;
+use crate::space::Accounts;
+use crate::store::{Store, StoreInner};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Tables that a commit looks at, when a budget is exceeded or a count is under way, before it goes on.
+const RELIEF_TABLES: usize = 64;
+/// Tables with versions to collect that may wait before commits collect more than they leave.
+const BACKLOG_MAX: usize = 4096;
+/// How often within the greatest age of a snapshot the current number is noted.
+const SAMPLES_PER_AGE: u32 = 8;
+/// A commit trims the log after so many entries.
+const TRIMMED_AT: u64 = 32;
+const NONE: u64 = u64::MAX;
+
+/// Limits of an open store ([`Store::set_limits`]). None are set at first. They are not kept in the pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Bytes that old versions of all keyspaces may take, those of kept snapshots included. Beyond that, the
+    /// oldest history of keyspaces goes, then the oldest open snapshots are revoked; when kept snapshots
+    /// alone take as much, commits that do more than delete get [`Error::HistoryFull`].
+    pub old_bytes: Option<u64>,
+    /// For how long an open snapshot without a name can be read after it has stopped being the current one.
+    /// Up to an eighth more. Reading it later gets [`Error::SnapshotGone`], in keyspaces that do not
+    /// [retain](Retention) it, and so does the commit of a transaction that reads it.
+    pub snapshot_age: Option<Duration>,
+    /// Bytes of keys and values that a transaction may write ([`Error::TransactionTooLarge`]).
+    pub transaction_bytes: Option<u64>,
+    /// For how long a transaction may be used after its first operation ([`Error::TransactionTooOld`]).
+    pub transaction_age: Option<Duration>,
+}
+
+/// The limits of a store, as its operations look at them.
+pub(crate) struct Limiter {
+    /// Whether commits have anything to look after.
+    is_on: AtomicBool,
+    limits: Mutex<Limits>,
+    old_bytes: AtomicU64,
+    transaction_bytes: AtomicU64,
+    transaction_age_ns: AtomicU64,
+    /// When which number was the current one.
+    samples: Mutex<VecDeque<(Instant, u64)>>,
+}
+
+impl Default for Limiter {
+    fn default() -> Limiter {
+        Limiter {
+            is_on: AtomicBool::new(false),
+            limits: Mutex::default(),
+            old_bytes: NONE.into(),
+            transaction_bytes: NONE.into(),
+            transaction_age_ns: NONE.into(),
+            samples: Mutex::default(),
+        }
+    }
+}
+
+impl Limiter {
+    fn set(&self, limits: Limits) {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(NONE);
+        *self.limits.lock() = limits;
+        self.old_bytes.store(limits.old_bytes.unwrap_or(NONE), Ordering::Relaxed);
+        self.transaction_bytes.store(limits.transaction_bytes.unwrap_or(NONE), Ordering::Relaxed);
+        self.transaction_age_ns.store(limits.transaction_age.map_or(NONE, nanos), Ordering::Relaxed);
+        if limits.snapshot_age.is_none() {
+            self.samples.lock().clear();
+        }
+        if limits.old_bytes.is_some() || limits.snapshot_age.is_some() {
+            self.watch_over();
+        }
+    }
+
+    /// Has commits look at budgets: there is one.
+    pub(crate) fn watch_over(&self) {
+        self.is_on.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Acquire)
+    }
+
+    /// Refuses a transaction that has written too much.
+    #[inline]
+    pub(crate) fn check_bytes(&self, bytes: u64) -> Result<()> {
+        let max_bytes = self.transaction_bytes.load(Ordering::Relaxed);
+        if bytes <= max_bytes { Ok(()) } else { Err(Error::TransactionTooLarge { bytes, max_bytes }) }
+    }
+
+    /// The beginning of a transaction, if that matters.
+    #[inline]
+    pub(crate) fn begin(&self) -> Option<Instant> {
+        (self.transaction_age_ns.load(Ordering::Relaxed) != NONE).then(Instant::now)
+    }
+
+    /// Refuses a transaction that is too old.
+    #[inline]
+    pub(crate) fn check_age(&self, begun: Option<Instant>) -> Result<()> {
+        let Some(begun) = begun else { return Ok(()) };
+        let (age, max_age) = (begun.elapsed(), self.transaction_age_ns.load(Ordering::Relaxed));
+        if age.as_nanos() <= u128::from(max_age) {
+            return Ok(());
+        }
+        Err(Error::TransactionTooOld { age, max_age: Duration::from_nanos(max_age) })
+    }
+
+    /// Refuses more old versions, once kept snapshots hold the budget.
+    #[inline]
+    pub(crate) fn check_kept(&self, accounts: &Accounts) -> Result<()> {
+        let max_bytes = self.old_bytes.load(Ordering::Relaxed);
+        let kept_bytes = accounts.kept_bytes();
+        if kept_bytes < max_bytes { Ok(()) } else { Err(Error::HistoryFull { kept_bytes, max_bytes }) }
+    }
+
+    /// Revokes the snapshots that are too old.
+    fn revoke_aged(&self, active: &Active) {
+        let Some(age) = self.limits.lock().snapshot_age else { return };
+        let now = Instant::now();
+        let mut samples = self.samples.lock();
+        if samples.back().is_none_or(|(last, _)| now.duration_since(*last) >= age / SAMPLES_PER_AGE) {
+            samples.push_back((now, active.current()));
+        }
+        let is_past =
+            |sample: Option<&(Instant, u64)>| sample.is_some_and(|(at, _)| now.duration_since(*at) >= age);
+        while is_past(samples.get(1)) {
+            samples.pop_front();
+        }
+        if is_past(samples.front()) {
+            active.raise_floor(samples[0].1);
+        }
+    }
+}
+
+impl Lead<'_> {
+    /// Looks after the limits, by a bounded amount of work. To be called before commits and by collections;
+    /// costs a load while there are no limits and nothing is due.
+    pub(crate) fn relieve(&mut self, store: &Arc<StoreInner>) {
+        // An error of this does not stop a commit: it will come again, and collections return it.
+        if self.trim_log(store, TRIMMED_AT).is_err() || self.relieve_or_fail(store).is_err() {
+            self.tx.roll_back();
+        }
+    }
+
+    /// As [`relieve`](Self::relieve); returns whether there is more to do.
+    pub(crate) fn relieve_or_fail(&mut self, store: &Arc<StoreInner>) -> Result<bool> {
+        let limiter = &store.history.limits;
+        let Lead { tx, left, .. } = self;
+        let backlog = left.get().garbage.len();
+        if backlog > BACKLOG_MAX {
+            // All that came since the last commit, and some more.
+            left.get().collect_garbage(tx, store, backlog - BACKLOG_MAX + RELIEF_TABLES)?;
+        }
+        if !limiter.is_on() {
+            return Ok(false);
+        }
+        limiter.revoke_aged(&store.active);
+        if limiter.old_bytes.load(Ordering::Relaxed) == NONE && budgets(store).is_empty() {
+            return Ok(false);
+        }
+        store.history.accounts.begin(store);
+        let is_counting = self.count_on(store, RELIEF_TABLES)?;
+        if !is_exceeded(store) {
+            return Ok(is_counting);
+        }
+        let Lead { tx, left, .. } = self;
+        if left.get().collect_part(tx, store, RELIEF_TABLES)? || is_counting {
+            return Ok(true);
+        }
+        Ok(is_exceeded(store) && self.tighten(store)?)
+    }
+
+    /// Makes less of the history needed; returns whether there was anything to give up.
+    fn tighten(&mut self, store: &Arc<StoreInner>) -> Result<bool> {
+        let accounts = &store.history.accounts;
+        let mut has_cut = false;
+        for (keyspace, max_bytes) in budgets(store) {
+            let id = keyspace.inner.id;
+            if accounts.unkept_bytes(id) > max_bytes
+                && let Some(cut) = accounts.cut(&[id], max_bytes / 4 * 3)
+            {
+                has_cut |= self.cut(store, &keyspace, cut)?;
+            }
+        }
+        let max_bytes = store.history.limits.old_bytes.load(Ordering::Relaxed);
+        if accounts.old_bytes() > max_bytes {
+            let mut keyspaces = Vec::new();
+            for name in store.keyspace_names()? {
+                let keyspace = store.find(&name)?;
+                keyspaces.extend(keyspace.filter(|keyspace| keyspace.retention() != Retention::None));
+            }
+            let ids: Vec<u64> = keyspaces.iter().map(|keyspace| keyspace.inner.id).collect();
+            // The others are held by snapshots.
+            let others = accounts.old_bytes() - ids.iter().map(|id| accounts.unkept_bytes(*id)).sum::<u64>();
+            if let Some(cut) = accounts.cut(&ids, (max_bytes / 4 * 3).saturating_sub(others)) {
+                for keyspace in &keyspaces {
+                    has_cut |= self.cut(store, keyspace, cut)?;
+                }
+            }
+            if !has_cut && store.active.revoke_oldest() {
+                has_cut = true;
+            }
+        }
+        if has_cut {
+            self.left.get().walk_anew();
+        }
+        Ok(has_cut)
+    }
+
+    /// Gives up a keyspace's history before a number; returns whether there was any.
+    fn cut(&mut self, store: &StoreInner, keyspace: &Keyspace, cut: u64) -> Result<bool> {
+        // The current snapshot stays.
+        let cut = cut.min(store.active.settled());
+        if keyspace.inner.cut() >= cut {
+            return Ok(false);
+        }
+        keyspace.inner.set_cut(&mut self.tx, cut)?;
+        self.tx.commit_and_begin()?;
+        keyspace.inner.note_cut(cut);
+        Ok(true)
+    }
+}
+
+/// The keyspaces that have a budget of their own.
+fn budgets(store: &StoreInner) -> Vec<(Keyspace, u64)> {
+    let open = store.open_keyspaces().into_iter();
+    open.filter_map(|keyspace| match keyspace.retention() {
+        Retention::Within(bytes) => Some((keyspace, bytes)),
+        _ => None,
+    })
+    .collect()
+}
+
+/// Whether a budget is exceeded.
+fn is_exceeded(store: &StoreInner) -> bool {
+    let accounts = &store.history.accounts;
+    accounts.old_bytes() > store.history.limits.old_bytes.load(Ordering::Relaxed)
+        || budgets(store).iter().any(|(keyspace, bytes)| accounts.unkept_bytes(keyspace.inner.id) > *bytes)
+}
+
+impl Store {
+    /// Sets the limits of the store, from now on, in place of those before. With [`Limits::old_bytes`] the
+    /// store [counts](Self::space) its space first, in passing.
+    pub fn set_limits(&self, limits: Limits) {
+        // Under the lock of commits, so that a commit is made under one set of limits.
+        let _lead = self.inner.commits.lead();
+        self.inner.history.limits.set(limits);
+    }
+
+    /// The limits of the store.
+    pub fn limits(&self) -> Limits {
+        *self.inner.history.limits.limits.lock()
+    }
+}
