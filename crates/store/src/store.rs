@@ -157,7 +157,7 @@ impl Store {
             let id_off = inner.off + field!(PmStore.last_keyspace);
             let id = tx.load(id_off)? + 1;
             tx.store(id_off, id)?;
-            let off = Keyspace::create(tx, id, retention, inner.active.settled())?;
+            let off = Keyspace::create(tx, id, retention, inner.active.current_alone())?;
             inner.names.put(tx, name.as_bytes(), &[&off.to_ne_bytes()])?;
             tx.commit_and_begin()?;
         }
@@ -226,7 +226,7 @@ impl Store {
         keyspace.check_store(&self.inner)?;
         let mut lead = self.inner.commits.lead();
         keyspace.inner.check_there()?;
-        let from = self.inner.active.settled();
+        let from = self.inner.active.current_alone();
         keyspace.inner.set_retention(&mut lead.tx, retention, from)?;
         lead.tx.commit_and_begin()?;
         keyspace.inner.note_retention(retention, from);
@@ -377,7 +377,7 @@ impl Store {
         // Nothing is collected meanwhile.
         let _lead = self.inner.commits.lead();
         let active = &self.inner.active;
-        let current = active.settled();
+        let current = active.current_alone();
         if number > current {
             return Err(Error::SnapshotGone { number, current });
         }
@@ -440,7 +440,7 @@ impl Store {
     fn keep_under(&self, number: u64, key: &[u8]) -> Result<bool> {
         let inner = &self.inner;
         let mut lead = inner.commits.lead();
-        let current = inner.active.settled();
+        let current = inner.active.current_alone();
         if !inner.active.needed().is_among(number) {
             return Err(Error::SnapshotGone { number, current });
         }
@@ -533,7 +533,7 @@ impl Store {
     /// [`Error::Pool`] if the pool is damaged, or its device is.
     pub fn collect(&self, tables: usize) -> Result<bool> {
         let mut lead = self.inner.commits.lead();
-        self.inner.active.settled();
+        self.inner.active.current_alone();
         let Lead { tx, left } = &mut lead;
         left.get().collect(tx, &self.inner, tables)
     }
