@@ -10,8 +10,8 @@
 //! after it was given takes the current number, which only rises, or a number that was in the answer; and one
 //! that leaves only makes it smaller. The one exception, a reader that registers an [older
 //! number](Registration::of), has kept all lanes from committing, and lowers what is remembered of the last
-//! answer. So commits on several lanes need no lock for it, and most ask for one word only: versions that were
-//! followed by one up to the [oldest number](Active::oldest) of the last answer are needed by nobody.
+//! answer. Commits on several lanes therefore need no lock for it, and most ask for one word only: versions
+//! that were followed by one up to the [oldest number](Active::oldest) of the last answer are needed by nobody.
 
 use crate::primitives::{AtomicU64, AtomicUsize, Mutex, Ordering, SLOTS, fence, thread_number};
 use crate::sequence::Sequence;
@@ -97,8 +97,8 @@ impl Active {
     }
 
     /// The number of the last commit, for a caller who keeps all lanes from committing.
-    pub(crate) fn settled(&self) -> u64 {
-        self.sequence.settle_alone();
+    pub(crate) fn current_alone(&self) -> u64 {
+        self.sequence.catch_up_alone();
         self.current()
     }
 
@@ -228,7 +228,7 @@ fn take(counts: &mut BTreeMap<u64, usize>, number: u64) {
     }
 }
 
-/// What is needed, asked for when it matters.
+/// The needed snapshots, asked for when it matters.
 pub(crate) struct Asked<'a> {
     active: &'a Active,
     needed: OnceCell<Needed>,

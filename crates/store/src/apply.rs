@@ -1,4 +1,4 @@
-//! What a commit does: it compares, and adds versions.
+//! The work of a commit: it compares, and adds versions.
 //!
 //! For each transaction of a record, in their order: its keys' last versions are compared with its snapshot;
 //! if one is newer, it gets [`Error::Conflict`], and nothing of it is in the record. Else its versions are
@@ -55,7 +55,7 @@ pub(crate) fn commit_members(
     is_last_attempt: bool,
 ) {
     let sequence = &store.active.sequence;
-    sequence.settle_alone();
+    sequence.catch_up_alone();
     let now = now_unix_ns();
     let needed = Asked::new(&store.active);
     let first = sequence.next_alone(now);
@@ -204,7 +204,7 @@ fn check_snapshot(store: &StoreInner, begin: Option<u64>) -> Result<()> {
     }
 }
 
-/// What a change finds.
+/// The finding of a change.
 enum Place {
     /// Nothing to delete. It conflicts with nobody, as a read of a missing key does not.
     Nothing,
@@ -244,7 +244,7 @@ fn add(
 }
 
 /// The outcome of a commit beside those of other lanes.
-pub(crate) enum Beside {
+pub(crate) enum Attempt {
     /// It is durable, and is to be waited for until readers see it.
     Made(u64),
     /// It has to be made while no other lane commits; nothing was done.
@@ -260,7 +260,7 @@ pub(crate) fn commit_beside(
     changes: &[Change<'_>],
     begin: Option<u64>,
     garbage: &mut Vec<Garbage>,
-) -> Result<Beside> {
+) -> Result<Attempt> {
     check_snapshot(store, begin)?;
     let mut places: SmallVec<[(Place, InsertHint); 2]> = SmallVec::new();
     for change in changes {
@@ -271,7 +271,7 @@ pub(crate) fn commit_beside(
     }
     // The locks of an insertion allow for no second one.
     if places.iter().filter(|(place, _)| matches!(place, Place::New)).count() > 1 {
-        return Ok(Beside::NeedsAll);
+        return Ok(Attempt::NeedsAll);
     }
     let needed = Asked::new(&store.active);
     tx.use_kept_space(if only_deletes(changes) { KeptSpace::Half } else { KeptSpace::None });
@@ -306,10 +306,10 @@ pub(crate) fn commit_beside(
     }
     drop(inserted);
     match outcome {
-        Ok(()) => Ok(Beside::Made(number)),
+        Ok(()) => Ok(Attempt::Made(number)),
         Err(e) if e.is_full() => {
             garbage.clear();
-            Ok(Beside::NeedsAll)
+            Ok(Attempt::NeedsAll)
         }
         Err(e) => Err(e),
     }

@@ -399,7 +399,7 @@ impl Store {
     pub fn set_audit(&self, audit: Audit) -> Result<()> {
         let inner = &self.inner;
         let mut lead = inner.commits.lead();
-        let current = inner.active.settled();
+        let current = inner.active.current_alone();
         let log = inner.history.log.get();
         let was = log.as_ref().map_or(Audit::Off, |log| log.audit());
         if was == audit {

@@ -27,7 +27,7 @@ const WALKS_PER_WINDOW: u32 = 4;
 /// After so many keys that were noted, a commit collects.
 const NOTED_PER_COLLECTION: usize = COLLECTED_PER_RECORD / 2;
 
-/// What is left to be collected.
+/// The rest that is to be collected.
 #[derive(Default)]
 pub(crate) struct Left {
     /// Nearly in the order of the numbers.

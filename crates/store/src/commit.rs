@@ -1,7 +1,8 @@
 //! Commits: on a lane of their own, or in a group.
 //!
-//! A transaction that commits takes the turn of a lane. If it is the only one of the store, or the transaction
-//! gets the turns of all, nobody else commits meanwhile ([`Lead`]). Else it commits beside other lanes:
+//! A transaction that commits takes the turn of a lane. If it is the only one of the store, or the
+//! transaction gets the turns of all, nobody else commits meanwhile ([`Lead`]). Else it commits beside other
+//! lanes:
 //!
 //! 1. It takes the locks of its keys (`key_locks.rs`), looks the keys up and compares their last versions
 //!    with its snapshot.
@@ -19,7 +20,7 @@
 //! meanwhile, or it takes the whole queue and commits it with one record, and one fence. There is no timer.
 
 use crate::active::Registration;
-use crate::apply::{Beside, Change, Changes, Member, Reads, commit_beside, commit_members};
+use crate::apply::{Attempt, Change, Changes, Member, Reads, commit_beside, commit_members};
 use crate::collect::Left;
 use crate::error::{Error, Result};
 use crate::key_locks::KeyLocks;
@@ -56,7 +57,7 @@ pub(crate) struct Lead<'c> {
     pub(crate) left: LazyLeft<'c>,
 }
 
-/// What is left to be collected, locked when it is first looked at: most commits do not.
+/// The rest that is to be collected, locked when it is first looked at: most commits do not.
 pub(crate) struct LazyLeft<'c> {
     mutex: &'c Mutex<Left>,
     guard: Option<MutexGuard<'c, Left>>,
@@ -230,7 +231,7 @@ impl Commits {
         changes: &[Change<'_>],
         begin: Option<u64>,
     ) -> Result<Option<u64>> {
-        // Who finds a queue takes it with it.
+        // Whoever finds a queue takes it with it.
         if self.queued.load(Ordering::Relaxed) != 0 {
             return Ok(None);
         }
@@ -275,8 +276,8 @@ impl Commits {
         }
         drop((pin, keys, tx));
         match outcome {
-            Beside::NeedsAll => Ok(None),
-            Beside::Made(number) => {
+            Attempt::NeedsAll => Ok(None),
+            Attempt::Made(number) => {
                 store.active.sequence.wait_until_visible(number);
                 Ok(Some(number))
             }

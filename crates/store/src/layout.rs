@@ -156,8 +156,8 @@ pub(crate) const VECTOR_HEAD_BYTES: u64 = size_of::<PmVector>() as u64;
 pub(crate) const VERSION_BYTES: u64 = size_of::<PmVersion>() as u64;
 pub(crate) const VALUE_HEAD_BYTES: u64 = size_of::<PmValue>() as u64;
 
-/// The bit of a version's number that says that its value is 8 raw bytes. Numbers are times in nanoseconds, and
-/// need 62 bits until the year 2116.
+/// The bit of a version's number that says that its value is 8 raw bytes. Numbers are times in nanoseconds,
+/// and need 62 bits until the year 2116.
 const RAW: u64 = 1 << 63;
 /// The highest number of a commit.
 pub(crate) const NUMBER_MAX: u64 = RAW - 1;

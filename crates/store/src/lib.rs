@@ -45,8 +45,8 @@
 //! ```
 //!
 //! A version table lies in the key's record in the index, and its words change in place: an update changes
-//! nothing of the index, and a key has one block and costs a reader one miss below the index's leaf. An update
-//! of a short value allocates nothing. `layout.rs` has the structs.
+//! nothing of the index, and a key has one block and costs a reader one miss below the index's leaf. An
+//! update of a short value allocates nothing. `layout.rs` has the structs.
 //!
 //! # Invariants
 //!
@@ -66,8 +66,8 @@
 //! # Commit point
 //!
 //! One record of the pool makes a transaction, or a group: values, versions, new keys in indexes, and the
-//! lane's `PmLast`. It is durable with one fence (two, if there is more than 2 KiB of new data). Readers see it
-//! when the number in memory is raised, which is after that, and after all lower numbers were decided
+//! lane's `PmLast`. It is durable with one fence (two, if there is more than 2 KiB of new data). Readers see
+//! it when the number in memory is raised, which is after that, and after all lower numbers were decided
 //! (`sequence.rs`).
 //!
 //! # Recovery
@@ -78,13 +78,13 @@
 //!
 //! # Concurrency
 //!
-//! Commits run on several lanes at once, each under locks of its keys; everything that is rarer keeps all lanes
-//! from committing (`commit.rs`). Conflicts are looked for under the locks, before anything is written.
-//! Readers register the number of their snapshot (`active.rs`), so that its versions are kept, and pin the pool
-//! while they read. A get of the current value registers nothing, and tries again if it has met a change. A
-//! snapshot may be revoked (`limits.rs`): a reader looks for that after it has read, and then returns nothing
-//! of it. While a store has a log, limits, or somebody who watches or counts, commits do not run beside each
-//! other.
+//! Commits run on several lanes at once, each under locks of its keys; everything that is rarer keeps all
+//! lanes from committing (`commit.rs`). Conflicts are looked for under the locks, before anything is written.
+//! Readers register the number of their snapshot (`active.rs`), so that its versions are kept, and pin the
+//! pool while they read. A get of the current value registers nothing, and tries again if it has met a
+//! change. A snapshot may be revoked (`limits.rs`): a reader looks for that after it has read, and then
+//! returns nothing of it. While a store has a log, limits, or somebody who watches or counts, commits do not
+//! run beside each other.
 //!
 //! A store takes one lane of the pool, and more, up to one for each processor, once threads have often found
 //! none free, and if the pool has them to spare.

@@ -236,7 +236,7 @@ impl Lead<'_> {
     /// Gives up a keyspace's history before a number; returns whether there was any.
     fn cut(&mut self, store: &StoreInner, keyspace: &Keyspace, cut: u64) -> Result<bool> {
         // The current snapshot stays.
-        let cut = cut.min(store.active.settled());
+        let cut = cut.min(store.active.current_alone());
         if keyspace.inner.cut() >= cut {
             return Ok(false);
         }

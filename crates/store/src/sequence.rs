@@ -23,7 +23,7 @@ use crossbeam_utils::CachePadded;
 
 /// The numbers of a store's commits.
 pub(crate) struct Sequence {
-    /// What readers see.
+    /// The number that readers see.
     current: CachePadded<AtomicU64>,
     /// The last number that was taken.
     last: CachePadded<AtomicU64>,
@@ -130,7 +130,7 @@ impl Sequence {
     /// Makes the last number current, for such a caller: a thread whose commit has ended may not have done so
     /// yet.
     #[inline]
-    pub(crate) fn settle_alone(&self) {
+    pub(crate) fn catch_up_alone(&self) {
         let last = self.last.load(Ordering::Relaxed);
         if self.current.load(Ordering::Relaxed) != last {
             self.current.store(last, Ordering::Release);

@@ -163,7 +163,7 @@ impl Store {
             let id_off = inner.off + field!(PmStore.last_keyspace);
             let id = tx.load(id_off)? + 1;
             tx.store(id_off, id)?;
-            let off = Keyspace::create(tx, id, retention, inner.active.settled())?;
+            let off = Keyspace::create(tx, id, retention, inner.active.current_alone())?;
             inner.names.put(tx, name.as_bytes(), &[&off.to_ne_bytes()])?;
             tx.commit_and_begin()?;
         }
@@ -225,7 +225,7 @@ impl Store {
         keyspace.check_store(inner)?;
         let mut lead = inner.commits.lead();
         keyspace.inner.check_there()?;
-        let from = self.inner.active.settled();
+        let from = self.inner.active.current_alone();
         keyspace.inner.set_retention(&mut lead.tx, retention, from)?;
         lead.tx.commit_and_begin()?;
         keyspace.inner.note_retention(retention, from);
@@ -372,7 +372,7 @@ impl Store {
         // Nothing is collected meanwhile.
         let _lead = self.inner.commits.lead();
         let active = &self.inner.active;
-        let current = active.settled();
+        let current = active.current_alone();
         if number > current {
             return Err(Error::SnapshotGone { number, current });
         }
@@ -435,7 +435,7 @@ impl Store {
     fn keep_under(&self, number: u64, key: &[u8]) -> Result<bool> {
         let inner = &self.inner;
         let mut lead = inner.commits.lead();
-        let current = inner.active.settled();
+        let current = inner.active.current_alone();
         if !inner.active.needed().is_among(number) {
             return Err(Error::SnapshotGone { number, current });
         }
@@ -649,7 +649,7 @@ impl StoreInner {
     /// As [`Store::collect`].
     pub(crate) fn collect(self: &Arc<StoreInner>, tables: usize) -> Result<bool> {
         let mut lead = self.commits.lead();
-        self.active.settled();
+        self.active.current_alone();
         let Lead { tx, left, .. } = &mut lead;
         let mut more = left.get().collect(tx, self, tables)?;
         more |= lead.trim_log(self, 0)?;

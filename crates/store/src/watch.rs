@@ -236,7 +236,7 @@ impl Store {
         all.push(Arc::downgrade(&watcher));
         drop(all);
         watches.count.fetch_add(1, Ordering::Release);
-        let from = self.inner.active.settled();
+        let from = self.inner.active.current_alone();
         Ok(Watch { store: self.inner.clone(), keyspace: keyspace.clone(), watcher, from })
     }
 }

@@ -1,9 +1,9 @@
-//! Readers beside commits, under a model checker: `src/active.rs` and `src/sequence.rs` themselves, with loom's
-//! atomics in place of the processor's, so that every interleaving and every value that the orderings allow
-//! is tried.
+//! Readers beside commits, under a model checker: `src/active.rs` and `src/sequence.rs` themselves, with
+//! loom's atomics in place of the processor's, so that every interleaving and every value that the orderings
+//! allow is tried.
 //!
-//! What a commit writes is a cell. Loom tells when two uses of a cell are not ordered: a reader that uses what
-//! is not committed yet, or what is being collected. Each of a list of weakenings has to be caught.
+//! A commit writes a cell. Loom tells when two uses of a cell are not ordered: a reader that uses what is not
+//! committed yet, or what is being collected. Each of a list of weakenings has to be caught.
 //! `LOOM_MAX_PREEMPTIONS=3 cargo test --release -p tembo-store --test model` is the long form.
 
 #[expect(dead_code, reason = "the models use a part of it")]
@@ -125,7 +125,7 @@ fn is(mutant: Mutant) -> bool {
     MUTANT.get() == mutant
 }
 
-/// What a commit has written.
+/// The cell that a commit has written.
 struct Written(UnsafeCell<()>);
 
 // SAFETY: nothing is ever read or written there; loom checks that accesses are ordered.

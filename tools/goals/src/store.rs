@@ -209,7 +209,7 @@ fn as_of(keys: &[[u8; 8]], scale: Scale) -> Result<Value, Error> {
 fn two_threads(scale: Scale) -> Result<Vec<Value>, Error> {
     const ROUNDS: usize = 3;
     let keys = shuffled_keys(scale);
-    // Of the store and the map, by threads: insertions, overwrites.
+    // By side (store, map) and number of threads: insertions, overwrites.
     let mut best = [[[f64::INFINITY; 2]; 2]; 2];
     let failed = AtomicBool::new(false);
     let note = |is_ok: bool| {

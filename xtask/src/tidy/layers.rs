@@ -24,11 +24,20 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
     ("tembo-server", &["tembo-pool", "tembo-index", "tembo", "tembo-wire"]),
     ("tembo-cli", &["tembo-pool", "tembo", "tembo-server"]),
     ("tembo-capi", &["tembo"]),
-    ("tembo-goals", &["tembo-pmem", "tembo-pool", "tembo-index"]),
+    ("tembo-goals", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-store"]),
     ("tembo-bench", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-goals"]),
     (
         "tembo-bench-peers",
-        &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo", "tembo-goals", "tembo-bench"],
+        &[
+            "tembo-pmem",
+            "tembo-pool",
+            "tembo-index",
+            "tembo-heap",
+            "tembo",
+            "tembo-goals",
+            "tembo-bench",
+            "tembo-store",
+        ],
     ),
 ];
 
