@@ -446,8 +446,8 @@ fn a_dropped_store_leaves_nothing_behind() {
     assert!(pool.roots().unwrap().iter().all(|root| root.name == "keeper"));
 }
 
-/// All keys have one value in every snapshot. Readers that are revoked while they read get an error, and never
-/// a mixture.
+/// All keys have one value in every snapshot. Readers that are revoked while they read get an error, and
+/// never a mixture.
 #[test]
 fn readers_of_many_threads_are_revoked_between_two_reads_and_see_no_mixture() {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
