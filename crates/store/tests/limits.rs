@@ -445,3 +445,63 @@ fn a_dropped_store_leaves_nothing_behind() {
     assert_eq!(used(&pool), before, "nothing is left");
     assert!(pool.roots().unwrap().iter().all(|root| root.name == "keeper"));
 }
+
+/// All keys have one value in every snapshot. Readers that are revoked while they read get an error, and
+/// never a mixture.
+#[test]
+fn readers_of_many_threads_are_revoked_between_two_reads_and_see_no_mixture() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    const KEYS: u64 = 40;
+    let store = store_of(8 << 20);
+    let k = store.keyspace("k").unwrap();
+    let put_all = |value: u64| {
+        let mut tx = store.begin();
+        (0..KEYS).for_each(|i| tx.put(&k, i.to_be_bytes(), [value.to_be_bytes(); 2].concat()).unwrap());
+        tx.commit().unwrap();
+    };
+    put_all(0);
+    // Less than two snapshots hold.
+    set(&store, |limits| limits.old_bytes = Some(KEYS * version(16) * 3 / 2));
+    let collector = store.collector(CollectorOptions::default()).unwrap();
+    let (is_over, whole, gone) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let read = || {
+        while !is_over.load(Ordering::Relaxed) {
+            let snapshot = store.snapshot();
+            let first = match snapshot.get(&k, 0u64.to_be_bytes()) {
+                Ok(value) => value.unwrap(),
+                Err(e) => {
+                    assert!(matches!(e, Error::SnapshotGone { .. }), "{e}");
+                    continue;
+                }
+            };
+            std::thread::sleep(Duration::from_micros(200));
+            let all: Result<Vec<_>, Error> = snapshot.iter(&k).unwrap().collect();
+            match all {
+                Ok(all) => {
+                    assert_eq!(all.len() as u64, KEYS);
+                    assert!(all.iter().all(|(_, value)| *value == first));
+                    whole.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(e) => {
+                    assert!(matches!(e, Error::SnapshotGone { .. }), "{e}");
+                    gone.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..3).for_each(|_| _ = scope.spawn(read));
+        let start = Instant::now();
+        let mut value = 0;
+        let is_enough = || [&whole, &gone].iter().all(|count| count.load(Ordering::Relaxed) > 100);
+        while value < 3000 || !is_enough() && start.elapsed() < Duration::from_secs(60) {
+            value += 1;
+            put_all(value);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    println!("{whole:?} snapshots were read in full, {gone:?} were revoked");
+    assert!(gone.into_inner() > 100 && whole.into_inner() > 100);
+    assert!(collector.take_error().is_none());
+    prove(&store);
+}
