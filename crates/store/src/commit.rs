@@ -19,6 +19,7 @@ use crate::snapshot::Snapshot;
 use crate::store::StoreInner;
 use crate::transaction::Writes;
 use crate::versions::{Left, Table, Version, write_value};
+use crate::writer_lane::WriterLane;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -26,7 +27,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tembo_pool::{KeptSpace, Lane, Savepoint, Tx};
+use tembo_pool::{KeptSpace, Savepoint, Tx};
 
 /// Tables that one commit of a transaction looks through for versions that nobody needs any more.
 const COLLECTED_PER_COMMIT: usize = 2;
@@ -122,7 +123,7 @@ impl std::fmt::Debug for Commit {
 
 /// The state of the thread that holds the lock.
 pub(crate) struct Leader {
-    pub(crate) lane: Lane,
+    pub(crate) lane: WriterLane,
     /// In the order of their numbers.
     garbage: VecDeque<Garbage>,
     /// Where a walk over all tables has got to, that looks for versions that `garbage` does not lead to:
@@ -151,7 +152,7 @@ struct Garbage {
 const WALKS_PER_WINDOW: u32 = 4;
 
 impl Commits {
-    pub(crate) fn new(lane: Lane) -> Commits {
+    pub(crate) fn new(lane: WriterLane) -> Commits {
         let leader = Mutex::new(Leader { lane, garbage: VecDeque::new(), walk: None, last_walk: None });
         Commits { queue: Mutex::default(), leader }
     }

@@ -3,12 +3,14 @@
 use crate::active::Active;
 use crate::commit::Commits;
 use crate::error::{Error, Result, corrupt};
+use crate::format::{Format, format_of};
 use crate::keyspace::{Keyspace, check_name, table_at};
 use crate::layout::{PmStore, ROOT_KIND, STORE_FORMAT, ValueWord, field};
 use crate::retention::{Retention, unix_ns};
 use crate::snapshot::{Kept, Snapshot};
 use crate::transaction::Transaction;
 use crate::versions::read_value;
+use crate::writer_lane::WriterLane;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,12 +63,15 @@ impl Store {
     /// Opens the store of this name in a pool, or makes it. Takes the same time for a store of any size, and
     /// a little for each kept snapshot.
     ///
+    /// In a pool that was opened for reading only, everything that was committed can be read, and whatever
+    /// would change the store fails with `tembo_pool::ErrorKind::ReadOnly`.
+    ///
     /// # Errors
     ///
     /// [`Error::InUse`] if it is open in this process, [`Error::FormatVersion`], and [`Error::Pool`] if the
     /// name belongs to something else, the pool has no lane left, or is damaged.
     pub fn open(pool: &Pool, name: &str) -> Result<Store> {
-        let mut lane = pool.lane()?;
+        let mut lane = WriterLane::take(pool)?;
         let off = match pool.root(name)? {
             Some(root) if root.kind == ROOT_KIND => root.off,
             Some(root) => {
@@ -76,6 +81,7 @@ impl Store {
                 ));
             }
             None => {
+                lane.check()?;
                 pool.enable(Feature::Stores)?;
                 let mut tx = lane.begin();
                 let (names, kept) = (WbTree::create_unnamed(&mut tx)?, WbTree::create_unnamed(&mut tx)?);
@@ -87,7 +93,10 @@ impl Store {
             }
         };
         let region = pool.region();
-        check_format(region.load_u64(off)?, off)?;
+        match format_of(region.load_u64(off)?, off)? {
+            Format::Known => {}
+            Format::Other { found, supported } => return Err(Error::FormatVersion { found, supported }),
+        }
         let guard = pool.claim(off)?.ok_or_else(|| Error::InUse { name: name.to_owned() })?;
         let names = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.keyspaces))?)?;
         let kept = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.kept))?)?;
@@ -136,6 +145,7 @@ impl Store {
         if let Some(keyspace) = self.find_keyspace(name)? {
             return Ok(keyspace);
         }
+        self.check_writable()?;
         let inner = &self.inner;
         let mut leader = inner.commits.lead();
         if inner.names.get_pinned(name.as_bytes())?.is_none() {
@@ -179,6 +189,7 @@ impl Store {
     ///
     /// [`Error::Pool`] if the pool is damaged, or its device is.
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
+        self.check_writable()?;
         let inner = &self.inner;
         let Some(keyspace) = self.find_keyspace(name)? else { return Ok(false) };
         let mut leader = inner.commits.lead();
@@ -209,6 +220,7 @@ impl Store {
     /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::Pool`] if the pool is damaged, or its
     /// device is.
     pub fn set_retention(&self, keyspace: &Keyspace, retention: Retention) -> Result<()> {
+        self.check_writable()?;
         keyspace.check_store(&self.inner)?;
         let mut leader = self.inner.commits.lead();
         keyspace.inner.check_there()?;
@@ -398,6 +410,7 @@ impl Store {
     }
 
     fn keep_under(&self, number: u64, key: &[u8]) -> Result<bool> {
+        self.check_writable()?;
         let inner = &self.inner;
         let mut leader = inner.commits.lead();
         if !inner.active.needed().is_among(number) {
@@ -464,6 +477,7 @@ impl Store {
     }
 
     fn delete_under(&self, key: &[u8]) -> Result<bool> {
+        self.check_writable()?;
         let inner = &self.inner;
         let mut leader = inner.commits.lead();
         let Some(number) = inner.kept.get_pinned(key)?.map(|value| word(&value)).transpose()? else {
@@ -494,19 +508,9 @@ impl Store {
     ///
     /// [`Error::Pool`] if the pool is damaged, or its device is.
     pub fn collect(&self, tables: usize) -> Result<bool> {
+        self.check_writable()?;
         self.inner.commits.lead().collect(&self.inner, tables)
     }
-}
-
-fn check_format(word: u64, off: u64) -> Result<()> {
-    const VERSION: u64 = 0xFF << 56;
-    if word == STORE_FORMAT {
-        return Ok(());
-    }
-    if (word ^ STORE_FORMAT) & !VERSION == 0 {
-        return Err(Error::FormatVersion { found: word >> 56, supported: STORE_FORMAT >> 56 });
-    }
-    Err(corrupt("the head of a store", off, "the mark of a store", format!("{word:#x}")))
 }
 
 fn name_key(name: &str) -> Vec<u8> {

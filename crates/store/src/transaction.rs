@@ -155,6 +155,7 @@ impl Transaction {
 
     fn write(&mut self, keyspace: &Keyspace, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<()> {
         keyspace.check_store(&self.store)?;
+        self.store.check_writable()?;
         let (bytes, max_bytes) = (key.len() as u64, tembo_index::MAX_KEY_BYTES);
         if bytes > max_bytes {
             return Err(tembo_index::Error::KeyTooLong { bytes, max_bytes }.into());
