@@ -86,11 +86,14 @@
 //! # Reading order
 //!
 //! `layout.rs`, `versions.rs` (version tables), `active.rs` (which snapshots are needed), `retention.rs`,
-//! `commit.rs`, `transaction.rs`, `snapshot.rs`, `keyspace.rs`, `store.rs`, `check.rs`.
+//! `commit.rs`, `transaction.rs`, `snapshot.rs`, `keyspace.rs`, `store.rs`, `check.rs`; `backup`, `bulk.rs`,
+//! `tuple.rs` and `typed.rs` use the rest as a program does.
 
 #![forbid(unsafe_code)]
 
 mod active;
+mod backup;
+mod bulk;
 mod check;
 mod commit;
 mod entries;
@@ -103,9 +106,13 @@ mod retention;
 mod snapshot;
 mod store;
 mod transaction;
+pub mod tuple;
+mod typed;
 mod versions;
 mod writer_lane;
 
+pub use backup::{BackupSummary, Restoring};
+pub use bulk::BulkLoad;
 pub use check::Report;
 pub use commit::Commit;
 pub use entries::{Entries, Entry};
@@ -117,3 +124,4 @@ pub use retention::Retention;
 pub use snapshot::{Kept, Snapshot};
 pub use store::{KeyVersion, Store};
 pub use transaction::{Savepoint, Transaction};
+pub use typed::{TypedEntries, TypedKeyspace};

@@ -3,9 +3,10 @@
 use crate::contents::Kind;
 use crate::{Error, Pool, Result};
 use std::collections::HashMap;
+use std::io::Read;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tembo_store::{Store, WeakStore};
+use tembo_store::{Restoring, Store, WeakStore};
 
 /// The stores that are open, by name.
 #[derive(Debug, Default)]
@@ -84,6 +85,56 @@ impl Pool {
                 expected: "a store".to_owned(),
             }),
         }
+    }
+
+    /// Makes a store from a [backup](tembo_store::Snapshot::backup) and from differences that follow it, and
+    /// opens it. It is there when all were read to their ends.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tembo_store::Store::restore`].
+    pub fn restore_store<R: Read>(&self, name: &str, backups: impl IntoIterator<Item = R>) -> Result<Store> {
+        let mut restoring = self.begin_restore(name)?;
+        for backup in backups {
+            if let Err(e) = restoring.read(backup) {
+                // The first error says more than one of clearing up.
+                let _ = self.abort_restore(restoring);
+                return Err(e.into());
+            }
+        }
+        self.finish_restore(restoring)
+    }
+
+    /// Begins to make a store from backups that come one by one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tembo_store::Restoring::begin`].
+    pub fn begin_restore(&self, name: &str) -> Result<Restoring> {
+        let _turn = self.shared.begin("the turn to make a store")?;
+        Restoring::begin(&self.shared.pool, name).map_err(|e| self.shared.explain(e.into()))
+    }
+
+    /// Gives a store that was made from backups its name, and opens it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tembo_store::Restoring::finish`].
+    pub fn finish_restore(&self, restoring: Restoring) -> Result<Store> {
+        let _turn = self.shared.begin("the turn to make a store")?;
+        let store = restoring.finish()?;
+        self.shared.stores.lock().insert(store.name().to_owned(), store.downgrade());
+        Ok(store)
+    }
+
+    /// Removes what was made from backups so far.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tembo_store::Restoring::abort`].
+    pub fn abort_restore(&self, restoring: Restoring) -> Result<()> {
+        let _turn = self.shared.begin("the turn to remove a store")?;
+        Ok(restoring.abort()?)
     }
 
     /// The names of all stores.
