@@ -1,9 +1,10 @@
-//! The format of a store on media.
+//! The format of a store on media, and its description: `docs/format.md` is checked against this.
 
 use crate::error::{Result, corrupt};
-use crate::layout::STORE_FORMAT;
+use crate::layout::{PmKept, PmKey, PmKeyspace, PmStore, PmValue, PmVector, PmVersion, STORE_FORMAT};
 use crate::store::Store;
 use tembo_pool::Pool;
+use tembo_pool::format::section;
 
 /// Whether this version of the library can read a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,4 +41,17 @@ pub(crate) fn format_of(word: u64, off: u64) -> Result<Format> {
         return Ok(Format::Other { found: word >> VERSION_SHIFT, supported: STORE_FORMAT >> VERSION_SHIFT });
     }
     Err(corrupt("the head of a store", off, "the mark of a store", format!("{word:#x}")))
+}
+
+/// The tables of the store's media structs, in Markdown.
+pub fn describe() -> String {
+    let mut out = String::new();
+    section::<PmStore>(&mut out);
+    section::<PmKeyspace>(&mut out);
+    section::<PmKey>(&mut out);
+    section::<PmVersion>(&mut out);
+    section::<PmVector>(&mut out);
+    section::<PmValue>(&mut out);
+    section::<PmKept>(&mut out);
+    out
 }

@@ -98,7 +98,8 @@ mod check;
 mod commit;
 mod entries;
 mod error;
-mod format;
+#[doc(hidden)]
+pub mod format;
 mod handle;
 mod keyspace;
 mod layout;

@@ -165,6 +165,11 @@ pub mod store {
     pub use tembo_store::*;
 }
 
+/// The README's programs compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub use batch::{Batch, Savepoint};
 pub use contents::{Kind, Listed, Unknown};
 pub use error::{Error, Result};

@@ -13,6 +13,8 @@ mod heap_queue;
 mod heap_tree;
 #[path = "../examples/maps.rs"]
 mod maps;
+#[path = "../examples/store.rs"]
+mod store;
 
 use std::path::Path;
 use tembo::Options;
@@ -84,6 +86,17 @@ fn the_bank_keeps_its_money_and_its_yesterday_in_each_run() {
         let report = Options::new().open(&path).unwrap().check().unwrap();
         assert_eq!(report.stores[0].1.keys, 3);
     }
+}
+
+#[test]
+fn the_guide_to_the_store_runs_and_shows_its_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.pool");
+    for _ in 0..3 {
+        store::run(&path).unwrap();
+        Options::new().open(&path).unwrap().check().unwrap();
+    }
+    assert_shows(include_str!("../../../docs/guide/store.md"), &[include_str!("../examples/store.rs")], 15);
 }
 
 /// Every piece of code in the guide, of which there are so many at least, is a piece of a program.
