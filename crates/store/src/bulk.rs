@@ -70,8 +70,9 @@ impl BulkLoad {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSorted`]; [`Error::Conflict`] if somebody has written one of the keys since the load began;
-    /// as for [`Transaction::put`] and [`Transaction::commit`]. The keys [before](Self::loaded) stay loaded.
+    /// [`Error::NotSorted`]; [`Error::Conflict`] if somebody has written one of the keys since the load
+    /// began; as for [`Transaction::put`] and [`Transaction::commit`]. The keys [before](Self::loaded) stay
+    /// loaded.
     pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<()> {
         let (key, value) = (key.into(), value.into());
         if self.last.as_ref().is_some_and(|last| *last >= key) {

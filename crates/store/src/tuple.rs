@@ -1,7 +1,7 @@
 //! Keys from values: an encoding of numbers, text, bytes and tuples whose order is the order of the values.
 //!
-//! A key of a keyspace is a byte string, and keys are in the order of their bytes. [`encode`] makes a key from
-//! a tuple such that the keys of tuples compare as the tuples do, and [`decode`] makes the tuple again.
+//! A key of a keyspace is a byte string, and keys are in the order of their bytes. [`encode`] makes a key
+//! from a tuple such that the keys of tuples compare as the tuples do, and [`decode`] makes the tuple again.
 //!
 //! ```
 //! use tembo_store::tuple;
@@ -32,8 +32,8 @@
 //!
 //! # Why not a crate
 //!
-//! Such crates encode by way of `serde`, or have changed what they write from one version to the next. What is
-//! a key on media must stay as it is, and this is short.
+//! Such crates encode by way of `serde`, or have changed what they write from one version to the next. What
+//! is a key on media must stay as it is, and this is short.
 
 /// The key for a value. Keys compare as values of one type do.
 pub fn encode<T: Encode + ?Sized>(value: &T) -> Vec<u8> {

@@ -98,7 +98,8 @@ impl<K: Encode + Decode, V: Encode + Decode> TypedKeyspace<K, V> {
         Ok(self.typed(snapshot.range(&self.keyspace, bounds)?))
     }
 
-    /// The keys that begin with some parts, as `("ann",)` begins `("ann", 7)`, in their order, from both ends.
+    /// The keys that begin with some parts, as `("ann",)` begins `("ann", 7)`, in their order, from both
+    /// ends.
     ///
     /// # Errors
     ///

@@ -53,11 +53,11 @@ impl Restores {
         }
         store.put(&b, "key", "value").unwrap();
         let (old, first) = (store.snapshot(), contents(&store).unwrap());
+        let (mut whole, mut difference) = (Vec::new(), Vec::new());
+        old.backup(&mut whole).unwrap();
         store.delete(&a, [3]).unwrap();
         store.put(&a, [4], "other").unwrap();
         store.drop_keyspace("b").unwrap();
-        let (mut whole, mut difference) = (Vec::new(), Vec::new());
-        old.backup(&mut whole).unwrap();
         store.snapshot().backup_since(&old, &mut difference).unwrap();
         let contents = [first, contents(&store).unwrap()];
         Restores { name, ops, continuation, whole, difference, contents }

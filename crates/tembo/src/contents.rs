@@ -1,5 +1,5 @@
-//! The contents of a pool, by name: maps, stores, a heap, and structures that this version of the library cannot
-//! read.
+//! The contents of a pool, by name: maps, stores, a heap, and structures that this version of the library
+//! cannot read.
 
 use crate::{Error, Pool, Result};
 use std::fmt;
@@ -45,8 +45,8 @@ pub struct Unknown {
     pub name: String,
     /// Its kind in the pool's directory: usually four letters.
     pub kind: u32,
-    /// For a map, store or heap in another format: its kind in words, its format, and the format that this version
-    /// reads.
+    /// For a map, store or heap in another format: its kind in words, its format, and the format that this
+    /// version reads.
     pub format: Option<(&'static str, u64, u64)>,
 }
 

@@ -79,8 +79,8 @@ impl Dropped {
 }
 
 impl Pool {
-    /// Drops the map of this name, of any kind but a store or a heap, with its versions and snapshots; returns whether
-    /// there was one.
+    /// Drops the map of this name, of any kind but a store or a heap, with its versions and snapshots;
+    /// returns whether there was one.
     ///
     /// The name is free at once, for another map. Dropping is one commit, which takes no space and constant
     /// time: after a crash the map exists in full or not at all. [`reclaim_dropped`](Self::reclaim_dropped)

@@ -48,13 +48,13 @@
 //!
 //! A pool holds any number of each, by name. Maps take any number of threads that read and write at once; a
 //! change of a [`FixedMap`] costs one cache line and one fence. A [`Map`] that was created [with
-//! versions](MapOptions::versioned) keeps its past: a [`Snapshot`] holds a version as long as it lives, or, if
-//! it has a name, until the name is dropped; and the map can be rolled back to it. Such a map has one writer
-//! at a time, a removal may need space, and while it is open it takes one of the pool's lanes, as does a store
-//! (`examples/snapshots.rs`).
+//! versions](MapOptions::versioned) keeps its past: a [`Snapshot`] holds a version as long as it lives, or,
+//! if it has a name, until the name is dropped; and the map can be rolled back to it. Such a map has one
+//! writer at a time, a removal may need space, and while it is open it takes one of the pool's lanes, as does
+//! a store (`examples/snapshots.rs`).
 //!
-//! A pool has names for 128 structures, or for [more](Options::root_count) if it was created so. [`Pool::list`]
-//! lists its contents, and [`Pool::drop_map`] drops a map.
+//! A pool has names for 128 structures, or for [more](Options::root_count) if it was created so.
+//! [`Pool::list`] lists its contents, and [`Pool::drop_map`] drops a map.
 //!
 //! A pool belongs to the process that opened it. In a child of `fork`, every operation on the parent's
 //! handles fails with [`PoolErrorKind::Forked`], or panics with the same message where no error can be

@@ -302,7 +302,7 @@ pub(crate) struct Place {
     pub(crate) accept_unclean: bool,
 }
 
-/// What is read of a store, and how it is printed.
+/// The snapshot that is read, and the form in which it is printed.
 #[derive(Debug, Args)]
 pub(crate) struct Reading {
     /// Read this snapshot instead of the current one

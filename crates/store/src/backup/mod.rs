@@ -7,8 +7,8 @@
 //! ```
 //!
 //! All numbers are little-endian. A *frame* is its kind (1 byte), the length of its contents (4 bytes), the
-//! contents, and the XXH3-64 of all this, with the frame's position in the stream as the seed (8 bytes). So no
-//! byte can change, and no frame go, come or move, without being noticed.
+//! contents, and the XXH3-64 of all this, with the frame's position in the stream as the seed (8 bytes). So
+//! no byte can change, and no frame go, come or move, without being noticed.
 //!
 //! | kind | contents |
 //! |---|---|
@@ -23,9 +23,9 @@
 //!
 //! # Restoring
 //!
-//! [`Restoring`] fills a store under a name that nobody asks for, and gives it its name by one record when all
-//! streams were read to their ends. A crash before leaves the other name, which the next restore to the same
-//! name takes over and clears; an error removes it.
+//! [`Restoring`] fills a store under a name that nobody asks for, and gives it its name by one record when
+//! all streams were read to their ends. A crash before leaves the other name, which the next restore to the
+//! same name takes over and clears; an error removes it.
 
 mod differences;
 mod frames;

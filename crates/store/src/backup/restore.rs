@@ -23,7 +23,8 @@ const COLLECTED: usize = 1000;
 /// A store that is being made from backups: nobody sees it before it is [finished](Self::finish).
 ///
 /// Dropped without that, or after a crash, it stays in the pool as a store with a name of its own, which
-/// begins with `restoring-`, until it is [aborted](Self::abort) or a store is restored to the same name again.
+/// begins with `restoring-`, until it is [aborted](Self::abort) or a store is restored to the same name
+/// again.
 #[derive(Debug)]
 pub struct Restoring {
     pool: Pool,
@@ -47,8 +48,9 @@ struct Position {
 }
 
 impl Store {
-    /// Makes a store from a [backup](crate::Snapshot::backup) and from [differences](crate::Snapshot::backup_since) that
-    /// follow it, and opens it. Needs memory for one piece of a backup, or for its longest value.
+    /// Makes a store from a [backup](crate::Snapshot::backup) and from
+    /// [differences](crate::Snapshot::backup_since) that follow it, and opens it. Needs memory for one piece
+    /// of a backup, or for its longest value.
     ///
     /// It is there when all streams were read to their ends, by one commit. A stream that is cut off, damaged
     /// or not the next one leaves nothing. Snapshots have other numbers than in the store that was backed up.
@@ -95,8 +97,8 @@ impl Restoring {
         })
     }
 
-    /// Reads a backup to its end: the whole one first, then differences. Buffers no more than its pieces; give
-    /// it a buffered reader.
+    /// Reads a backup to its end: the whole one first, then differences. Buffers no more than its pieces;
+    /// give it a buffered reader.
     ///
     /// # Errors
     ///
@@ -200,8 +202,8 @@ impl Restoring {
     ///
     /// # Errors
     ///
-    /// [`Error::StoreExists`] if another got the name meanwhile; [`Error::BackupOrder`] if no backup was read to
-    /// its end; as for commits. Then it is as if it had been dropped.
+    /// [`Error::StoreExists`] if another got the name meanwhile; [`Error::BackupOrder`] if no backup was read
+    /// to its end; as for commits. Then it is as if it had been dropped.
     pub fn finish(self) -> Result<Store> {
         let Restoring { pool, name, hidden, store, position, has_failed, .. } = self;
         if has_failed || position.is_none() {
