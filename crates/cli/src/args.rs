@@ -2,7 +2,9 @@
 
 mod store;
 
-pub(crate) use store::{Encoding, Moment, Place, Range, Reading, Store, StoreAction, StoreSnapshot, Writing};
+pub(crate) use store::{
+    Encoding, Place, Range, Reading, SnapshotChoice, Store, StoreAction, StoreSnapshot, Writing,
+};
 
 use crate::size::Size;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};

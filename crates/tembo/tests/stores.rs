@@ -48,7 +48,7 @@ fn threads_that_open_and_close_a_store_find_each_other() {
                     let mut tx = store.begin();
                     tx.put(&keyspace, [thread, i], "v").unwrap();
                     // Nobody waits: it is committed when the store is closed, if not before.
-                    let _ = tx.commit_async();
+                    drop(tx.commit_async());
                 }
             });
         }

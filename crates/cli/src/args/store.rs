@@ -170,9 +170,9 @@ A line begins with `+` for a key that is new, `-` for one that is gone, and `~` 
         #[command(flatten)]
         place: Place,
         /// The older snapshot
-        from: Moment,
+        from: SnapshotChoice,
         /// The newer one; the current one if it is left out
-        to: Option<Moment>,
+        to: Option<SnapshotChoice>,
         /// Compare this keyspace alone
         #[arg(long, value_name = "NAME")]
         keyspace: Option<String>,
@@ -194,10 +194,10 @@ The file appears when it is whole. A difference needs the snapshot that it is ta
         file: PathBuf,
         /// The snapshot to write; the current one if it is left out
         #[arg(long, value_name = "SNAPSHOT")]
-        at: Option<Moment>,
+        at: Option<SnapshotChoice>,
         /// Write only what has changed since this snapshot
         #[arg(long, value_name = "SNAPSHOT")]
-        since: Option<Moment>,
+        since: Option<SnapshotChoice>,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -272,7 +272,7 @@ Examples:
         name: String,
         /// The snapshot; the current one if it is left out
         #[arg(long, value_name = "SNAPSHOT")]
-        at: Option<Moment>,
+        at: Option<SnapshotChoice>,
         #[command(flatten)]
         writing: Writing,
     },
@@ -307,7 +307,7 @@ pub(crate) struct Place {
 pub(crate) struct Reading {
     /// Read this snapshot instead of the current one
     #[arg(long, value_name = "SNAPSHOT")]
-    pub(crate) at: Option<Moment>,
+    pub(crate) at: Option<SnapshotChoice>,
     /// How keys are written as arguments
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub(crate) encoding: Encoding,
@@ -360,7 +360,7 @@ pub(crate) enum Encoding {
 
 /// A snapshot, as arguments name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum SnapshotChoice {
     /// By the name that it is kept under.
     Name(String),
     /// By its number.
@@ -369,19 +369,19 @@ pub(crate) enum Moment {
     Ago(Duration),
 }
 
-impl FromStr for Moment {
+impl FromStr for SnapshotChoice {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Moment, String> {
+    fn from_str(text: &str) -> Result<SnapshotChoice, String> {
         if text.is_empty() {
             return Err("a snapshot is a name, a number, or a time as `90m ago`".to_owned());
         }
         if let Some(time) = text.strip_suffix(" ago").or(text.strip_suffix("-ago")) {
             return seconds(time)
-                .map(|seconds| Moment::Ago(Duration::from_secs(seconds)))
+                .map(|seconds| SnapshotChoice::Ago(Duration::from_secs(seconds)))
                 .ok_or_else(|| "expected a number and s, m, h or d, as `90m ago`".to_owned());
         }
-        Ok(text.parse().map_or_else(|_| Moment::Name(text.to_owned()), Moment::Number))
+        Ok(text.parse().map_or_else(|_| SnapshotChoice::Name(text.to_owned()), SnapshotChoice::Number))
     }
 }
 
@@ -450,16 +450,16 @@ mod tests {
     #[test]
     fn snapshots_are_named_in_three_ways() {
         let cases = [
-            ("yesterday", Moment::Name("yesterday".to_owned())),
-            ("1700000000000000000", Moment::Number(1_700_000_000_000_000_000)),
-            ("90m ago", Moment::Ago(Duration::from_secs(5400))),
-            ("2d-ago", Moment::Ago(Duration::from_secs(172_800))),
+            ("yesterday", SnapshotChoice::Name("yesterday".to_owned())),
+            ("1700000000000000000", SnapshotChoice::Number(1_700_000_000_000_000_000)),
+            ("90m ago", SnapshotChoice::Ago(Duration::from_secs(5400))),
+            ("2d-ago", SnapshotChoice::Ago(Duration::from_secs(172_800))),
         ];
         for (text, expected) in cases {
             assert_eq!(text.parse(), Ok(expected), "{text}");
         }
         for text in ["", "soon ago", "5 ago", "-1d ago", "99999999999999999999d ago"] {
-            assert!(text.parse::<Moment>().is_err(), "{text}");
+            assert!(text.parse::<SnapshotChoice>().is_err(), "{text}");
         }
     }
 }

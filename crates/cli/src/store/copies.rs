@@ -1,7 +1,7 @@
 //! `tembo store backup` and `tembo store restore`.
 
 use super::{change, find, name_in, snapshot, to_read};
-use crate::args::{Moment, Place};
+use crate::args::{Place, SnapshotChoice};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::report::{print, print_json};
@@ -64,7 +64,7 @@ impl<T: Read> Read for Counted<'_, T> {
 pub(super) fn backup(
     place: &Place,
     path: &Path,
-    (at, since): (Option<&Moment>, Option<&Moment>),
+    (at, since): (Option<&SnapshotChoice>, Option<&SnapshotChoice>),
     json: bool,
 ) -> Outcome {
     let store = find(&to_read(place)?, place)?;

@@ -7,7 +7,7 @@ mod read;
 mod time;
 mod write;
 
-use crate::args::{Moment, Place, Store as Arguments, StoreAction, StoreSnapshot};
+use crate::args::{Place, SnapshotChoice, Store as Arguments, StoreAction, StoreSnapshot};
 use crate::failure::{Failure, Outcome};
 use crate::maps::note_unknown;
 use crate::unclean;
@@ -138,12 +138,12 @@ fn keyspace(store: &Store, name: &str) -> Outcome<Keyspace> {
 }
 
 /// The snapshot that was named, or the current one.
-fn snapshot(store: &Store, at: Option<&Moment>) -> Outcome<Snapshot> {
+fn snapshot(store: &Store, at: Option<&SnapshotChoice>) -> Outcome<Snapshot> {
     let opened = match at {
         None => return Ok(store.snapshot()),
-        Some(Moment::Name(name)) => store.at_name(name),
-        Some(Moment::Number(number)) => store.at(*number),
-        Some(Moment::Ago(time)) => {
+        Some(SnapshotChoice::Name(name)) => store.at_name(name),
+        Some(SnapshotChoice::Number(number)) => store.at(*number),
+        Some(SnapshotChoice::Ago(time)) => {
             store.at_time(SystemTime::now().checked_sub(*time).unwrap_or(SystemTime::UNIX_EPOCH))
         }
     };

@@ -2,7 +2,7 @@
 
 use super::bytes::{of_argument, shown};
 use super::{StoreDescription, find, kept, keyspace, snapshot, time, to_read};
-use crate::args::{Encoding, Moment, Place, Range, Reading};
+use crate::args::{Encoding, Place, Range, Reading, SnapshotChoice};
 use crate::dump::Shown;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
@@ -182,7 +182,7 @@ pub(super) fn snapshots(place: &Place, json: bool) -> Outcome {
 
 pub(super) fn diff(
     place: &Place,
-    (from, to): (&Moment, Option<&Moment>),
+    (from, to): (&SnapshotChoice, Option<&SnapshotChoice>),
     only: Option<&str>,
     json: bool,
 ) -> Outcome {

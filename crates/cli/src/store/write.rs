@@ -3,7 +3,7 @@
 use super::bytes::shown;
 use super::read::no_value;
 use super::{change, find, keyspace, name_in};
-use crate::args::{Moment, Place, Writing};
+use crate::args::{Place, SnapshotChoice, Writing};
 use crate::failure::{Failure, Outcome};
 use crate::report::{print, print_json};
 use serde::Serialize;
@@ -61,14 +61,14 @@ pub(super) fn del(place: &Place, (name, key): (&str, Vec<u8>), writing: &Writing
     said(writing, &Committed { snapshot }, &format!("{snapshot}\n"))
 }
 
-pub(super) fn keep(place: &Place, name: &str, at: Option<&Moment>, writing: &Writing) -> Outcome {
+pub(super) fn keep(place: &Place, name: &str, at: Option<&SnapshotChoice>, writing: &Writing) -> Outcome {
     let number = change(place, (writing.durability, false), |pool| {
         let store = find(pool, place)?;
         let number = match at {
             None => store.snapshot().number(),
-            Some(Moment::Name(kept)) => store.at_name(kept)?.number(),
-            Some(Moment::Number(number)) => *number,
-            Some(Moment::Ago(_)) => {
+            Some(SnapshotChoice::Name(kept)) => store.at_name(kept)?.number(),
+            Some(SnapshotChoice::Number(number)) => *number,
+            Some(SnapshotChoice::Ago(_)) => {
                 let why =
                     "only the current snapshot and kept ones can be kept; name one by its name or number";
                 return Err(Failure::Usage(why.to_owned()));

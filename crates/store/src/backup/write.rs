@@ -25,8 +25,8 @@ pub struct BackupSummary {
 
 impl Snapshot {
     /// Writes the whole snapshot to a stream, from which [`Store::restore`] makes a store. Others go on
-    /// writing to the store meanwhile. It has what the snapshot has: the values of all keyspaces that were not
-    /// dropped since, and neither their history nor the snapshots that are kept.
+    /// writing to the store meanwhile. It has what the snapshot has: the values of all keyspaces that were
+    /// not dropped since, and neither their history nor the snapshots that are kept.
     ///
     /// Writes pieces of some 64 KiB, and one for each longer value.
     ///
