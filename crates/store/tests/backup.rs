@@ -89,10 +89,11 @@ fn a_bulk_load_refuses_what_is_not_sorted_and_what_others_wrote() {
     }
     assert_eq!(store.snapshot().iter(&keyspace).unwrap().count(), 0);
     let mut load = store.begin_bulk_load(&keyspace).unwrap();
+    // After the load began, and before the part that has the key.
+    store.put(&keyspace, 299_u32.to_be_bytes(), "mine").unwrap();
     for i in 0..300_u32 {
         load.put(i.to_be_bytes(), "loaded").unwrap();
     }
-    store.put(&keyspace, 299_u32.to_be_bytes(), "mine").unwrap();
     let error = load.finish().unwrap_err();
     assert!(error.is_conflict() && load.loaded() == 256, "{error}");
     assert_eq!(store.get(&keyspace, 299_u32.to_be_bytes()).unwrap().unwrap(), b"mine");
