@@ -1,5 +1,11 @@
 //! The arguments of the command line.
 
+mod store;
+
+pub(crate) use store::{
+    Encoding, Place, Range, Reading, SnapshotChoice, Store, StoreAction, StoreSnapshot, Writing,
+};
+
 use crate::size::Size;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -16,6 +22,7 @@ Examples:
   gunzip < a.jsonl.gz | tembo load b.pool
   tembo snapshot keep a.pool stock monday
   tembo maps a.pool && tembo drop a.pool stock
+  tembo store scan a.pool accounts --at yesterday
   tembo bench
 
 Exit codes: 0 done, 1 failed, 2 wrong usage; `tembo check --help` has more.";
@@ -48,6 +55,8 @@ pub(crate) enum Command {
     Drop(DropMaps),
     /// List, keep, drop and roll back to snapshots of maps that keep versions
     Snapshot(Snapshot),
+    /// Read, change, back up and restore a transactional store
+    Store(Store),
     /// Measure this machine, or run the workload that crash tests use
     Bench(Bench),
 }
@@ -69,6 +78,7 @@ impl Command {
                 | SnapshotAction::Drop(named)
                 | SnapshotAction::Rollback(named) => &named.pool,
             }),
+            Command::Store(store) => Some(store.action.pool()),
             Command::Bench(bench) => bench.pool.as_deref(),
         }
     }
@@ -80,6 +90,7 @@ impl Command {
             Command::Check(check) => check.json,
             Command::Maps(maps) => maps.json,
             Command::Snapshot(snapshot) => matches!(snapshot.action, SnapshotAction::List { json: true, .. }),
+            Command::Store(store) => store.action.wants_json(),
             Command::Bench(bench) => bench.json,
             Command::Serve(_) | Command::Drop(_) | Command::Dump(_) | Command::Load(_) => false,
         }

@@ -8,6 +8,7 @@ use crate::size::human_bytes;
 use serde::Serialize;
 use std::time::Instant;
 use tembo::heap::Summary;
+use tembo::store::Report;
 use tembo::{CheckReport, Ending, Options};
 
 /// The findings of a check.
@@ -47,6 +48,9 @@ struct Seen {
     /// Dropped maps that still hold space.
     #[serde(skip_serializing_if = "is_zero")]
     dropped_maps: u64,
+    /// Stores, their keys, and the versions of these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stores: Option<StoresSeen>,
     /// Live objects of the heap, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     heap: Option<HeapSeen>,
@@ -58,6 +62,33 @@ struct Seen {
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// The checked stores.
+#[derive(Debug, Default, Serialize)]
+struct StoresSeen {
+    stores: usize,
+    keyspaces: u64,
+    keys: u64,
+    versions: u64,
+}
+
+impl StoresSeen {
+    /// `None` of a pool that has no store.
+    fn of(reports: &[(String, Report)]) -> Option<StoresSeen> {
+        let mut all = StoresSeen { stores: reports.len(), ..StoresSeen::default() };
+        for (_, report) in reports {
+            all.keyspaces += report.keyspaces;
+            all.keys += report.keys;
+            all.versions += report.versions;
+        }
+        (!reports.is_empty()).then_some(all)
+    }
+
+    fn text(&self) -> String {
+        let StoresSeen { stores, keyspaces, keys, versions } = self;
+        format!("{stores}, with {versions} versions of {keys} keys in {keyspaces} keyspaces")
+    }
 }
 
 /// The checked objects of a heap.
@@ -167,6 +198,7 @@ impl Seen {
             entries: flat.chain(versioned().map(|versions| versions.length)).sum(),
             snapshots: versioned().map(|versions| versions.kept.len()).sum(),
             dropped_maps: report.dropped_maps,
+            stores: StoresSeen::of(&report.stores),
             heap: report.heap.map(HeapSeen::of),
             blocks: report.usage.allocated_blocks,
             allocated_bytes: report.usage.allocated_bytes,
@@ -189,6 +221,9 @@ impl Verdict {
             }
             if seen.dropped_maps > 0 {
                 lines.add("dropped", format!("{} maps, whose space is coming back", seen.dropped_maps));
+            }
+            if let Some(stores) = &seen.stores {
+                lines.add("stores", stores.text());
             }
             lines.add("blocks", seen.blocks).add(
                 "in use",
@@ -247,6 +282,7 @@ mod tests {
                 entries: 7,
                 snapshots: 0,
                 dropped_maps: 0,
+                stores: None,
                 heap: None,
                 blocks: 9,
                 allocated_bytes: 2048,

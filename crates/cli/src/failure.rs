@@ -8,6 +8,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use tembo::store::Error as StoreError;
 use tembo::{IndexError, PoolError, PoolErrorKind};
 
 /// Result of a subcommand or a part of it.
@@ -73,6 +74,7 @@ impl Kind {
                 tembo::Error::Unknown(_)
                     | tembo::Error::Unproved { .. }
                     | tembo::Error::Index(IndexError::FormatVersion { .. })
+                    | tembo::Error::Store(StoreError::FormatVersion { .. })
             ) =>
             {
                 Kind::Unknown

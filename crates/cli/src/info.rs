@@ -5,6 +5,7 @@ use crate::failure::Outcome;
 use crate::report::{Lines, print, print_json};
 use crate::size::human_bytes;
 use crate::snapshot::{Named, listed, named};
+use crate::store::StoreDescription;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -23,6 +24,8 @@ struct Description {
     /// The part of the bytes that lies in empty chunks.
     unused_bytes: u64,
     maps: Vec<MapDescription>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stores: Vec<StoreDescription>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heap: Option<HeapDescription>,
     /// Structures that this program does not know.
@@ -116,6 +119,8 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
         snapshots: listed(table.kept),
     }));
     maps.sort_by(|a, b| a.name.cmp(&b.name));
+    let stores = pool.store_names()?;
+    let stores = stores.iter().map(|name| StoreDescription::of(pool, name)).collect::<Outcome<_>>()?;
     let has_heap = pool.list()?.iter().any(|listed| listed.kind == tembo::Kind::Heap);
     let unknown = pool.unknown()?.into_iter().map(|unknown| UnknownDescription {
         what: unknown.what(),
@@ -131,6 +136,7 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
         pool_bytes: stats.pool_bytes,
         unused_bytes: stats.unused_bytes,
         maps,
+        stores,
         heap: if has_heap { describe_heap(pool)? } else { None },
         unknown,
         has_dropped_maps: pool.has_dropped_maps()?,
@@ -180,6 +186,10 @@ impl Description {
                 let _ = writeln!(text, "    {:width$}    snapshot {}: {}", "", named.name(), named.text());
             }
         }
+        for store in &self.stores {
+            let _ = writeln!(text, "  store   {}: {}", store.name, store.summary());
+            store.lines().iter().for_each(|line| _ = writeln!(text, "    {line}"));
+        }
         if let Some(heap) = &self.heap {
             let _ = writeln!(text, "  heap    with a root of type {}; its types:", heap.root);
             heap.types.iter().for_each(|each| _ = writeln!(text, "    {}", each.layout));
@@ -215,6 +225,7 @@ mod tests {
                 MapDescription { version: Some(5), ..map("tags", Kind::Hash, Some(2)) },
                 map("été", Kind::Bytes, Some(1)),
             ],
+            stores: Vec::new(),
             heap: None,
             unknown: Vec::new(),
             has_dropped_maps: false,

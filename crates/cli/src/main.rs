@@ -18,6 +18,7 @@ mod report;
 mod serve;
 mod size;
 mod snapshot;
+mod store;
 mod texts;
 mod unclean;
 mod unfinished;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Maps(maps) => maps::run(maps),
         Command::Drop(drop) => maps::drop_maps(drop),
         Command::Snapshot(snapshot) => snapshot::run(snapshot),
+        Command::Store(store) => store::run(store),
         Command::Bench(bench) => bench::run(bench),
     };
     failure::exit_code(outcome, arguments.command.pool(), arguments.command.wants_json())

@@ -6,6 +6,7 @@ use crate::failure::{pool_error, with_causes};
 use clap::error::{ContextKind, ContextValue};
 use std::io;
 use std::path::Path;
+use tembo::store::Error as StoreError;
 use tembo::{Error, PoolError, PoolErrorKind, Quoted, RegionError};
 
 /// The command's text for an error of the store.
@@ -34,8 +35,35 @@ pub(crate) fn of_store(error: &Error) -> String {
                 Quoted(name)
             )
         }
+        Error::Store(error) => of_transactions(error).unwrap_or_else(|| with_causes(error)),
         _ => pool_error(error).and_then(of_pool).unwrap_or_else(|| with_causes(error)),
     }
+}
+
+/// The command's text for an error of a transactional store.
+fn of_transactions(error: &StoreError) -> Option<String> {
+    Some(match error {
+        StoreError::NoSuchSnapshot { name } => format!(
+            "no snapshot is kept under the name {}; `tembo store snapshot list` names those that are",
+            Quoted(name)
+        ),
+        StoreError::SnapshotExists { name } => format!(
+            "a snapshot is kept under the name {} already; choose another, or `tembo store snapshot delete` that first",
+            Quoted(name)
+        ),
+        StoreError::SnapshotGone { number, current } => format!(
+            "snapshot {number} is not there; the current one is {current}, and `tembo store snapshot list` names those that \
+             are kept"
+        ),
+        StoreError::NotRetained { number, keyspace } => format!(
+            "the keyspace {} does not retain snapshot {number}; `tembo store snapshot keep` keeps a snapshot to be read later",
+            Quoted(keyspace)
+        ),
+        StoreError::StoreExists { name } => {
+            format!("there is {} already; choose another name with --store, or another pool", Quoted(name))
+        }
+        _ => return None,
+    })
 }
 
 /// Whether the text says which file or variable it is about.

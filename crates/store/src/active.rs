@@ -34,6 +34,8 @@ pub(crate) struct Active {
     more: Mutex<BTreeMap<u64, usize>>,
     /// Numbers that are kept in the pool, and under how many names each.
     kept: Mutex<BTreeMap<u64, usize>>,
+    /// Numbers that were registered when nobody needed them, and how many of each are.
+    partial: Mutex<BTreeMap<u64, usize>>,
     /// Registered numbers below this one are revoked, but for those that are kept. Only rises, and not above
     /// the current number.
     floor: CachePadded<AtomicU64>,
@@ -52,26 +54,40 @@ pub(crate) struct Registration {
     active: Arc<Active>,
     pub(crate) number: u64,
     slot: Slot,
+    /// Whether some keyspaces may lack versions of it.
+    is_partial: bool,
 }
 
 impl Registration {
     /// Registers the current number.
     pub(crate) fn current(active: &Arc<Active>) -> Registration {
         let (number, slot) = active.register_current();
-        Registration { active: active.clone(), number, slot }
+        Registration { active: active.clone(), number, slot, is_partial: false }
     }
 
     /// Registers any number. The caller keeps all lanes from committing.
     pub(crate) fn of(active: &Arc<Active>, number: u64) -> Registration {
         let slot = active.register(number);
         active.oldest.fetch_min(number, Ordering::Relaxed);
-        Registration { active: active.clone(), number, slot }
+        Registration { active: active.clone(), number, slot, is_partial: false }
+    }
+
+    /// As [`of`](Self::of), for a number that nobody needed: keyspaces that did not retain it lack versions.
+    pub(crate) fn partly(active: &Arc<Active>, number: u64) -> Registration {
+        *active.partial.lock().entry(number).or_default() += 1;
+        let mut registration = Registration::of(active, number);
+        registration.is_partial = true;
+        registration
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         self.active.release(self.slot, self.number);
+        if self.is_partial {
+            // ORDER: after the slot; see `has_whole`.
+            take(&mut self.active.partial.lock(), self.number);
+        }
     }
 }
 
@@ -87,6 +103,7 @@ impl Active {
             slots,
             more: Mutex::new(BTreeMap::new()),
             kept: Mutex::new(all),
+            partial: Mutex::new(BTreeMap::new()),
             floor: CachePadded::new(AtomicU64::new(0)),
         }
     }
@@ -192,6 +209,17 @@ impl Active {
         number < self.floor.load(Ordering::Acquire) && !self.kept.lock().contains_key(&number)
     }
 
+    /// Whether a snapshot is current, kept, or registered, and was so ever since it was current, so that no
+    /// version of it was collected. The caller keeps all lanes from committing.
+    pub(crate) fn has_whole(&self, number: u64) -> bool {
+        // ORDER: before the slots: a registration that ends meanwhile is counted here or in neither.
+        let partial = self.partial.lock().get(&number).copied().unwrap_or(0);
+        let in_slots = self.slots.iter().filter(|slot| slot.load(Ordering::SeqCst) == number).count();
+        let registered = in_slots + self.more.lock().get(&number).copied().unwrap_or(0);
+        let is_held = registered > partial && !self.is_revoked(number);
+        is_held || number == self.current() || self.kept.lock().contains_key(&number)
+    }
+
     /// Which snapshots are needed now.
     pub(crate) fn needed(&self) -> Needed {
         let current = self.sequence.current_in_order();
@@ -266,6 +294,7 @@ impl Needed {
     }
 
     /// Whether a snapshot was needed.
+    #[cfg(test)]
     pub(crate) fn is_among(&self, number: u64) -> bool {
         self.numbers.binary_search(&number).is_ok()
     }

@@ -397,6 +397,7 @@ impl Store {
     ///
     /// [`Error::Pool`](crate::Error::Pool) if the pool is full, damaged, or its device is.
     pub fn set_audit(&self, audit: Audit) -> Result<()> {
+        self.check_writable()?;
         let inner = &self.inner;
         let mut lead = inner.commits.lead();
         let current = inner.active.current_alone();

@@ -36,7 +36,7 @@ impl Store {
     /// [`Error::Pool`](crate::Error::Pool) with the first damage found.
     pub fn check(&self, marks: &mut Marks) -> Result<Report> {
         let inner = &self.inner;
-        let _lead = inner.commits.lead();
+        let _lead = inner.commits.hold();
         let region = inner.pool.region();
         marks.reach(inner.off, STORE_BYTES)?;
         inner.names.check(marks)?;

@@ -43,7 +43,8 @@ pub(crate) struct Commits {
     queue: Mutex<Vec<Arc<Request>>>,
     /// The length of the queue.
     queued: AtomicUsize,
-    writers: Writers,
+    /// None in a pool that is open for reading only.
+    writers: Option<Writers>,
     keys: KeyLocks,
     left: Mutex<Left>,
     /// Whether the next commit is to collect.
@@ -149,11 +150,12 @@ impl std::fmt::Debug for Commit {
 }
 
 impl Commits {
-    pub(crate) fn new(lane: Lane) -> Commits {
+    /// With a lane, unless the pool is open for reading only.
+    pub(crate) fn new(lane: Option<Lane>) -> Commits {
         Commits {
             queue: Mutex::default(),
             queued: AtomicUsize::new(0),
-            writers: Writers::new(lane),
+            writers: lane.map(Writers::new),
             keys: KeyLocks::default(),
             left: Mutex::default(),
             is_due: AtomicBool::new(false),
@@ -161,12 +163,21 @@ impl Commits {
     }
 
     pub(crate) fn add_lane(&self) -> Result<bool> {
-        Ok(self.writers.add()?)
+        Ok(self.writers().add()?)
     }
 
-    /// Waits until nobody commits, and keeps it so.
+    fn writers(&self) -> &Writers {
+        self.writers.as_ref().expect("a store that is open for writing")
+    }
+
+    /// Waits until nobody commits, and keeps it so. The caller has checked that the store can be changed.
     pub(crate) fn lead(&self) -> Lead<'_> {
-        Lead { tx: self.writers.begin(), left: self.lazy_left() }
+        Lead { tx: self.writers().begin(), left: self.lazy_left() }
+    }
+
+    /// As [`lead`](Self::lead), for who only reads: nobody commits in a store that is open for reading only.
+    pub(crate) fn hold(&self) -> Option<Lead<'_>> {
+        self.writers.is_some().then(|| self.lead())
     }
 
     fn lazy_left(&self) -> LazyLeft<'_> {
@@ -235,7 +246,7 @@ impl Commits {
         if self.queued.load(Ordering::Relaxed) != 0 {
             return Ok(None);
         }
-        match self.writers.try_turn::<tembo_index::Error>()? {
+        match self.writers().try_turn::<tembo_index::Error>()? {
             None => Ok(None),
             Some(Turn { tx, locks: None, .. }) => {
                 let changes = Changes::from_slice(changes);

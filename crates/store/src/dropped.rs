@@ -33,6 +33,7 @@ use crate::audit::{LogSlot, free_log};
 use crate::check::check_keyspace;
 use crate::collect::free_dropped;
 use crate::error::{Error, Result, corrupt};
+use crate::format::{Format, format_of};
 use crate::keyspace::Keyspace;
 use crate::layout::{DROPPED_FORMAT, DROPPED_KIND, PmKeyspace, ROOT_KIND, STORE_BYTES, field};
 use crate::store::{Store, word};
@@ -154,7 +155,9 @@ impl Store {
             ));
         }
         let _guard = pool.claim(root.off)?.ok_or_else(|| Error::InUse { name: name.to_owned() })?;
-        crate::store::check_format(pool.region().load_u64(root.off)?, root.off)?;
+        if let Format::Other { found, supported } = format_of(pool.region().load_u64(root.off)?, root.off)? {
+            return Err(Error::FormatVersion { found, supported });
+        }
         let next = first(pool)?;
         let mut tx = lane.begin();
         tx.use_kept_space(KeptSpace::All);

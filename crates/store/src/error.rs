@@ -156,6 +156,67 @@ pub enum Error {
         /// The error that one of them got.
         reason: String,
     },
+    /// A key or value of a typed keyspace is not of its type.
+    #[error("a {what} of the keyspace {} is not of the expected type: {source}", Quoted(keyspace))]
+    NotDecoded {
+        /// The keyspace.
+        keyspace: String,
+        /// Whether it is a key or a value.
+        what: &'static str,
+        /// The part that is not as expected.
+        source: crate::tuple::DecodeError,
+    },
+    /// The input of a bulk load is not sorted, or has a key twice.
+    #[error(
+        "the key {} is not higher than the one before it; sort the input, with each key once ({loaded} keys before it were loaded)",
+        key.escape_ascii()
+    )]
+    NotSorted {
+        /// The key, shortened to its first 64 bytes.
+        key: Vec<u8>,
+        /// How many keys were loaded, and stay.
+        loaded: u64,
+    },
+    /// A backup could not be written or read.
+    #[error("{doing}: {source}")]
+    Io {
+        /// The operation.
+        doing: &'static str,
+        /// The error of the writer or reader.
+        source: std::io::Error,
+    },
+    /// A backup is damaged, or ends too early.
+    #[error("the backup is damaged or cut off at byte {off}: {why}; take another copy of it")]
+    DamagedBackup {
+        /// The start of the damaged part, in bytes from the start of the backup.
+        off: u64,
+        /// The damage.
+        why: String,
+    },
+    /// A backup has another format.
+    #[error(
+        "the backup has format version {found}, and this program reads version {supported}; use a newer Tembo"
+    )]
+    BackupVersion {
+        /// The version that it has.
+        found: u8,
+        /// The version that can be read.
+        supported: u8,
+    },
+    /// A backup is not the one that has to come next.
+    #[error(
+        "the backup does not follow: {why}; give the whole backup first, then each difference to the one before it"
+    )]
+    BackupOrder {
+        /// The reason.
+        why: String,
+    },
+    /// A store of this name exists.
+    #[error("there is {} already; restore under another name, or into another pool", Quoted(name))]
+    StoreExists {
+        /// The name.
+        name: String,
+    },
     /// An index failed: a key or value that is too long, or damage.
     #[error(transparent)]
     Index(#[from] tembo_index::Error),

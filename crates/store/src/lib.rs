@@ -107,7 +107,8 @@
 //! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `transaction.rs`,
 //! `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history: `noted.rs` (what a
 //! commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`, `limits.rs`, `collector.rs`,
-//! `watch.rs`, `dropped.rs`.
+//! `watch.rs`, `dropped.rs`. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
+//! program does.
 
 #![forbid(unsafe_code)]
 
@@ -116,6 +117,8 @@ mod active;
 mod active_tests;
 mod apply;
 mod audit;
+mod backup;
+mod bulk;
 mod changes;
 mod check;
 mod collect;
@@ -124,6 +127,9 @@ mod commit;
 mod dropped;
 mod entries;
 mod error;
+#[doc(hidden)]
+pub mod format;
+mod handle;
 mod key_locks;
 mod keyspace;
 mod layout;
@@ -137,16 +143,23 @@ mod snapshot;
 mod space;
 mod store;
 mod transaction;
+pub mod tuple;
+mod typed;
 mod versions;
 mod watch;
+mod writer_lane;
 
 pub use audit::{Audit, AuditRecord, AuditTrail, AuditedChange, LoggedCommits};
+pub use backup::{BackupSummary, Restoring};
+pub use bulk::BulkLoad;
 pub use changes::{Change, Changes};
 pub use check::Report;
 pub use collector::{Collector, CollectorOptions};
 pub use commit::Commit;
 pub use entries::{Entries, Entry};
 pub use error::{Error, Result};
+pub use format::Format;
+pub use handle::WeakStore;
 pub use keyspace::Keyspace;
 pub use limits::Limits;
 pub use log_entry::{ChangedKey, LoggedCommit};
@@ -155,4 +168,5 @@ pub use snapshot::{Kept, Snapshot};
 pub use space::Space;
 pub use store::{KeyVersion, Store};
 pub use transaction::{Savepoint, Transaction};
+pub use typed::{TypedEntries, TypedKeyspace};
 pub use watch::{Changed, Event, Watch};

@@ -185,7 +185,7 @@ impl Lead<'_> {
             return Ok(false);
         }
         store.history.accounts.begin(store);
-        let is_counting = self.count_on(store, RELIEF_TABLES)?;
+        let is_counting = store.history.accounts.go_on(store, RELIEF_TABLES)?;
         if !is_exceeded(store) {
             return Ok(is_counting);
         }
@@ -269,7 +269,7 @@ impl Store {
     /// store [counts](Self::space) its space first, in passing.
     pub fn set_limits(&self, limits: Limits) {
         // Under the lock of commits, so that a commit is made under one set of limits.
-        let _lead = self.inner.commits.lead();
+        let _lead = self.inner.commits.hold();
         self.inner.history.limits.set(limits);
     }
 

@@ -46,7 +46,8 @@ impl Snapshot {
 
     /// Opens a number that keyspaces may retain. The caller keeps all lanes from committing.
     pub(crate) fn retained(store: &Arc<StoreInner>, number: u64) -> Snapshot {
-        Snapshot { retained_at: Some(steady_unix_ns()), ..Snapshot::of(store, number) }
+        let registration = Arc::new(Registration::partly(&store.active, number));
+        Snapshot { store: store.clone(), registration, retained_at: Some(steady_unix_ns()) }
     }
 
     /// Refuses a keyspace that does not retain the snapshot.

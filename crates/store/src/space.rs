@@ -24,7 +24,6 @@
 //! Old versions are also counted by the numbers of their successors, in classes of about the same size, so
 //! that the number is known after which so many bytes became old: where a budget cuts the history.
 
-use crate::commit::Lead;
 use crate::error::Result;
 use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{TABLE_BYTES, VALUE_HEAD_BYTES, VERSION_BYTES, ValueWord};
@@ -469,11 +468,11 @@ impl Count {
     }
 }
 
-impl Lead<'_> {
-    /// Goes on with the count, if there is one; returns whether it is not finished.
-    pub(crate) fn count_on(&mut self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
-        let accounts = &store.history.accounts;
-        if accounts.is_counting() { accounts.count_on(store, tables) } else { Ok(false) }
+impl Accounts {
+    /// Goes on with the count, if there is one; returns whether it is not finished. The caller keeps all lanes
+    /// from committing.
+    pub(crate) fn go_on(&self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
+        if self.is_counting() { self.count_on(store, tables) } else { Ok(false) }
     }
 }
 
@@ -514,12 +513,13 @@ impl Store {
     /// [`Error::Pool`](crate::Error::Pool) if the store is damaged.
     pub fn count_space(&self, tables: usize) -> Result<bool> {
         self.ask_for_space();
-        self.inner.commits.lead().count_on(&self.inner, tables)
+        let _lead = self.inner.commits.hold();
+        self.inner.history.accounts.go_on(&self.inner, tables)
     }
 
     fn ask_for_space(&self) {
         if !self.inner.history.accounts.is_on.load(Ordering::Acquire) {
-            let _lead = self.inner.commits.lead();
+            let _lead = self.inner.commits.hold();
             self.inner.history.accounts.begin(&self.inner);
         }
     }

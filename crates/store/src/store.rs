@@ -6,6 +6,7 @@ use crate::audit::LogSlot;
 use crate::commit::{Commits, Lead};
 use crate::dropped;
 use crate::error::{Error, Result, corrupt};
+use crate::format::{Format, format_of};
 use crate::keyspace::{Keyspace, check_name};
 use crate::layout::{PmLast, ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field};
 use crate::noted::History;
@@ -13,6 +14,7 @@ use crate::retention::{Retention, unix_ns};
 use crate::snapshot::{Kept, Snapshot};
 use crate::transaction::{Transaction, check_lengths};
 use crate::versions::read_value;
+use crate::writer_lane::take_lane;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,12 +69,15 @@ impl Store {
     /// Opens the store of this name in a pool, or makes it. Takes the same time for a store of any size, and
     /// a little for each kept snapshot.
     ///
+    /// In a pool that was opened for reading only, everything that was committed can be read, and whatever
+    /// would change the store fails with `tembo_pool::ErrorKind::ReadOnly`.
+    ///
     /// # Errors
     ///
     /// [`Error::InUse`] if it is open in this process, [`Error::FormatVersion`], and [`Error::Pool`] if the
     /// name belongs to something else, the pool has no lane left, or is damaged.
     pub fn open(pool: &Pool, name: &str) -> Result<Store> {
-        let mut lane = pool.lane()?;
+        let mut lane = take_lane(pool)?;
         let _names = dropped::names();
         let off = match pool.root(name)? {
             Some(root) if root.kind == ROOT_KIND => root.off,
@@ -83,6 +88,8 @@ impl Store {
                 ));
             }
             None => {
+                let lane =
+                    lane.as_mut().ok_or_else(|| tembo_pool::Error::from(tembo_pool::ErrorKind::ReadOnly))?;
                 pool.enable(Feature::Stores)?;
                 let mut tx = lane.begin();
                 let (names, kept) = (WbTree::create_unnamed(&mut tx)?, WbTree::create_unnamed(&mut tx)?);
@@ -95,7 +102,10 @@ impl Store {
             }
         };
         let region = pool.region();
-        check_format(region.load_u64(off)?, off)?;
+        match format_of(region.load_u64(off)?, off)? {
+            Format::Known => {}
+            Format::Other { found, supported } => return Err(Error::FormatVersion { found, supported }),
+        }
         let guard = pool.claim(off)?.ok_or_else(|| Error::InUse { name: name.to_owned() })?;
         let names = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.keyspaces))?)?;
         let kept = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.kept))?)?;
@@ -156,6 +166,7 @@ impl Store {
         if let Some(keyspace) = self.find_keyspace(name)? {
             return Ok(keyspace);
         }
+        self.check_writable()?;
         let inner = &self.inner;
         let mut lead = inner.commits.lead();
         if inner.names.get_pinned(name.as_bytes())?.is_none() {
@@ -189,6 +200,7 @@ impl Store {
     ///
     /// [`Error::Pool`] if the pool is damaged, or its device is.
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
+        self.check_writable()?;
         let inner = &self.inner;
         let Some(keyspace) = self.find_keyspace(name)? else { return Ok(false) };
         let mut lead = inner.commits.lead();
@@ -221,6 +233,7 @@ impl Store {
     /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::Pool`] if the pool is damaged, or its
     /// device is.
     pub fn set_retention(&self, keyspace: &Keyspace, retention: Retention) -> Result<()> {
+        self.check_writable()?;
         let inner = &self.inner;
         keyspace.check_store(inner)?;
         let mut lead = inner.commits.lead();
@@ -272,6 +285,7 @@ impl Store {
     fn change(&self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<u64> {
         keyspace.check_store(&self.inner)?;
         check_lengths(key, value)?;
+        self.check_writable()?;
         self.inner.commits.commit_change(&self.inner, Change { keyspace, key, value })
     }
 
@@ -370,13 +384,13 @@ impl Store {
     /// [`Error::SnapshotGone`] if the number is higher than the current one.
     pub fn at(&self, number: u64) -> Result<Snapshot> {
         // Nothing is collected meanwhile.
-        let _lead = self.inner.commits.lead();
+        let _lead = self.inner.commits.hold();
         let active = &self.inner.active;
         let current = active.current_alone();
         if number > current {
             return Err(Error::SnapshotGone { number, current });
         }
-        if active.needed().is_among(number) {
+        if active.has_whole(number) {
             return Ok(Snapshot::of(&self.inner, number));
         }
         Ok(Snapshot::retained(&self.inner, number))
@@ -400,7 +414,7 @@ impl Store {
     ///
     /// [`Error::NoSuchSnapshot`], and [`Error::Pool`] if the store is damaged.
     pub fn at_name(&self, name: &str) -> Result<Snapshot> {
-        let _lead = self.inner.commits.lead();
+        let _lead = self.inner.commits.hold();
         match self.inner.kept.get_pinned(&name_key(name))? {
             Some(value) => Ok(Snapshot::of(&self.inner, word(&value)?)),
             None => Err(Error::NoSuchSnapshot { name: name.to_owned() }),
@@ -433,10 +447,11 @@ impl Store {
     }
 
     fn keep_under(&self, number: u64, key: &[u8]) -> Result<bool> {
+        self.check_writable()?;
         let inner = &self.inner;
         let mut lead = inner.commits.lead();
         let current = inner.active.current_alone();
-        if !inner.active.needed().is_among(number) {
+        if !inner.active.has_whole(number) {
             return Err(Error::SnapshotGone { number, current });
         }
         if inner.kept.get_pinned(key)?.is_some() {
@@ -460,11 +475,10 @@ impl Store {
         keyspace.check_store(&self.inner)?;
         let pool = &self.inner.pool;
         // Slots of versions that nobody has registered may be reused at any time.
-        let lead = self.inner.commits.lead();
+        let _lead = self.inner.commits.hold();
+        let pin = pool.pin_briefly();
         keyspace.inner.check_there()?;
-        let Some(table) = keyspace.inner.table_in(&lead.tx, key.as_ref())? else {
-            return Ok(Vec::new());
-        };
+        let Some(table) = keyspace.inner.table(&pin, key.as_ref())? else { return Ok(Vec::new()) };
         let mut all = Vec::new();
         for version in table.versions(pool.region())? {
             if version.value != ValueWord::Collected {
@@ -499,6 +513,7 @@ impl Store {
     }
 
     fn delete_under(&self, key: &[u8]) -> Result<bool> {
+        self.check_writable()?;
         let inner = &self.inner;
         let mut lead = inner.commits.lead();
         let Some(number) = inner.kept.get_pinned(key)?.map(|value| word(&value)).transpose()? else {
@@ -531,6 +546,7 @@ impl Store {
     ///
     /// [`Error::Pool`] if the pool is damaged, or its device is.
     pub fn collect(&self, tables: usize) -> Result<bool> {
+        self.check_writable()?;
         self.inner.collect(tables)
     }
 }
@@ -543,17 +559,6 @@ pub(crate) fn last_number(region: &Region, off: u64) -> Result<u64> {
 /// Where a lane notes its last commit.
 fn last_off(store: u64, lane: u64) -> u64 {
     store + field!(PmStore.last) + lane * size_of::<PmLast>() as u64
-}
-
-pub(crate) fn check_format(word: u64, off: u64) -> Result<()> {
-    const VERSION: u64 = 0xFF << 56;
-    if word == STORE_FORMAT {
-        return Ok(());
-    }
-    if (word ^ STORE_FORMAT) & !VERSION == 0 {
-        return Err(Error::FormatVersion { found: word >> 56, supported: STORE_FORMAT >> 56 });
-    }
-    Err(corrupt("the head of a store", off, "the mark of a store", format!("{word:#x}")))
 }
 
 fn name_key(name: &str) -> Vec<u8> {
@@ -653,7 +658,7 @@ impl StoreInner {
         let Lead { tx, left, .. } = &mut lead;
         let mut more = left.get().collect(tx, self, tables)?;
         more |= lead.trim_log(self, 0)?;
-        more |= lead.count_on(self, tables)?;
+        more |= self.history.accounts.go_on(self, tables)?;
         more |= lead.relieve_or_fail(self)?;
         more |= dropped::reclaim(&self.pool, &mut lead.tx, tables)?;
         Ok(more)

@@ -166,6 +166,7 @@ impl Transaction {
 
     fn write(&mut self, keyspace: &Keyspace, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<()> {
         keyspace.check_store(&self.store)?;
+        self.store.check_writable()?;
         check_lengths(&key, value.as_deref())?;
         let limits = &self.store.history.limits;
         limits.check_age(self.begun)?;

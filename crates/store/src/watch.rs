@@ -229,7 +229,7 @@ impl Store {
         let (buffer, has_more) = (Mutex::default(), Condvar::new());
         let watcher = Arc::new(Watcher { keyspace: keyspace.inner.id, key, is_prefix, buffer, has_more });
         // Under the lock of commits, so that each commit is in the snapshot `from` or in the stream.
-        let _lead = self.inner.commits.lead();
+        let _lead = self.inner.commits.hold();
         let watches = &self.inner.history.watches;
         let mut all = watches.all.lock();
         all.retain(|watcher| watcher.strong_count() > 0);

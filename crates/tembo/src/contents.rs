@@ -1,11 +1,12 @@
-//! The contents of a pool, by name: maps, a heap, and structures that this version of the library cannot
-//! read.
+//! The contents of a pool, by name: maps, stores, a heap, and structures that this version of the library
+//! cannot read.
 
 use crate::{Error, Pool, Result};
 use std::fmt;
 use tembo_heap::HeapFormat;
 use tembo_index::{MapFormat, MapKind};
 use tembo_pool::Root;
+use tembo_store::{Format, Store};
 
 /// A named structure in a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub enum Kind {
     HashTable,
     /// A [`FixedMap`](crate::FixedMap).
     FixedMap,
+    /// A versioned, transactional [store](crate::store).
+    Store,
     /// A [heap](crate::heap) of persistent objects.
     Heap,
     /// A structure that this version of the library cannot read.
@@ -42,8 +45,8 @@ pub struct Unknown {
     pub name: String,
     /// Its kind in the pool's directory: usually four letters.
     pub kind: u32,
-    /// For a map or heap in another format: its kind in words, its format, and the format that this version
-    /// reads.
+    /// For a map, store or heap in another format: its kind in words, its format, and the format that this
+    /// version reads.
     pub format: Option<(&'static str, u64, u64)>,
 }
 
@@ -55,6 +58,7 @@ impl Kind {
             Kind::VersionedMap => "map with versions",
             Kind::HashTable => "hash table",
             Kind::FixedMap => "fixed map",
+            Kind::Store => "store",
             Kind::Heap => "heap",
             Kind::Unknown(_) => "unknown",
         }
@@ -140,6 +144,12 @@ impl Pool {
             return Ok(match tembo_heap::format_at(pool, root.off)? {
                 HeapFormat::Known => Kind::Heap,
                 HeapFormat::Other { found, supported } => other(Some(("heap", found, supported))),
+            });
+        }
+        if root.kind == Store::ROOT_KIND {
+            return Ok(match Store::format_at(pool, root.off)? {
+                Format::Known => Kind::Store,
+                Format::Other { found, supported } => other(Some(("store", found, supported))),
             });
         }
         let Some(kind) = MapKind::of_root(root.kind) else { return Ok(other(None)) };

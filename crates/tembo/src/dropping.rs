@@ -79,8 +79,8 @@ impl Dropped {
 }
 
 impl Pool {
-    /// Drops the map of this name, of any kind but a heap, with its versions and snapshots; returns whether
-    /// there was one.
+    /// Drops the map of this name, of any kind but a store or a heap, with its versions and snapshots;
+    /// returns whether there was one.
     ///
     /// The name is free at once, for another map. Dropping is one commit, which takes no space and constant
     /// time: after a crash the map exists in full or not at all. [`reclaim_dropped`](Self::reclaim_dropped)
@@ -182,7 +182,9 @@ impl Shared {
             Kind::VersionedMap => closed::<VersionedTree>(&self.versioned_trees, name, body),
             Kind::HashTable => closed::<VersionedHash>(&self.hash_tables, name, body),
             Kind::FixedMap => closed::<U64Tree>(&self.fixed_trees, name, body),
-            Kind::Heap | Kind::Unknown(_) => Err(Error::NotAMap { name: name.to_owned() }),
+            Kind::Store | Kind::Heap | Kind::Unknown(_) => {
+                Err(Error::NotAMap { name: name.to_owned(), found: kind.in_words() })
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::{CheckReport, Unknown};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree};
 use tembo_pool::{ErrorKind, Quoted};
+use tembo_store::Store;
 
 /// Result of store operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -70,11 +71,15 @@ pub enum Error {
         /// The map's name.
         name: String,
     },
-    /// The name belongs to a heap, which cannot be dropped.
-    #[error("{name:?} is a heap, not a map, and cannot be dropped; remove the pool's file to be rid of it")]
+    /// The name belongs to a heap or a store, which are not dropped so.
+    #[error(
+        "{name:?} is a {found}, not a map, and cannot be dropped so; remove the pool's file to be rid of it"
+    )]
     NotAMap {
         /// The name.
         name: String,
+        /// The kind found.
+        found: &'static str,
     },
     /// The name belongs to another kind of structure.
     #[error("{} is {found}, not {expected}; open it as what it is, or choose another name", Quoted(name))]
@@ -88,7 +93,7 @@ pub enum Error {
     },
     /// Open maps have all lanes of the pool.
     #[error(
-        "all {lanes} lanes of the pool are in use: {open} of its maps with versions, fixed maps and hash tables are open, and each holds one or \
+        "all {lanes} lanes of the pool are in use: {open} of its maps with versions, fixed maps, hash tables and stores are open, and each holds one or \
          more; close some first"
     )]
     TooManyOpen {
@@ -161,6 +166,26 @@ pub enum Error {
     /// The index refused the operation.
     #[error(transparent)]
     Index(tembo_index::Error),
+    /// A [store](crate::store) refused the operation: a conflict, a snapshot that is gone, a name.
+    #[error(transparent)]
+    Store(tembo_store::Error),
+}
+
+impl Error {
+    /// Whether a transaction conflicted, and may succeed when it is run again.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Error::Store(e) if e.is_conflict())
+    }
+}
+
+impl From<tembo_store::Error> for Error {
+    fn from(e: tembo_store::Error) -> Error {
+        match e {
+            tembo_store::Error::Pool(e) => e.into(),
+            tembo_store::Error::Index(e) => e.into(),
+            other => Error::Store(other),
+        }
+    }
 }
 
 impl From<tembo_heap::Error> for Error {
@@ -228,6 +253,7 @@ fn kind_name(kind: u32) -> String {
         VersionedTree::ROOT_KIND => "a map that keeps versions".to_owned(),
         U64Tree::ROOT_KIND => "a fixed map".to_owned(),
         VersionedHash::ROOT_KIND => "a hash table".to_owned(),
+        Store::ROOT_KIND => "a store".to_owned(),
         tembo_heap::ROOT_KIND => "a heap".to_owned(),
         unknown => format!("of a kind that this version does not know ({unknown:#x})"),
     }

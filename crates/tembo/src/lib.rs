@@ -1,5 +1,5 @@
-//! **Tembo**: an embedded, ordered key-value store. Its only copy of the data lies in persistent memory, or
-//! in a file mapped into memory.
+//! **Tembo**: embedded stores whose only copy of the data lies in persistent memory, or in a file mapped into
+//! memory.
 //!
 //! There is no log to replay, no second copy and no serialisation: opening a store takes milliseconds at any
 //! size, also after a crash, and a write is durable when its call returns. Which failures it then survives
@@ -12,30 +12,49 @@
 //! use tembo::Options;
 //!
 //! let pool = Options::new().create(true).open(&path)?;
-//! let planets = pool.open_map("planets")?;
-//! planets.put("mars", "red")?;
-//! planets.put("earth", "blue")?;
-//! assert_eq!(planets.get("earth")?.as_deref(), Some(b"blue".as_slice()));
-//! for entry in planets.range("a".."f") {
-//!     let entry = entry?;
-//!     println!("{} is {}", entry.key().escape_ascii(), entry.value().escape_ascii());
-//! }
+//! let bank = pool.open_store("bank")?;
+//! let accounts = bank.keyspace("accounts")?;
+//! let yesterday = bank.put(&accounts, "ann", "100")?; // durable when it returns
+//! bank.keep(yesterday, "yesterday")?;
+//!
+//! bank.transact(|tx| {
+//!     tx.put(&accounts, "ann", "70")?;
+//!     tx.put(&accounts, "bob", "30") // both or neither
+//! })?;
+//! assert_eq!(bank.get(&accounts, "ann")?.as_deref(), Some(&b"70"[..]));
+//! assert_eq!(bank.at_name("yesterday")?.get(&accounts, "ann")?.as_deref(), Some(&b"100"[..]));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A pool holds maps, which any number of threads may read and write at once. A [`Map`] has byte strings for
-//! keys and values; a [`Batch`] groups changes of several maps. A [`FixedMap`] has 8-byte keys and values,
-//! and each change costs one cache line and one fence. A [`HashTable`] has byte strings, no order, and
-//! snapshots.
+//! # Which to take
 //!
-//! A [`Map`] that was created [with versions](MapOptions::versioned) keeps its past: a [`Snapshot`] holds a
-//! version as long as it lives, or, if it has a name, until the name is dropped; and the map can be rolled
-//! back to it. Such a map has all operations of the other kind. It has one writer at a time, a removal may
-//! need space, and while it is open it takes one of the pool's lanes (`examples/snapshots.rs`).
+//! | you want | take | |
+//! |---|---|---|
+//! | transactions: many keys at once, from any number of threads; history; backups | [`Pool::open_store`] | [`store`] |
+//! | one sorted map, the cheapest single write and lookups without a copy | [`Pool::open_map`] | [`Map`] |
+//! | the same with numbers of 64 bits | [`Pool::open_fixed_map`] | [`FixedMap`] |
+//! | one sorted map with snapshots that are compared and gone back to, and one writer | [`Pool::open_map_with`] | [`MapOptions::versioned`] |
+//! | the same without an order | [`Pool::open_hash_table`] | [`HashTable`] |
+//! | a program's own structs, linked by pointers | [`Pool::open_heap`] | [`heap`] |
 //!
-//! A pool has names for 128 maps, or for [more](Options::root_count) if it was created so. [`Pool::list`]
-//! lists its contents, and [`Pool::drop_map`] drops a map.
+//! A [store](store) is **the** answer to "I want transactions". Its transactions are isolated from each other
+//! (snapshot isolation, or serializable), cover any number of its keyspaces, run in any number of threads at
+//! once, and cost one fence. All past that its user wants to keep can be read.
+//!
+//! A [`Batch`] is less: it makes changes of several maps atomic after a crash, excludes all other writers of
+//! maps while it lasts, and isolates nobody's reads. It remains for programs that have maps. New programs
+//! that change several keys together take a store.
+//!
+//! A pool holds any number of each, by name. Maps take any number of threads that read and write at once; a
+//! change of a [`FixedMap`] costs one cache line and one fence. A [`Map`] that was created [with
+//! versions](MapOptions::versioned) keeps its past: a [`Snapshot`] holds a version as long as it lives, or,
+//! if it has a name, until the name is dropped; and the map can be rolled back to it. Such a map has one
+//! writer at a time, a removal may need space, and while it is open it takes one of the pool's lanes, as does
+//! a store (`examples/snapshots.rs`).
+//!
+//! A pool has names for 128 structures, or for [more](Options::root_count) if it was created so.
+//! [`Pool::list`] lists its contents, and [`Pool::drop_map`] drops a map.
 //!
 //! A pool belongs to the process that opened it. In a child of `fork`, every operation on the parent's
 //! handles fails with [`PoolErrorKind::Forked`], or panics with the same message where no error can be
@@ -59,6 +78,7 @@ mod error;
 mod fixed;
 mod hash;
 mod map;
+mod open_stores;
 mod open_trees;
 mod options;
 mod pool;
@@ -114,6 +134,41 @@ pub mod heap {
     #[doc(inline)]
     pub use tembo_heap::derives_of_tembo::{PersistOfTembo as Persist, PlainOfTembo as Plain};
 }
+
+/// The versioned, transactional store: keyspaces, transactions with snapshot isolation, and history.
+///
+/// ```
+/// # fn main() -> Result<(), tembo::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let pool = tembo::Options::new().create(true).open(dir.path().join("a.pool"))?;
+/// let store = pool.open_store("shop")?;
+/// let (stock, orders) = (store.keyspace("stock")?, store.keyspace("orders")?);
+/// store.put(&stock, "lamp", "1")?;
+///
+/// let (mut ann, mut bob) = (store.begin(), store.begin());
+/// for (tx, name) in [(&mut ann, "ann"), (&mut bob, "bob")] {
+///     assert_eq!(tx.get(&stock, "lamp")?.as_deref(), Some(&b"1"[..]));
+///     tx.put(&stock, "lamp", "0")?;
+///     tx.put(&orders, name, "lamp")?;
+/// }
+/// ann.commit()?;
+/// assert!(bob.commit().is_err_and(|e| e.is_conflict())); // the lamp was sold once
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`Store::transact`](store::Store::transact) runs a transaction again until it does not conflict.
+/// `docs/guide/store.md` is the guide, and `examples/bank_with_history.rs` a program. This module exports all
+/// of the crate `tembo-store`, whose first page has an overview.
+pub mod store {
+    #[doc(inline)]
+    pub use tembo_store::*;
+}
+
+/// The README's programs compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 pub use batch::{Batch, Savepoint};
 pub use contents::{Kind, Listed, Unknown};

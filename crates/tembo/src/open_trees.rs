@@ -52,8 +52,9 @@ impl Shared {
         match error {
             Error::Pool(e) => match *e.kind() {
                 ErrorKind::NoLane { lanes } => {
-                    let open =
+                    let trees =
                         count(&self.fixed_trees) + count(&self.versioned_trees) + count(&self.hash_tables);
+                    let open = trees + self.stores.count();
                     Error::TooManyOpen { open, lanes }
                 }
                 _ => Error::Pool(e),

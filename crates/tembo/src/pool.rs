@@ -3,6 +3,7 @@
 use crate::contents::{Kind, Listed, Unknown};
 use crate::dropping::{Dropped, OpenPlain};
 use crate::map::Tree;
+use crate::open_stores::OpenStores;
 use crate::open_trees::{OpenTrees, TreeHandle};
 use crate::{Batch, Error, FixedMap, HashTable, Map, MapOptions, Result, VersionsReport};
 use std::path::Path;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub fixed_trees: OpenTrees<U64Tree>,
     pub versioned_trees: OpenTrees<VersionedTree>,
     pub hash_tables: OpenTrees<VersionedHash>,
+    pub stores: OpenStores,
 }
 
 impl Shared {
@@ -56,6 +58,7 @@ impl Shared {
             fixed_trees: OpenTrees::default(),
             versioned_trees: OpenTrees::default(),
             hash_tables: OpenTrees::default(),
+            stores: OpenStores::default(),
         }
     }
 
@@ -167,6 +170,8 @@ pub struct CheckReport {
     pub hash_tables: Vec<(String, VersionsReport)>,
     /// Every map of fixed-size keys with its number of records.
     pub fixed_maps: Vec<(String, u64)>,
+    /// Every store.
+    pub stores: Vec<(String, tembo_store::Report)>,
     /// The heap of persistent objects, if there is one.
     pub heap: Option<Summary>,
     /// Dropped maps that still have blocks.
@@ -484,6 +489,10 @@ impl Pool {
                 }
                 Kind::FixedMap => {
                     report.fixed_maps.push((name, U64Tree::check_at(pool, root.off, &mut marks)?));
+                }
+                Kind::Store => {
+                    let checked = self.to_read_store(&name)?.check(&mut marks)?;
+                    report.stores.push((name, checked));
                 }
                 Kind::Heap => has_heap = true,
                 Kind::Unknown(unknown) => report.unknown.push(unknown),

@@ -13,10 +13,11 @@ fn the_format_document_matches_the_code() {
     let (head, rest) = text.split_once(BEGIN).expect("the mark before the generated part");
     let (generated, tail) = rest.split_once(END).expect("the mark after the generated part");
     let expected = format!(
-        "\n{}{}{}{}",
+        "\n{}{}{}{}{}",
         tembo_pool::format::describe_offsets() + "\n",
         tembo_pool::format::describe(),
         tembo_index::format::describe(),
+        tembo_store::format::describe(),
         tembo_heap::format::describe()
     );
     if std::env::var_os("TEMBO_BLESS").is_some() {

@@ -1,6 +1,8 @@
 //! The guides' programs run, again on what they left. Every piece of code in a guide is a piece of its
 //! programs.
 
+#[path = "../examples/bank_with_history.rs"]
+mod bank_with_history;
 #[path = "../examples/heap_list.rs"]
 mod heap_list;
 #[path = "../examples/heap_migrate.rs"]
@@ -11,6 +13,8 @@ mod heap_queue;
 mod heap_tree;
 #[path = "../examples/maps.rs"]
 mod maps;
+#[path = "../examples/store.rs"]
+mod store;
 
 use std::path::Path;
 use tembo::Options;
@@ -71,6 +75,28 @@ fn the_guide_to_maps_runs_and_shows_its_program() {
         Options::new().open(&path).unwrap().check().unwrap();
     }
     assert_shows(include_str!("../../../docs/guide/maps.md"), &[include_str!("../examples/maps.rs")], 5);
+}
+
+#[test]
+fn the_bank_keeps_its_money_and_its_yesterday_in_each_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bank.pool");
+    for _ in 0..3 {
+        bank_with_history::run(&path).unwrap();
+        let report = Options::new().open(&path).unwrap().check().unwrap();
+        assert_eq!(report.stores[0].1.keys, 3);
+    }
+}
+
+#[test]
+fn the_guide_to_the_store_runs_and_shows_its_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.pool");
+    for _ in 0..3 {
+        store::run(&path).unwrap();
+        Options::new().open(&path).unwrap().check().unwrap();
+    }
+    assert_shows(include_str!("../../../docs/guide/store.md"), &[include_str!("../examples/store.rs")], 15);
 }
 
 /// Every piece of code in the guide, of which there are so many at least, is a piece of a program.

@@ -20,7 +20,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
     ("tembo-heap", &["tembo-pmem", "tembo-sync", "tembo-pool", "tembo-heap-derive"]),
     ("tembo-index", &["tembo-pmem", "tembo-sync", "tembo-pool"]),
     ("tembo-store", &["tembo-pmem", "tembo-sync", "tembo-pool", "tembo-index"]),
-    ("tembo", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-heap-derive"]),
+    ("tembo", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-store", "tembo-heap", "tembo-heap-derive"]),
     ("tembo-server", &["tembo-pool", "tembo-index", "tembo", "tembo-wire"]),
     ("tembo-cli", &["tembo-pool", "tembo", "tembo-server"]),
     ("tembo-capi", &["tembo"]),

@@ -4,6 +4,7 @@ mod format;
 mod text;
 
 pub(crate) use format::{Item, ReadError, Reader, Writer};
+pub(crate) use text::Shown;
 
 use crate::args::Dump;
 use crate::failure::{Failure, Outcome};
@@ -44,6 +45,9 @@ pub(crate) fn run(arguments: &Dump) -> Outcome {
         eprintln!(
             "note: the pool also has a heap of persistent objects, which a dump does not hold; copy the file to keep it"
         );
+    }
+    for name in pool.store_names()? {
+        eprintln!("note: {name} is a store, which a dump does not hold; `tembo store backup` keeps it");
     }
     for (name, snapshots) in snapshots(&pool)? {
         let what = match snapshots {

@@ -9,7 +9,7 @@ use std::fmt;
 const BASE64: &str = "base64";
 
 /// Bytes to be written.
-pub(super) struct Shown<'a>(pub(super) &'a [u8]);
+pub(crate) struct Shown<'a>(pub(crate) &'a [u8]);
 
 impl Serialize for Shown<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -535,7 +535,7 @@ fn the_library_says_what_happened_and_what_to_do() {
     };
     cases.push((
         none_left,
-        "all 16 lanes of the pool are in use: 15 of its maps with versions, fixed maps and hash tables are open, and each holds one \
+        "all 16 lanes of the pool are in use: 15 of its maps with versions, fixed maps, hash tables and stores are open, and each holds one \
          or more; close some first"
             .to_owned(),
     ));

@@ -12,6 +12,7 @@ mod redis_py_pipeline;
 mod seeded;
 mod serve;
 mod snapshots;
+mod store;
 mod support;
 mod tools;
 mod unclean;

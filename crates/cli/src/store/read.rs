@@ -1,0 +1,262 @@
+//! Commands that read a store.
+
+use super::bytes::{of_argument, shown};
+use super::{StoreDescription, find, kept, keyspace, snapshot, time, to_read};
+use crate::args::{Encoding, Place, Range, Reading, SnapshotChoice};
+use crate::dump::Shown;
+use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
+use crate::report::{print, print_json};
+use serde::Serialize;
+use std::cmp::Ordering;
+use std::io::{BufWriter, StdoutLock, Write};
+use std::ops::Bound;
+use tembo::store::{Entries, Keyspace, Snapshot};
+
+/// A key with its value, as `import` reads it.
+#[derive(Serialize)]
+struct Line<'a> {
+    keyspace: &'a str,
+    key: Shown<'a>,
+    value: Shown<'a>,
+}
+
+/// A version of a key.
+#[derive(Serialize)]
+struct VersionLine<'a> {
+    number: u64,
+    time: String,
+    value: Option<Shown<'a>>,
+}
+
+/// A key whose values differ.
+#[derive(Serialize)]
+struct DifferenceLine<'a> {
+    keyspace: &'a str,
+    key: Shown<'a>,
+    before: Option<Shown<'a>>,
+    after: Option<Shown<'a>>,
+}
+
+/// Lines on standard output, written many at a time.
+struct Output(BufWriter<StdoutLock<'static>>);
+
+impl Output {
+    fn new() -> Output {
+        Output(BufWriter::new(std::io::stdout().lock()))
+    }
+
+    fn line(&mut self, text: &str) -> Outcome {
+        writeln!(self.0, "{text}").map_err(Failure::output)
+    }
+
+    fn json(&mut self, value: &impl Serialize) -> Outcome {
+        let text = serde_json::to_string(value).map_err(|e| Failure::Failed(format!("writing JSON: {e}")))?;
+        self.line(&text)
+    }
+
+    fn finish(mut self) -> Outcome {
+        self.0.flush().map_err(Failure::output)
+    }
+}
+
+pub(super) fn ls(place: &Place, json: bool) -> Outcome {
+    let pool = to_read(place)?;
+    let names = match &place.store {
+        Some(_) => vec![find(&pool, place)?.name().to_owned()],
+        None => pool.store_names()?,
+    };
+    let stores: Vec<StoreDescription> =
+        names.iter().map(|name| StoreDescription::of(&pool, name)).collect::<Outcome<_>>()?;
+    if json {
+        return print_json(&stores);
+    }
+    let mut text = String::new();
+    for store in &stores {
+        text.push_str(&format!("{}: {}\n", store.name, store.summary()));
+        store.lines().iter().for_each(|line| text.push_str(&format!("  {line}\n")));
+    }
+    if text.is_empty() {
+        text.push_str("no stores\n");
+    }
+    print(&text)
+}
+
+pub(super) fn get(place: &Place, (name, key): (&str, &str), reading: &Reading, raw: bool) -> Outcome {
+    let key = of_argument(key, reading.encoding)?;
+    let store = find(&to_read(place)?, place)?;
+    let keyspace = keyspace(&store, name)?;
+    let Some(value) = snapshot(&store, reading.at.as_ref())?.get(&keyspace, &key)? else {
+        return Err(no_value(name, &key));
+    };
+    if reading.json {
+        return print_json(&Line { keyspace: name, key: Shown(&key), value: Shown(&value) });
+    }
+    let mut out = std::io::stdout().lock();
+    let end: &[u8] = if raw { b"" } else { b"\n" };
+    out.write_all(&value)
+        .and_then(|()| out.write_all(end))
+        .and_then(|()| out.flush())
+        .map_err(Failure::output)
+}
+
+/// The failure that a key has no value.
+pub(super) fn no_value(keyspace: &str, key: &[u8]) -> Failure {
+    Failure::Failed(format!("the key {} of the keyspace {keyspace} has no value", shown(key)))
+}
+
+pub(super) fn scan(place: &Place, name: &str, range: &Range, reading: &Reading) -> Outcome {
+    let part = part(range, reading.encoding)?;
+    let store = find(&to_read(place)?, place)?;
+    let keyspace = keyspace(&store, name)?;
+    let entries = snapshot(&store, reading.at.as_ref())?.range(&keyspace, part)?;
+    let mut out = Output::new();
+    for entry in in_order(entries, range.reverse).take(range.limit.map_or(usize::MAX, |n| n as usize)) {
+        let (key, value) = entry?;
+        if reading.json {
+            out.json(&Line { keyspace: name, key: Shown(&key), value: Shown(&value) })?;
+        } else {
+            out.line(&format!("{}\t{}", shown(&key), shown(&value)))?;
+        }
+    }
+    out.finish()
+}
+
+fn in_order(entries: Entries, reverse: bool) -> Box<dyn Iterator<Item = tembo::store::Result<Pair>>> {
+    if reverse { Box::new(entries.rev()) } else { Box::new(entries) }
+}
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// The keys that were asked for.
+fn part(range: &Range, encoding: Encoding) -> Outcome<(Bound<Vec<u8>>, Bound<Vec<u8>>)> {
+    let bytes = |text: &Option<String>| text.as_ref().map(|text| of_argument(text, encoding)).transpose();
+    if let Some(prefix) = bytes(&range.prefix)? {
+        let after = after_all_with(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        return Ok((Bound::Included(prefix), after));
+    }
+    let from = bytes(&range.from)?.map_or(Bound::Unbounded, Bound::Included);
+    Ok((from, bytes(&range.to)?.map_or(Bound::Unbounded, Bound::Excluded)))
+}
+
+/// The first key after all that begin with a prefix, if there is one.
+fn after_all_with(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut after = prefix[..=last].to_vec();
+    after[last] += 1;
+    Some(after)
+}
+
+pub(super) fn history(place: &Place, (name, key): (&str, &str), encoding: Encoding, json: bool) -> Outcome {
+    let key = of_argument(key, encoding)?;
+    let store = find(&to_read(place)?, place)?;
+    let keyspace = keyspace(&store, name)?;
+    let versions = store.versions(&keyspace, &key)?;
+    if versions.is_empty() {
+        return Err(no_value(name, &key));
+    }
+    let mut out = Output::new();
+    for version in versions {
+        let (number, time, value) =
+            (version.number, time::of_number(version.number), version.value.as_deref());
+        if json {
+            out.json(&VersionLine { number, time, value: value.map(Shown) })?;
+        } else {
+            let value = value.map_or("(deleted)".to_owned(), shown);
+            out.line(&format!("{time}  {number}  {value}"))?;
+        }
+    }
+    out.finish()
+}
+
+pub(super) fn snapshots(place: &Place, json: bool) -> Outcome {
+    let kept = kept(&find(&to_read(place)?, place)?)?;
+    if json {
+        return print_json(&kept);
+    }
+    if kept.is_empty() {
+        return print("no kept snapshots\n");
+    }
+    print(&kept.iter().map(|kept| format!("{}\n", kept.text())).collect::<String>())
+}
+
+pub(super) fn diff(
+    place: &Place,
+    (from, to): (&SnapshotChoice, Option<&SnapshotChoice>),
+    only: Option<&str>,
+    json: bool,
+) -> Outcome {
+    let store = find(&to_read(place)?, place)?;
+    let (from, to) = (snapshot(&store, Some(from))?, snapshot(&store, to)?);
+    let names = only.map_or_else(|| store.keyspaces(), |name| Ok(vec![name.to_owned()]))?;
+    let mut out = Output::new();
+    let mut progress = Progress::new("comparing", None);
+    for name in names {
+        let keyspace = keyspace(&store, &name)?;
+        differences(&keyspace, &from, &to, |key, before, after| {
+            progress.advance(1);
+            if before == after {
+                return Ok(());
+            }
+            if json {
+                let (before, after) = (before.map(Shown), after.map(Shown));
+                return out.json(&DifferenceLine { keyspace: &name, key: Shown(key), before, after });
+            }
+            let key = shown(key);
+            out.line(&match (before, after) {
+                (None, Some(after)) => format!("+ {name}\t{key}\t{}", shown(after)),
+                (Some(before), None) => format!("- {name}\t{key}\t{}", shown(before)),
+                (before, after) => {
+                    let shown = |value: Option<&[u8]>| value.map_or_else(String::new, shown);
+                    format!("~ {name}\t{key}\t{}\t{}", shown(before), shown(after))
+                }
+            })
+        })?;
+    }
+    drop(progress);
+    out.finish()
+}
+
+/// Calls `each` with all keys that have a value in one of two snapshots, in their order, and both values.
+fn differences(
+    keyspace: &Keyspace,
+    from: &Snapshot,
+    to: &Snapshot,
+    mut each: impl FnMut(&[u8], Option<&[u8]>, Option<&[u8]>) -> Outcome,
+) -> Outcome {
+    let (mut old, mut new) = (from.iter(keyspace)?, to.iter(keyspace)?);
+    let (mut before, mut after) = (old.next().transpose()?, new.next().transpose()?);
+    loop {
+        let order = match (&before, &after) {
+            (None, None) => return Ok(()),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((left, _)), Some((right, _))) => left.cmp(right),
+        };
+        let was = before.take_if(|_| order != Ordering::Greater);
+        let is = after.take_if(|_| order != Ordering::Less);
+        if let Some((key, _)) = was.as_ref().or(is.as_ref()) {
+            let value = |pair: &Option<Pair>| pair.as_ref().map(|(_, value)| value.clone());
+            each(key, value(&was).as_deref(), value(&is).as_deref())?;
+        }
+        if was.is_some() {
+            before = old.next().transpose()?;
+        }
+        if is.is_some() {
+            after = new.next().transpose()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_one() {
+        assert_eq!(after_all_with(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(after_all_with(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(after_all_with(b"\xff"), None);
+        assert_eq!(after_all_with(b""), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Commands that change a store.
+
+use super::bytes::shown;
+use super::read::no_value;
+use super::{change, find, keyspace, name_in};
+use crate::args::{Place, SnapshotChoice, Writing};
+use crate::failure::{Failure, Outcome};
+use crate::report::{print, print_json};
+use serde::Serialize;
+use std::io::Read;
+use std::path::Path;
+
+/// A commit that was made.
+#[derive(Serialize)]
+struct Committed {
+    snapshot: u64,
+}
+
+/// A snapshot that was kept or deleted.
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+}
+
+/// The contents of a file, or of standard input.
+pub(super) fn value_of(path: &Path) -> Outcome<Vec<u8>> {
+    if path != Path::new("-") {
+        return std::fs::read(path).map_err(Failure::at_file("opening", path));
+    }
+    let mut value = Vec::new();
+    let read = std::io::stdin().lock().read_to_end(&mut value);
+    read.map(|_| value).map_err(Failure::during("reading the value from standard input"))
+}
+
+pub(super) fn put(
+    place: &Place,
+    (name, key, value): (&str, Vec<u8>, Vec<u8>),
+    writing: &Writing,
+    create: bool,
+) -> Outcome {
+    let snapshot = change(place, (writing.durability, create), |pool| {
+        let store = pool.open_store(&name_in(pool, place)?)?;
+        Ok(store.put(&store.keyspace(name)?, key, value)?)
+    })?;
+    said(writing, &Committed { snapshot }, &format!("{snapshot}\n"))
+}
+
+pub(super) fn del(place: &Place, (name, key): (&str, Vec<u8>), writing: &Writing) -> Outcome {
+    let snapshot = change(place, (writing.durability, false), |pool| {
+        let store = find(pool, place)?;
+        let keyspace = keyspace(&store, name)?;
+        let (was_there, snapshot) = store.transact(|tx| {
+            let was_there = tx.get(&keyspace, &key)?.is_some();
+            tx.delete(&keyspace, key.clone())?;
+            Ok(was_there)
+        })?;
+        if was_there { Ok(snapshot) } else { Err(no_value(name, &key)) }
+    })?;
+    said(writing, &Committed { snapshot }, &format!("{snapshot}\n"))
+}
+
+pub(super) fn keep(place: &Place, name: &str, at: Option<&SnapshotChoice>, writing: &Writing) -> Outcome {
+    let number = change(place, (writing.durability, false), |pool| {
+        let store = find(pool, place)?;
+        let number = match at {
+            None => store.snapshot().number(),
+            Some(SnapshotChoice::Name(kept)) => store.at_name(kept)?.number(),
+            Some(SnapshotChoice::Number(number)) => *number,
+            Some(SnapshotChoice::Ago(_)) => {
+                let why =
+                    "only the current snapshot and kept ones can be kept; name one by its name or number";
+                return Err(Failure::Usage(why.to_owned()));
+            }
+        };
+        store.keep(number, name)?;
+        Ok(number)
+    })?;
+    let text = format!("kept {} as {}\n", number, shown(name.as_bytes()));
+    said(writing, &Named { name, number: Some(number) }, &text)
+}
+
+pub(super) fn delete(place: &Place, name: &str, writing: &Writing) -> Outcome {
+    change(place, (writing.durability, false), |pool| {
+        let store = find(pool, place)?;
+        store.delete_kept(name)?;
+        while store.collect(1000)? {}
+        Ok(())
+    })?;
+    said(writing, &Named { name, number: None }, &format!("deleted {}\n", shown(name.as_bytes())))
+}
+
+fn said(writing: &Writing, json: &impl Serialize, text: &str) -> Outcome {
+    if writing.json { print_json(json) } else { print(text) }
+}

@@ -1,0 +1,154 @@
+//! Stores that are open once in a process, however many handles there are.
+
+use crate::contents::Kind;
+use crate::{Error, Pool, Result};
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tembo_store::{Restoring, Store, WeakStore};
+
+/// The stores that are open, by name.
+#[derive(Debug, Default)]
+pub(crate) struct OpenStores(Mutex<HashMap<String, WeakStore>>);
+
+/// The longest wait for a store that another thread is closing.
+const CLOSING_MAX: Duration = Duration::from_secs(10);
+
+impl OpenStores {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, WeakStore>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many are open; each has a lane.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().values().filter(|store| store.upgrade().is_some()).count()
+    }
+
+    /// The store of this name: the open one, or else what `open` opens.
+    fn open(&self, name: &str, open: impl Fn() -> tembo_store::Result<Store>) -> Result<Store> {
+        let mut stores = self.lock();
+        let known = stores.get(name).cloned();
+        if let Some(store) = known.as_ref().and_then(WeakStore::upgrade) {
+            return Ok(store);
+        }
+        let begun = Instant::now();
+        loop {
+            match open() {
+                // Its last handle is gone, and the commits that nobody waited for are still being made.
+                Err(tembo_store::Error::InUse { .. }) if known.is_some() && begun.elapsed() < CLOSING_MAX => {
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                outcome => {
+                    let store = outcome?;
+                    stores.insert(name.to_owned(), store.downgrade());
+                    return Ok(store);
+                }
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// Opens the [store](crate::store) of this name (1 to 40 bytes). If there is none, creates it, durably.
+    /// Opened again, it is the same store.
+    ///
+    /// An open store holds one of the pool's lanes; a pool of the usual size has 64.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open_map`](Self::open_map); [`Error::TooManyOpen`] if no lane is left.
+    pub fn open_store(&self, name: &str) -> Result<Store> {
+        if let Some(store) = self.find_store(name)? {
+            return Ok(store);
+        }
+        // One thread at a time creates names: the only writer, as for the maps.
+        let _turn = self.shared.begin("the turn to make a store")?;
+        let open = || Store::open(&self.shared.pool, name);
+        self.shared.stores.open(name, open).map_err(|e| self.shared.explain(e))
+    }
+
+    /// Opens the [store](crate::store) of this name, if there is one. In a pool that was opened for reading
+    /// only, the store can be read, and whatever would change it fails.
+    ///
+    /// # Errors
+    ///
+    /// As for [`find_map`](Self::find_map), and [`Error::TooManyOpen`] if no lane is left.
+    pub fn find_store(&self, name: &str) -> Result<Option<Store>> {
+        self.shared.pool.check_process()?;
+        match self.look_up(name)? {
+            None => Ok(None),
+            Some(Kind::Store) => self.to_read_store(name).map(Some),
+            Some(other) => Err(Error::OtherKind {
+                name: name.to_owned(),
+                found: format!("a {}", other.in_words()),
+                expected: "a store".to_owned(),
+            }),
+        }
+    }
+
+    /// Makes a store from a [backup](tembo_store::Snapshot::backup) and from differences that follow it, and
+    /// opens it. It is there when all were read to their ends.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tembo_store::Store::restore`].
+    pub fn restore_store<R: Read>(&self, name: &str, backups: impl IntoIterator<Item = R>) -> Result<Store> {
+        let mut restoring = self.begin_restore(name)?;
+        for backup in backups {
+            if let Err(e) = restoring.read(backup) {
+                // The first error says more than one of clearing up.
+                let _ = self.abort_restore(restoring);
+                return Err(e.into());
+            }
+        }
+        self.finish_restore(restoring)
+    }
+
+    /// Begins to make a store from backups that come one by one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tembo_store::Restoring::begin`].
+    pub fn begin_restore(&self, name: &str) -> Result<Restoring> {
+        let _turn = self.shared.begin("the turn to make a store")?;
+        Restoring::begin(&self.shared.pool, name).map_err(|e| self.shared.explain(e.into()))
+    }
+
+    /// Gives a store that was made from backups its name, and opens it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tembo_store::Restoring::finish`].
+    pub fn finish_restore(&self, restoring: Restoring) -> Result<Store> {
+        let _turn = self.shared.begin("the turn to make a store")?;
+        let store = restoring.finish()?;
+        self.shared.stores.lock().insert(store.name().to_owned(), store.downgrade());
+        Ok(store)
+    }
+
+    /// Removes what was made from backups so far.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tembo_store::Restoring::abort`].
+    pub fn abort_restore(&self, restoring: Restoring) -> Result<()> {
+        let _turn = self.shared.begin("the turn to remove a store")?;
+        Ok(restoring.abort()?)
+    }
+
+    /// The names of all stores.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the pool is damaged.
+    pub fn store_names(&self) -> Result<Vec<String>> {
+        self.names_of(&[Kind::Store])
+    }
+
+    /// A store that exists.
+    pub(crate) fn to_read_store(&self, name: &str) -> Result<Store> {
+        let open = || Store::open(&self.shared.pool, name);
+        self.shared.stores.open(name, open).map_err(|e| self.shared.explain(e))
+    }
+}
