@@ -19,6 +19,9 @@ use tembo_pool::{Feature, KeptSpace, OpenGuard, Pool};
 /// How often, and how long, [`Store::transact`] tries.
 const ATTEMPTS_MAX: u32 = 1000;
 const BACK_OFF_MAX: Duration = Duration::from_millis(5);
+/// The highest number of a commit in a sound store, so that others can follow it. It is a time, and that one
+/// is in the year 2262.
+const MAX_NUMBER: u64 = i64::MAX as u64;
 
 /// A versioned, transactional store in a pool. Cheap to clone; all clones are one store. Free to be used by
 /// any number of threads.
@@ -92,7 +95,18 @@ impl Store {
         let names = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.keyspaces))?)?;
         let kept = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.kept))?)?;
         let numbers = read_kept(&kept)?.into_iter().map(|kept| kept.number);
-        let active = Arc::new(Active::new(region.load_u64(off + field!(PmStore.current))?, numbers));
+        let current_off = off + field!(PmStore.current);
+        let current = region.load_u64(current_off)?;
+        if current > MAX_NUMBER {
+            let expected = "a time before the year 2262";
+            return Err(corrupt(
+                "the number of the last commit",
+                current_off,
+                expected,
+                format!("{current:#x}"),
+            ));
+        }
+        let active = Arc::new(Active::new(current, numbers));
         let inner = StoreInner {
             pool: pool.clone(),
             off,
@@ -141,7 +155,11 @@ impl Store {
         if inner.names.get_pinned(name.as_bytes())?.is_none() {
             let mut tx = leader.lane.begin();
             let id_off = inner.off + field!(PmStore.last_keyspace);
-            let id = tx.load(id_off)? + 1;
+            let last_id = tx.load(id_off)?;
+            let expected = "a number that others can follow";
+            let id = last_id.checked_add(1).ok_or_else(|| {
+                corrupt("the id of the last keyspace", id_off, expected, format!("{last_id:#x}"))
+            })?;
             tx.store(id_off, id)?;
             let off = Keyspace::create(&mut tx, id, retention, inner.active.current())?;
             inner.names.put(&mut tx, name.as_bytes(), &[&off.to_ne_bytes()])?;
