@@ -273,7 +273,10 @@ fn stress_program() {
         }
         scope.spawn(|| tend(&bank, process));
         // A reader looks while the others write; of a broken program, it is the parent that has to notice.
-        while mutant == Mutant::None {
+        if mutant != Mutant::None {
+            return;
+        }
+        loop {
             bank.prove(&bank.store.snapshot()).unwrap_or_else(|e| panic!("{e}"));
             std::thread::sleep(Duration::from_millis(3));
         }
@@ -318,11 +321,18 @@ impl Campaign<'_> {
     /// Runs the program for a while, kills it, and proves what it left.
     fn kill_once(&mut self) -> Result<(), String> {
         self.process += 1;
-        let patience = Duration::from_millis(self.rng.random_range(3..100));
         let mut child = self.start();
         let said = BufReader::new(child.stderr.take().expect("it is piped"));
-        let reader = std::thread::spawn(move || said.lines().map_while(Result::ok).collect::<Vec<_>>());
-        std::thread::sleep(patience);
+        let (has_begun, begun) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let note = |line: &String| _ = has_begun.send(line.len());
+            said.lines().map_while(Result::ok).inspect(note).collect::<Vec<_>>()
+        });
+        // Some are killed while they open the pool, or recover it; most are killed at work.
+        if self.rng.random_ratio(3, 4) {
+            let _ = begun.recv_timeout(Duration::from_secs(5));
+        }
+        std::thread::sleep(Duration::from_millis(self.rng.random_range(0..60)));
         child.kill().expect("SIGKILL is delivered");
         child.wait().expect("the child is gone");
         let said = reader.join().expect("lines are text");
