@@ -25,13 +25,22 @@ const NESTED: usize = 3;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-fn open(path: &Path) -> Result<(Pool, Store, Keyspace), Box<dyn Error>> {
+fn open_pool(path: &Path) -> Result<Pool, Box<dyn Error>> {
     let mut options = Options::new();
     options.create = true;
-    let pool = Pool::open(path, &options)?;
-    let store = Store::open(&pool, "bench")?;
-    let keyspace = store.keyspace("keys")?;
+    Ok(Pool::open(path, &options)?)
+}
+
+fn open(path: &Path) -> Result<(Pool, Store, Keyspace), Box<dyn Error>> {
+    let pool = open_pool(path)?;
+    let (store, keyspace) = open_store(&pool)?;
     Ok((pool, store, keyspace))
+}
+
+fn open_store(pool: &Pool) -> Result<(Store, Keyspace), Box<dyn Error>> {
+    let store = Store::open(pool, "bench")?;
+    let keyspace = store.keyspace("keys")?;
+    Ok((store, keyspace))
 }
 
 fn key(i: u64) -> [u8; 8] {
@@ -77,14 +86,17 @@ fn row(times: &mut [Duration]) -> String {
 }
 
 fn measure(path: &Path, mib: u64, nested: usize) -> Outcome {
-    let (mut opens, mut reads, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut pools, mut opens) = (Vec::new(), Vec::new());
+    let (mut reads, mut firsts) = (Vec::new(), Vec::new());
     for i in 0..OPENINGS as u64 {
         run_child(path, 0, true)?;
         for _ in 0..nested {
             run_child(path, 0, false)?;
         }
         let begun = Instant::now();
-        let (pool, store, keyspace) = open(path)?;
+        let pool = open_pool(path)?;
+        pools.push(begun.elapsed());
+        let (store, keyspace) = open_store(&pool)?;
         opens.push(begun.elapsed());
         assert!(nested > 0 || pool.recovery().records_replayed > 0, "the child did not crash");
         let begun = Instant::now();
@@ -99,7 +111,8 @@ fn measure(path: &Path, mib: u64, nested: usize) -> Outcome {
         firsts.push(begun.elapsed());
     }
     let (opens, reads, firsts) = (row(&mut opens), row(&mut reads), row(&mut firsts));
-    println!("{mib:>8} {:>8}  {opens}  {reads}  {firsts}", nested + 1);
+    let pools = row(&mut pools);
+    println!("{mib:>8} {:>8}  {pools}  {opens}  {reads}  {firsts}", nested + 1);
     Ok(())
 }
 
@@ -114,7 +127,9 @@ fn main() -> Outcome {
     let sizes: Vec<u64> = args.iter().skip(1).map(|mib| mib.parse()).collect::<Result<_, _>>()?;
     let sizes = if sizes.is_empty() { vec![64, 1024] } else { sizes };
     println!("after crashes, microseconds, median and maximum of {OPENINGS}");
-    println!("     MiB  crashes       open       max  first get       max  first put       max");
+    println!(
+        "     MiB  crashes  open pool       max  and store       max  first get       max  first put       max"
+    );
     for mib in sizes {
         let path = Path::new(directory).join(format!("tembo-store-{}-{mib}.pool", std::process::id()));
         let outcome = run_child(&path, mib, true)
