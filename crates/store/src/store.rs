@@ -8,7 +8,9 @@ use crate::dropped;
 use crate::error::{Error, Result, corrupt};
 use crate::format::{Format, format_of};
 use crate::keyspace::{Keyspace, check_name};
-use crate::layout::{PmLast, ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field};
+use crate::layout::{
+    NUMBER_MAX, PmLast, ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field,
+};
 use crate::noted::History;
 use crate::retention::{Retention, unix_ns};
 use crate::snapshot::{Kept, Snapshot};
@@ -172,7 +174,11 @@ impl Store {
         if inner.names.get_pinned(name.as_bytes())?.is_none() {
             let tx = &mut lead.tx;
             let id_off = inner.off + field!(PmStore.last_keyspace);
-            let id = tx.load(id_off)? + 1;
+            let last_id = tx.load(id_off)?;
+            let expected = "a number that others can follow";
+            let id = last_id.checked_add(1).ok_or_else(|| {
+                corrupt("the id of the last keyspace", id_off, expected, format!("{last_id:#x}"))
+            })?;
             tx.store(id_off, id)?;
             let off = Keyspace::create(tx, id, retention, inner.active.current_alone())?;
             inner.names.put(tx, name.as_bytes(), &[&off.to_ne_bytes()])?;
@@ -553,7 +559,20 @@ impl Store {
 
 /// The number of the last commit: the highest that a lane has noted.
 pub(crate) fn last_number(region: &Region, off: u64) -> Result<u64> {
-    (0..WRITERS_MAX).try_fold(0, |last, lane| Ok(last.max(region.load_u64(last_off(off, lane))?)))
+    (0..WRITERS_MAX).try_fold(0, |last, lane| {
+        let number_off = last_off(off, lane);
+        let number = region.load_u64(number_off)?;
+        if number > NUMBER_MAX {
+            let what = "the number of a lane's last commit";
+            return Err(corrupt(
+                what,
+                number_off,
+                format!("at most {NUMBER_MAX:#x}"),
+                format!("{number:#x}"),
+            ));
+        }
+        Ok(last.max(number))
+    })
 }
 
 /// Where a lane notes its last commit.

@@ -1,12 +1,25 @@
-//! Crashes in the middle of commits, of keeping and deleting snapshots, and of collecting.
+//! Crashes in the middle of commits, of keeping and deleting snapshots, of choosing what is retained, and of
+//! collecting; and crashes in the recovery from these.
+//!
+//! The directed scenarios go through every kind of change; the campaign does operations at random:
+//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-store --test crash campaign` is the long one.
 
-use std::collections::BTreeMap;
-use tembo_crashsim::{Audit, Failure, Mutation, Report, Scenario, Simulation, Target};
-use tembo_pmem::Region;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tembo_crashsim::{Audit, Failure, Mutation, Report, Scenario, Simulation, Target, campaign};
+use tembo_pmem::{Observer, Region, ThreadTag};
 use tembo_pool::{Geometry, Pool};
-use tembo_store::{Snapshot, Store};
+use tembo_store::{Keyspace, Retention, Snapshot, Store, Transaction};
 
-const KEYSPACES: [&str; 2] = ["accounts", "journal"];
+/// The last one retains every version, from the beginning.
+const KEYSPACES: [&str; 3] = ["accounts", "journal", "audit"];
+const AUDIT: usize = 2;
+/// Keys are numbers below this.
+const KEYS: u64 = 100;
 
 type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
@@ -22,6 +35,15 @@ enum Op {
     Commit(Vec<Write>),
     /// A transaction that is begun before, and conflicts with, the one that is committed in it.
     Conflict(Write),
+    /// Commits that are asked for together.
+    Group(Vec<Vec<Write>>),
+    /// A transaction that deletes a range of keys, and writes beside it.
+    DeleteRange(usize, Range<u64>, Vec<Write>),
+    /// Chooses what a keyspace retains; the last one stays as it is.
+    Retain(usize, Retention),
+    /// Keeps the current snapshot by its number, unless one is kept so.
+    KeepNumber,
+    DeleteNumber,
     Keep(&'static str),
     DeleteKept(&'static str),
     Collect(usize),
@@ -36,6 +58,10 @@ enum Op {
 struct Model {
     current: Contents,
     kept: BTreeMap<String, Contents>,
+    /// The snapshot that is kept by its number.
+    numbered: Option<Contents>,
+    /// The versions of the keys of the keyspace that retains all, from the oldest on.
+    audit: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
 }
 
 struct State {
@@ -45,7 +71,9 @@ struct State {
 }
 
 struct Script {
-    name: &'static str,
+    name: String,
+    /// The operations of the setup.
+    start: Vec<Op>,
     ops: Vec<Op>,
     continuation: Vec<Op>,
     bytes: u64,
@@ -77,27 +105,88 @@ fn read(snapshot: &Snapshot, store: &Store) -> Result<Contents, String> {
 
 impl State {
     fn new(pool: Pool) -> Result<State, String> {
-        Ok(State { store: Store::open(&pool, "store").map_err(text)?, pool, reader: None })
+        let state = State { store: Store::open(&pool, "store").map_err(text)?, pool, reader: None };
+        (0..KEYSPACES.len()).try_for_each(|i| state.keyspace(i).map(drop))?;
+        Ok(state)
     }
 
-    fn commit(&self, writes: &[Write]) -> Result<(), String> {
-        let mut tx = self.store.begin();
+    fn keyspace(&self, i: usize) -> Result<Keyspace, String> {
+        let retention = if i == AUDIT { Retention::All } else { Retention::None };
+        self.store.keyspace_with(KEYSPACES[i], retention).map_err(text)
+    }
+
+    fn write(&self, tx: &mut Transaction, writes: &[Write]) -> Result<(), String> {
         for write in writes {
-            let keyspace = self.store.keyspace(KEYSPACES[write.0]).map_err(text)?;
+            let keyspace = self.keyspace(write.0)?;
             match value(*write) {
                 Some(value) => tx.put(&keyspace, key(write.1), value).map_err(text)?,
                 None => tx.delete(&keyspace, key(write.1)).map_err(text)?,
             }
         }
+        Ok(())
+    }
+
+    fn commit(&self, writes: &[Write]) -> Result<(), String> {
+        let mut tx = self.store.begin();
+        self.write(&mut tx, writes)?;
         tx.commit().map(drop).map_err(text)
+    }
+
+    fn commit_together(&self, group: &[Vec<Write>]) -> Result<(), String> {
+        let mut commits = Vec::new();
+        for writes in group {
+            let mut tx = self.store.begin();
+            self.write(&mut tx, writes)?;
+            commits.push(tx.commit_async());
+        }
+        commits.into_iter().try_for_each(|commit| commit.wait().map(drop).map_err(text))
+    }
+
+    fn delete_range(&self, i: usize, keys: &Range<u64>, writes: &[Write]) -> Result<(), String> {
+        let mut tx = self.store.begin();
+        tx.delete_range(&self.keyspace(i)?, key(keys.start)..key(keys.end)).map_err(text)?;
+        self.write(&mut tx, writes)?;
+        tx.commit().map(drop).map_err(text)
+    }
+
+    /// The number of the snapshot that is kept by its number.
+    fn numbered(&self) -> Result<Option<u64>, String> {
+        let kept = self.store.kept().map_err(text)?;
+        Ok(kept.into_iter().find(|kept| kept.name.is_none()).map(|kept| kept.number))
+    }
+
+    /// The versions of all keys of a keyspace.
+    fn versions(&self, i: usize) -> Result<BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>, String> {
+        let keyspace = self.keyspace(i)?;
+        let mut all = BTreeMap::new();
+        for key in (0..KEYS).map(key) {
+            let versions = self.store.versions(&keyspace, &key).map_err(text)?;
+            if !versions.is_empty() {
+                all.insert(key, versions.into_iter().rev().map(|version| version.value).collect());
+            }
+        }
+        Ok(all)
     }
 }
 
-fn apply_write(contents: &mut Contents, write: Write) {
-    let keyspace = contents.get_mut(KEYSPACES[write.0]).unwrap();
-    match value(write) {
-        Some(value) => _ = keyspace.insert(key(write.1), value),
-        None => _ = keyspace.remove(&key(write.1)),
+impl Model {
+    fn write(&mut self, write: Write) {
+        let (key, value) = (key(write.1), value(write));
+        let keyspace = self.current.get_mut(KEYSPACES[write.0]).unwrap();
+        let is_change = value.is_some() || keyspace.contains_key(&key);
+        match value.clone() {
+            Some(value) => _ = keyspace.insert(key.clone(), value),
+            None => _ = keyspace.remove(&key),
+        }
+        if is_change && write.0 == AUDIT {
+            self.audit.entry(key).or_default().push(value);
+        }
+    }
+
+    fn writes(&mut self, writes: &[Write]) {
+        // A transaction has one version of each key, the last one.
+        let last = |i: usize| writes[i + 1..].iter().all(|w| (w.0, w.1) != (writes[i].0, writes[i].1));
+        (0..writes.len()).filter(|i| last(*i)).for_each(|i| self.write(writes[i]));
     }
 }
 
@@ -107,7 +196,7 @@ impl Scenario for Script {
     type Model = Model;
 
     fn name(&self) -> String {
-        self.name.to_owned()
+        self.name.clone()
     }
 
     fn region_bytes(&self) -> u64 {
@@ -119,19 +208,13 @@ impl Scenario for Script {
     }
 
     fn setup(&self, region: Region) -> Result<State, String> {
-        let state = State::new(Pool::create_in(region, &Geometry::tiny()).map_err(text)?)?;
-        for name in KEYSPACES {
-            state.store.keyspace(name).map_err(text)?;
-        }
+        let mut state = State::new(Pool::create_in(region, &Geometry::tiny()).map_err(text)?)?;
+        self.start.iter().try_for_each(|op| self.apply(&mut state, op))?;
         Ok(state)
     }
 
     fn recover(&self, region: Region) -> Result<State, String> {
-        let state = State::new(Pool::open_in(region).map_err(text)?)?;
-        for name in KEYSPACES {
-            state.store.keyspace(name).map_err(text)?;
-        }
-        Ok(state)
+        State::new(Pool::open_in(region).map_err(text)?)
     }
 
     fn region<'s>(&self, state: &'s State) -> &'s Region {
@@ -150,8 +233,22 @@ impl Scenario for Script {
         let store = &state.store;
         match op {
             Op::Commit(writes) => state.commit(writes),
+            Op::Group(group) => state.commit_together(group),
+            Op::DeleteRange(i, keys, writes) => state.delete_range(*i, keys, writes),
+            Op::Retain(i, retention) => {
+                let keyspace = state.keyspace(*i)?;
+                store.set_retention(&keyspace, *retention).map_err(text)
+            }
+            Op::KeepNumber => match state.numbered()? {
+                None => store.keep_number(store.snapshot().number()).map(drop).map_err(text),
+                Some(_) => Ok(()),
+            },
+            Op::DeleteNumber => match state.numbered()? {
+                Some(number) => store.delete_number(number).map(drop).map_err(text),
+                None => Ok(()),
+            },
             Op::Conflict(write) => {
-                let keyspace = store.keyspace(KEYSPACES[write.0]).map_err(text)?;
+                let keyspace = state.keyspace(write.0)?;
                 let mut late = store.begin();
                 late.put(&keyspace, key(write.1), "late").map_err(text)?;
                 late.put(&keyspace, "beside it", "late").map_err(text)?;
@@ -171,7 +268,7 @@ impl Scenario for Script {
             },
             Op::Renew(keyspace) => {
                 store.drop_keyspace(KEYSPACES[*keyspace]).map_err(text)?;
-                store.keyspace(KEYSPACES[*keyspace]).map(drop).map_err(text)
+                state.keyspace(*keyspace).map(drop)
             }
             Op::Collect(tables) => store.collect(*tables).map(drop).map_err(text),
             Op::Read(open) => {
@@ -183,31 +280,64 @@ impl Scenario for Script {
 
     fn initial(&self) -> Model {
         let current = KEYSPACES.map(|name| (name.to_owned(), BTreeMap::new())).into();
-        Model { current, kept: BTreeMap::new() }
+        let mut model = Model { current, ..Model::default() };
+        self.start.iter().for_each(|op| self.apply_model(&mut model, op));
+        model
+    }
+
+    /// Of commits that are asked for together, the first ones may be durable before the others.
+    fn between(&self, before: &Model, op: &Op) -> Vec<Model> {
+        let Op::Group(group) = op else { return Vec::new() };
+        let mut model = before.clone();
+        let mut states = Vec::new();
+        for writes in &group[..group.len() - 1] {
+            model.writes(writes);
+            states.push(model.clone());
+        }
+        states
     }
 
     fn apply_model(&self, model: &mut Model, op: &Op) {
         match op {
-            Op::Commit(writes) => writes.iter().for_each(|write| apply_write(&mut model.current, *write)),
-            Op::Conflict(write) => apply_write(&mut model.current, *write),
+            Op::Commit(writes) => model.writes(writes),
+            Op::Group(group) => group.iter().for_each(|writes| model.writes(writes)),
+            Op::Conflict(write) => model.write(*write),
+            Op::DeleteRange(i, keys, writes) => {
+                let deleted =
+                    keys.clone().filter(|number| !writes.iter().any(|w| (w.0, w.1) == (*i, *number)));
+                deleted.for_each(|number| model.write((*i, number, None)));
+                model.writes(writes);
+            }
+            Op::KeepNumber => _ = model.numbered.get_or_insert_with(|| model.current.clone()),
+            Op::DeleteNumber => model.numbered = None,
             Op::Keep(name) => _ = model.kept.entry((*name).to_owned()).or_insert(model.current.clone()),
             Op::DeleteKept(name) => _ = model.kept.remove(*name),
             Op::Renew(keyspace) => {
                 let name = KEYSPACES[*keyspace];
-                let all = std::iter::once(&mut model.current).chain(model.kept.values_mut());
-                all.for_each(|contents| _ = contents.insert(name.to_owned(), BTreeMap::new()));
+                let others = model.kept.values_mut().chain(&mut model.numbered);
+                if *keyspace == AUDIT {
+                    model.audit.clear();
+                }
+                std::iter::once(&mut model.current)
+                    .chain(others)
+                    .for_each(|contents| _ = contents.insert(name.to_owned(), BTreeMap::new()));
             }
-            Op::Collect(_) | Op::Read(_) => {}
+            Op::Collect(_) | Op::Read(_) | Op::Retain(..) => {}
         }
     }
 
     fn observe(&self, state: &State) -> Result<Model, String> {
         let mut kept = BTreeMap::new();
         for one in state.store.kept().map_err(text)? {
-            let name = one.name.ok_or("a snapshot without a name")?;
+            let Some(name) = one.name else { continue };
             kept.insert(name.clone(), read(&state.store.at_name(&name).map_err(text)?, &state.store)?);
         }
-        Ok(Model { current: read(&state.store.snapshot(), &state.store)?, kept })
+        let numbered = match state.numbered()? {
+            Some(number) => Some(read(&state.store.at(number).map_err(text)?, &state.store)?),
+            None => None,
+        };
+        let current = read(&state.store.snapshot(), &state.store)?;
+        Ok(Model { current, kept, numbered, audit: state.versions(AUDIT)? })
     }
 
     fn check(&self, state: &State) -> Result<(), String> {
@@ -258,7 +388,7 @@ fn histories() -> Script {
         Op::DeleteKept("after"),
         Op::Collect(100),
     ];
-    Script { name: "histories", ops, continuation, bytes: 256 << 10 }
+    Script { name: "histories".to_owned(), start: Vec::new(), ops, continuation, bytes: 256 << 10 }
 }
 
 fn survived(outcome: Result<Report, Box<Failure>>) {
@@ -287,12 +417,132 @@ fn many_keys() -> Script {
         Op::Collect(30),
         Op::Collect(1000),
     ];
-    Script { name: "many keys", ops, continuation: vec![all(0..5, 1), Op::Collect(1000)], bytes: 384 << 10 }
+    Script {
+        name: "many keys".to_owned(),
+        start: Vec::new(),
+        ops,
+        continuation: vec![all(0..5, 1), Op::Collect(1000)],
+        bytes: 384 << 10,
+    }
 }
 
 #[test]
 fn transactions_of_many_keys_survive_every_crash() {
     survived(Simulation::new(&many_keys()).limit(12).nested_limit(4).audit(audit()).run());
+}
+
+/// Every kind of retention, ranges that are deleted, groups, large values, and snapshots that are kept by
+/// their numbers.
+fn retained() -> Script {
+    let commit = |writes: &[Write]| Op::Commit(writes.to_vec());
+    let mut ops = vec![
+        Op::Retain(0, Retention::Versions(2)),
+        commit(&[(0, 1, Some(9)), (1, 1, Some(20_000)), (2, 1, Some(9))]),
+        Op::Group(vec![
+            vec![(0, 1, Some(10)), (1, 2, Some(3))],
+            vec![(1, 4, None), (0, 5, Some(2))],
+            vec![(1, 3, Some(11))],
+        ]),
+        commit(&[(0, 1, Some(11)), (2, 1, None)]),
+        Op::KeepNumber,
+        Op::Retain(1, Retention::For(Duration::ZERO)),
+        commit(&[(0, 1, Some(12)), (1, 1, Some(3000)), (2, 1, Some(4))]),
+        Op::DeleteRange(0, 0..5, vec![(0, 3, Some(30))]),
+        Op::DeleteRange(1, 1..9, vec![(2, 2, Some(8))]),
+        Op::Collect(50),
+        Op::Retain(0, Retention::All),
+    ];
+    ops.extend((0..5).map(|i| commit(&[(0, 3, Some(20 + i)), (2, 1, Some(i))])));
+    ops.extend([
+        Op::Retain(0, Retention::None),
+        Op::Collect(1),
+        Op::DeleteNumber,
+        Op::Collect(50),
+        Op::Renew(AUDIT),
+        commit(&[(2, 1, Some(5))]),
+        Op::Collect(50),
+    ]);
+    let continuation = vec![
+        Op::KeepNumber,
+        commit(&[(0, 3, None), (1, 1, Some(4000)), (2, 1, Some(6))]),
+        Op::Retain(0, Retention::Versions(3)),
+        Op::DeleteNumber,
+        Op::Collect(100),
+    ];
+    Script { name: "retained".to_owned(), start: Vec::new(), ops, continuation, bytes: 384 << 10 }
+}
+
+#[test]
+fn retention_ranges_and_groups_survive_every_crash() {
+    survived(Simulation::new(&retained()).limit(16).audit(audit()).run());
+}
+
+/// Operations at random, as a seed chooses.
+fn random(seed: u64) -> Script {
+    const NAMES: [&str; 3] = ["a", "b", "c"];
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let keys = [4, 20, KEYS][rng.random_range(0..3)];
+    let inclination = rng.random_range(0.3..0.9);
+    let write = |rng: &mut Xoshiro256PlusPlus| -> Write {
+        let len = match rng.random_range(0..40) {
+            0 => rng.random_range(1000..5000),
+            1 => 20_000,
+            2..15 => rng.random_range(0..8),
+            _ => rng.random_range(8..60),
+        };
+        let len = rng.random_bool(inclination).then_some(len);
+        (rng.random_range(0..3), rng.random_range(0..keys), len)
+    };
+    let writes = |rng: &mut Xoshiro256PlusPlus, most: usize| -> Vec<Write> {
+        (0..rng.random_range(1..=most)).map(|_| write(rng)).collect()
+    };
+    let op = |rng: &mut Xoshiro256PlusPlus, most: usize| match rng.random_range(0..40) {
+        0 | 1 => Op::Keep(NAMES[rng.random_range(0..3)]),
+        2 | 3 => Op::DeleteKept(NAMES[rng.random_range(0..3)]),
+        4 => Op::KeepNumber,
+        5 => Op::DeleteNumber,
+        6..10 => Op::Collect(rng.random_range(1..60)),
+        10 => Op::Read(rng.random()),
+        11 => Op::Renew(rng.random_range(0..3)),
+        12..14 => {
+            let count = rng.random_range(1..4);
+            let kinds = [
+                Retention::None,
+                Retention::Versions(count),
+                Retention::For(Duration::from_millis(u64::from(count) - 1)),
+                Retention::All,
+            ];
+            Op::Retain(rng.random_range(0..2), kinds[rng.random_range(0..4)])
+        }
+        14..17 => {
+            let low = rng.random_range(0..keys);
+            Op::DeleteRange(rng.random_range(0..3), low..low + rng.random_range(0..12), writes(rng, 2))
+        }
+        17..20 => {
+            let mut group: Vec<Vec<Write>> = (0..rng.random_range(2..4)).map(|_| writes(rng, 4)).collect();
+            // Two members do not write one key, and what is done a second time makes no version more.
+            let mut seen = BTreeSet::new();
+            for (member, writes) in group.iter_mut().enumerate() {
+                writes.retain(|w| w.0 != AUDIT && seen.insert((w.0, w.1)));
+                writes.push((0, KEYS + member as u64, Some(8)));
+            }
+            Op::Group(group)
+        }
+        20 => Op::Conflict((rng.random_range(0..2), rng.random_range(0..keys), Some(9))),
+        _ => Op::Commit(writes(rng, most)),
+    };
+    let start = (0..rng.random_range(0..40)).map(|_| op(&mut rng, 10)).collect();
+    let ops = (0..4).map(|_| op(&mut rng, 16)).collect();
+    let continuation = (0..3).map(|_| op(&mut rng, 3)).collect();
+    Script { name: format!("random operations, seed {seed}"), start, ops, continuation, bytes: 1 << 20 }
+}
+
+#[test]
+fn campaign_of_random_operations() {
+    survived(campaign(6_000, |seed| {
+        let script = random(seed);
+        Simulation::new(&script).seed(seed).limit(6).nested_limit(3).depth(1).audit(audit()).run()
+    }));
 }
 
 #[test]
@@ -303,5 +553,47 @@ fn seeded_bugs_are_caught() {
     let report = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
     let report = report.unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
-    report.assert_some_caught(&Mutation::ALWAYS_HARMFUL);
+    let lines = flushed_lines(&short);
+    report.assert_all_caught_but(&Mutation::ALWAYS_HARMFUL, |survivor| {
+        let line = survivor.what.split_once("flush of line 0x")?.1.split(' ').next()?;
+        let line = u64::from_str_radix(line, 16).ok()?;
+        let operation = survivor.what.split_once(" of operation ")?.1.split(' ').next()?;
+        let operation: usize = operation.parse().ok()?;
+        if operation == short.ops.len() {
+            return Some("the history ends before the records of this line are written over");
+        }
+        let later = lines[operation..].iter().any(|lines| lines.contains(&line));
+        later.then_some("it is flushed again before the records of it are written over")
+    });
+    assert!(report.survivors().count() <= HARMLESS_BUGS, "{report}");
+}
+
+/// Lines are flushed at home when half of a lane's records are to be written over; in so short a history
+/// this many such flushes may be missing.
+const HARMLESS_BUGS: usize = 25;
+
+/// Notes lines that are flushed.
+#[derive(Default)]
+struct Flushes(Mutex<BTreeSet<u64>>);
+
+impl Observer for Flushes {
+    fn store(&self, _: ThreadTag, _: u64, _: &[u8]) {}
+    fn flush(&self, _: ThreadTag, line: u64) {
+        self.0.lock().unwrap().insert(line);
+    }
+    fn fence(&self, _: ThreadTag) {}
+}
+
+/// The lines that each operation flushes.
+fn flushed_lines(script: &Script) -> Vec<BTreeSet<u64>> {
+    let flushes = Arc::new(Flushes::default());
+    let bytes = vec![0; script.bytes as usize];
+    let region = Region::simulated(&bytes, 1 << 24, Some(flushes.clone())).unwrap();
+    let mut state = script.setup(region).unwrap();
+    let lines = |op: &Op| {
+        flushes.0.lock().unwrap().clear();
+        script.apply(&mut state, op).unwrap();
+        flushes.0.lock().unwrap().clone()
+    };
+    script.ops.iter().map(lines).collect()
 }
