@@ -1,5 +1,6 @@
 /*
- * Every function of tembo.h once: a pool, a map of 8-byte keys, a map of byte strings, and both again after closing.
+ * Every function of tembo.h once: a pool, a map of 8-byte keys, a map of byte strings, a store, and all again after
+ * closing.
  *
  *   cc -std=c11 tour.c -ltembo_capi -o tour && ./tour planets.pool
  *
@@ -86,6 +87,76 @@ static void byte_strings(tembo_pool *pool) {
     tembo_map_close(planets);
 }
 
+static void transactions(tembo_pool *pool) {
+    tembo_store *bank;
+    tembo_keyspace *accounts;
+    OK(tembo_store_open(pool, "bank", TEMBO_CREATE, &bank));
+    OK(tembo_keyspace_open(bank, "accounts", TEMBO_CREATE, &accounts));
+
+    tembo_transaction *opening;
+    uint64_t number;
+    OK(tembo_transaction_begin(bank, NULL, 0, &opening));
+    OK(tembo_transaction_put(opening, accounts, "ann", 3, "100", 3));
+    OK(tembo_transaction_put(opening, accounts, "bob", 3, "20", 2));
+    char value[16];
+    size_t value_bytes;
+    OK(tembo_transaction_get(opening, accounts, "bob", 3, value, sizeof value, &value_bytes));
+    printf("bob has %.*s\n", (int)value_bytes, value);
+    OK(tembo_transaction_commit(opening, &number));
+
+    tembo_snapshot *morning;
+    uint64_t same;
+    OK(tembo_snapshot_open(bank, number, &morning));
+    OK(tembo_snapshot_number(morning, &same));
+    OK(tembo_snapshot_keep(bank, morning, "morning"));
+
+    /* Two transactions write one key: the first to commit wins. */
+    tembo_transaction *first, *second;
+    OK(tembo_transaction_begin(bank, NULL, 0, &first));
+    OK(tembo_transaction_begin(bank, morning, 0, &second));
+    OK(tembo_transaction_put(first, accounts, "ann", 3, "70", 2));
+    OK(tembo_transaction_put(first, accounts, "bob", 3, "50", 2));
+    OK(tembo_transaction_delete(second, accounts, "ann", 3));
+    OK(tembo_transaction_commit(first, NULL));
+    ANSWERS(TEMBO_CONFLICT, tembo_transaction_commit(second, NULL));
+    printf("%s\n", tembo_status_name(TEMBO_CONFLICT));
+
+    /* All of a keyspace, in the transaction's own view. */
+    char buffer[64];
+    tembo_record_size sizes[8];
+    size_t found;
+    uint64_t deleted;
+    tembo_transaction *last;
+    OK(tembo_transaction_begin(bank, NULL, TEMBO_SERIALIZABLE, &last));
+    OK(tembo_transaction_delete_range(last, accounts, "b", 1, "c", 1, &deleted));
+    OK(tembo_transaction_scan(last, accounts, "", 0, 8, buffer, sizeof buffer, sizes, &found));
+    printf("%" PRIu64 " deleted, %zu left\n", deleted, found);
+    tembo_transaction_abort(last);
+
+    /* The morning is as it was. */
+    tembo_snapshot *again;
+    OK(tembo_snapshot_get(morning, accounts, "ann", 3, value, sizeof value, &value_bytes));
+    printf("ann has %.*s\n", (int)value_bytes, value);
+    tembo_snapshot_close(morning);
+    OK(tembo_snapshot_open_named(bank, "morning", &again));
+    OK(tembo_snapshot_scan(again, accounts, "a", 1, 8, buffer, sizeof buffer, sizes, &found));
+    printf("%zu accounts\n", found);
+    tembo_snapshot_close(again);
+    OK(tembo_snapshot_delete(bank, "morning"));
+    ANSWERS(TEMBO_NOT_FOUND, tembo_snapshot_delete(bank, "morning"));
+
+    tembo_keyspace *scratch;
+    OK(tembo_keyspace_open(bank, "scratch", TEMBO_CREATE, &scratch));
+    OK(tembo_keyspace_drop(bank, "scratch"));
+    tembo_keyspace_close(scratch);
+    int is_left;
+    do {
+        OK(tembo_store_collect(bank, 16, &is_left));
+    } while (is_left);
+    tembo_keyspace_close(accounts);
+    tembo_store_close(bank);
+}
+
 static void names(tembo_pool *pool) {
     tembo_map *scratch;
     OK(tembo_map_open(pool, "scratch", TEMBO_CREATE, &scratch));
@@ -98,7 +169,8 @@ static void names(tembo_pool *pool) {
     size_t found;
     OK(tembo_pool_list(pool, 0, 8, names, &found));
     for (size_t i = 0; i < found; i++) {
-        printf("%s: a %smap\n", names[i].name, names[i].kind == TEMBO_KIND_FIXED ? "fixed " : "");
+        const char *kind = names[i].kind == TEMBO_KIND_STORE ? "store" : "map";
+        printf("%s: a %s%s\n", names[i].name, names[i].kind == TEMBO_KIND_FIXED ? "fixed " : "", kind);
     }
     OK(tembo_pool_drop(pool, "scratch"));
     ANSWERS(TEMBO_NOT_FOUND, tembo_pool_drop(pool, "scratch"));
@@ -128,6 +200,7 @@ int main(int argc, char **argv) {
     printf("a change that was acknowledged survives %s\n", tembo_pool_survives(pool));
     fixed_keys(pool);
     byte_strings(pool);
+    transactions(pool);
     names(pool);
     tembo_pool_close(pool);
 

@@ -1,10 +1,11 @@
 /*
  * tembo.h: ordered maps whose only copy lies in persistent memory, or in a file mapped into memory.
  *
- * A pool is a file that holds named maps of two kinds:
+ * A pool is a file that holds named maps of two kinds, and stores:
  *
  *   tembo_fixed   8-byte keys and values (uint64_t), in the order of integers;
- *   tembo_map     keys of up to 64 KiB and values of up to 512 MiB, in the order of memcmp.
+ *   tembo_map     keys of up to 64 KiB and values of up to 512 MiB, in the order of memcmp;
+ *   tembo_store   transactions over many such keys, with snapshots and history.
  *
  * Durability. A call that changes a map returns TEMBO_OK when the change is durable; tembo_pool_survives
  * names the failures that it then survives. No close is needed for that: after kill -9 every acknowledged
@@ -104,7 +105,11 @@ typedef enum tembo_status {
     /* The handle belongs to the process that this one was forked from. Open the pool in this process. */
     TEMBO_FORKED = 14,
     /* The process has no memory for the records that the call has to collect. Nothing was changed. */
-    TEMBO_NO_MEMORY = 15
+    TEMBO_NO_MEMORY = 15,
+    /* Another transaction wrote a key of this one first. Nothing was changed: run the transaction again. */
+    TEMBO_CONFLICT = 16,
+    /* The snapshot is not retained any more, or the keyspace was dropped. */
+    TEMBO_GONE = 17
 } tembo_status;
 
 /* The failures that an acknowledged change has to survive. */
@@ -121,7 +126,7 @@ typedef enum tembo_durability {
     TEMBO_EMULATED = 4
 } tembo_durability;
 
-/* Flags of tembo_fixed_open and tembo_map_open, and of tembo_options. */
+/* Flags of tembo_fixed_open, tembo_map_open, tembo_store_open and tembo_keyspace_open, and of tembo_options. */
 enum {
     /* A map that does not exist is created, durably. */
     TEMBO_CREATE = 1,
@@ -132,6 +137,12 @@ enum {
      * TEMBO_DAMAGED. Its values cannot be proved: any of them may be an older one, or partly so.
      */
     TEMBO_ACCEPT_UNCLEAN = 4
+};
+
+/* A flag of tembo_transaction_begin. */
+enum {
+    /* The commit is refused also if a key, or a range, that the transaction has read was written meanwhile. */
+    TEMBO_SERIALIZABLE = 1
 };
 
 /* How a pool is opened. Set everything to zero, then struct_bytes, then what you want. */
@@ -152,6 +163,10 @@ typedef struct tembo_options {
 typedef struct tembo_pool tembo_pool;
 typedef struct tembo_fixed tembo_fixed;
 typedef struct tembo_map tembo_map;
+typedef struct tembo_store tembo_store;
+typedef struct tembo_keyspace tembo_keyspace;
+typedef struct tembo_transaction tembo_transaction;
+typedef struct tembo_snapshot tembo_snapshot;
 
 /* The kinds of named structures in a pool. */
 typedef enum tembo_kind {
@@ -166,7 +181,9 @@ typedef enum tembo_kind {
     /* A fixed map. */
     TEMBO_KIND_FIXED = 4,
     /* A heap of objects, which this interface cannot open. */
-    TEMBO_KIND_HEAP = 5
+    TEMBO_KIND_HEAP = 5,
+    /* A store. */
+    TEMBO_KIND_STORE = 6
 } tembo_kind;
 
 /* A name in a pool. */
@@ -334,6 +351,118 @@ int tembo_map_scan(const tembo_map *map, const void *from, size_t from_bytes, si
 
 /* The number of records. */
 int tembo_map_count(const tembo_map *map, uint64_t *count);
+
+/* ---- stores: transactions over many keys, and their history ---- */
+
+/*
+ * Opens the store of this name, 1 to 40 bytes of UTF-8. If there is none: TEMBO_NOT_FOUND, or with the flag
+ * TEMBO_CREATE it is created. Handles of the same name are the same store. All handles of an open store
+ * together take lanes of the pool; TEMBO_NO_ROOM if none is left.
+ */
+int tembo_store_open(tembo_pool *pool, const char *name, unsigned flags, tembo_store **store);
+
+/* Gives the handle back; null is allowed. Keyspaces, transactions and snapshots of the store stay valid. */
+void tembo_store_close(tembo_store *store);
+
+/*
+ * Frees versions that no snapshot needs any more, and dropped keyspaces, in up to `tables` keys, and stores
+ * into `is_left` 1 if there may be more, else 0. Commits collect some on their way; this is for the rest.
+ */
+int tembo_store_collect(tembo_store *store, size_t tables, int *is_left);
+
+/*
+ * Opens the keyspace of this name, 1 to 256 bytes of UTF-8. If there is none: TEMBO_NOT_FOUND, or with the
+ * flag TEMBO_CREATE it is created, durably.
+ */
+int tembo_keyspace_open(tembo_store *store, const char *name, unsigned flags, tembo_keyspace **keyspace);
+
+/* Gives the handle back; null is allowed. */
+void tembo_keyspace_close(tembo_keyspace *keyspace);
+
+/*
+ * Drops the keyspace of this name, durably, from all snapshots; TEMBO_NOT_FOUND if there is none. Its handles
+ * get TEMBO_GONE from then on. tembo_store_collect frees the space.
+ */
+int tembo_keyspace_drop(tembo_store *store, const char *name);
+
+/*
+ * Begins a transaction: at the snapshot that is current at its first use, or at `snapshot` if that is not
+ * null. `flags` is 0 or TEMBO_SERIALIZABLE. Nothing that it writes is seen by others before its commit.
+ *
+ * A transaction is used by one thread at a time. tembo_transaction_commit or tembo_transaction_abort ends it.
+ */
+int tembo_transaction_begin(const tembo_store *store, const tembo_snapshot *snapshot, unsigned flags,
+                            tembo_transaction **transaction);
+
+/* As tembo_map_find, in the transaction's own view: its snapshot, and what it has written. */
+int tembo_transaction_get(tembo_transaction *transaction, const tembo_keyspace *keyspace, const void *key,
+                          size_t key_bytes, void *value, size_t capacity, size_t *value_bytes);
+
+/* Gives a key a value. */
+int tembo_transaction_put(tembo_transaction *transaction, const tembo_keyspace *keyspace, const void *key,
+                          size_t key_bytes, const void *value, size_t value_bytes);
+
+/* Takes the value off a key, if it has one. */
+int tembo_transaction_delete(tembo_transaction *transaction, const tembo_keyspace *keyspace, const void *key,
+                             size_t key_bytes);
+
+/*
+ * Takes the values off all keys from `from` on and below `to`, as far as the transaction sees them; stores
+ * their number into `deleted`, unless that is null.
+ */
+int tembo_transaction_delete_range(tembo_transaction *transaction, const tembo_keyspace *keyspace,
+                                   const void *from, size_t from_bytes, const void *to, size_t to_bytes,
+                                   uint64_t *deleted);
+
+/* As tembo_map_scan, in the transaction's own view. */
+int tembo_transaction_scan(tembo_transaction *transaction, const tembo_keyspace *keyspace, const void *from,
+                           size_t from_bytes, size_t limit, void *buffer, size_t capacity,
+                           tembo_record_size *sizes, size_t *count);
+
+/*
+ * Makes all that the transaction has written durable, then visible, or nothing of it, and ends the
+ * transaction in either case. Stores the number of the new snapshot into `number`, unless that is null.
+ * TEMBO_CONFLICT if another transaction wrote one of its keys after its snapshot: run it again.
+ */
+int tembo_transaction_commit(tembo_transaction *transaction, uint64_t *number);
+
+/* Ends a transaction, and takes back all that it has written; null is allowed. */
+void tembo_transaction_abort(tembo_transaction *transaction);
+
+/*
+ * Opens the store as it was after the commit with this number, or after the last one before it: the number of
+ * a commit is its time in nanoseconds since 1970, or one more than the number before. UINT64_MAX is the
+ * current one. TEMBO_GONE if there is no such commit yet; a keyspace that does not retain the snapshot says
+ * TEMBO_GONE when it is read. The contents never change, and their space is held as long as the handle.
+ */
+int tembo_snapshot_open(const tembo_store *store, uint64_t number, tembo_snapshot **snapshot);
+
+/* Opens the snapshot that is kept under this name; TEMBO_NOT_FOUND if there is none. */
+int tembo_snapshot_open_named(const tembo_store *store, const char *name, tembo_snapshot **snapshot);
+
+/* Gives the handle back; null is allowed. */
+void tembo_snapshot_close(tembo_snapshot *snapshot);
+
+/* The snapshot's number. */
+int tembo_snapshot_number(const tembo_snapshot *snapshot, uint64_t *number);
+
+/* As tembo_map_find, in a snapshot. Never waits. */
+int tembo_snapshot_get(const tembo_snapshot *snapshot, const tembo_keyspace *keyspace, const void *key,
+                       size_t key_bytes, void *value, size_t capacity, size_t *value_bytes);
+
+/* As tembo_map_scan, in a snapshot. */
+int tembo_snapshot_scan(const tembo_snapshot *snapshot, const tembo_keyspace *keyspace, const void *from,
+                        size_t from_bytes, size_t limit, void *buffer, size_t capacity,
+                        tembo_record_size *sizes, size_t *count);
+
+/*
+ * Keeps a snapshot in the pool under a name of 1 to 256 bytes of UTF-8, durably, until it is deleted;
+ * TEMBO_EXISTS if another has the name.
+ */
+int tembo_snapshot_keep(tembo_store *store, const tembo_snapshot *snapshot, const char *name);
+
+/* Deletes a kept snapshot; TEMBO_NOT_FOUND if there is none of this name. Open handles of it stay valid. */
+int tembo_snapshot_delete(tembo_store *store, const char *name);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use tembo::store::Error as StoreError;
 use tembo::{Error, IndexError, PoolError, PoolErrorKind};
 
 macro_rules! statuses {
@@ -43,6 +44,8 @@ statuses! {
     Unclean = 13, c"TEMBO_UNCLEAN", "The pool was open when the machine stopped, or was copied meanwhile.";
     Forked = 14, c"TEMBO_FORKED", "The handle belongs to the process that this one was forked from.";
     NoMemory = 15, c"TEMBO_NO_MEMORY", "The process has no memory for what the call has to gather.";
+    Conflict = 16, c"TEMBO_CONFLICT", "Another transaction was first; run this one again.";
+    Gone = 17, c"TEMBO_GONE", "The snapshot or the keyspace is not there any more.";
 }
 
 /// The reason why a call did not return [`Status::Ok`].
@@ -70,6 +73,15 @@ impl Failure {
 
     pub(crate) const NAME_ABSENT: Failure =
         Failure::fixed(Status::NotFound, c"there is no such map; tembo_pool_list tells which there are");
+
+    pub(crate) const STORE_ABSENT: Failure =
+        Failure::fixed(Status::NotFound, c"there is no such store; create it with the flag TEMBO_CREATE");
+
+    pub(crate) const KEYSPACE_ABSENT: Failure =
+        Failure::fixed(Status::NotFound, c"there is no such keyspace; create it with the flag TEMBO_CREATE");
+
+    pub(crate) const VALUE_ABSENT: Failure =
+        Failure::fixed(Status::NotFound, c"the key has no value in this snapshot");
 
     pub(crate) const fn fixed(status: Status, message: &'static CStr) -> Failure {
         Failure { status, message: Message::Fixed(message) }
@@ -100,6 +112,30 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<StoreError> for Failure {
+    #[cold]
+    fn from(error: StoreError) -> Failure {
+        Failure::from(Error::from(error))
+    }
+}
+
+fn status_of_store(error: &StoreError) -> Status {
+    match error {
+        StoreError::Conflict { .. } | StoreError::Contended { .. } => Status::Conflict,
+        StoreError::SnapshotGone { .. }
+        | StoreError::NotRetained { .. }
+        | StoreError::KeyspaceDropped { .. } => Status::Gone,
+        StoreError::NoSuchSnapshot { .. } => Status::NotFound,
+        StoreError::SnapshotExists { .. } => Status::Exists,
+        StoreError::Name { .. } | StoreError::OtherStore { .. } => Status::Invalid,
+        StoreError::FormatVersion { .. } => Status::WrongKind,
+        StoreError::InUse { .. } => Status::Locked,
+        StoreError::Group { .. } => Status::Full,
+        StoreError::Pool(error) | StoreError::Index(IndexError::Pool(error)) => status_of_pool(error),
+        _ => Status::Bug,
+    }
+}
+
 fn status_of(error: &Error) -> Status {
     match error {
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => Status::Invalid,
@@ -115,6 +151,7 @@ fn status_of(error: &Error) -> Status {
             Status::WrongKind
         }
         Error::MapOpen { .. } => Status::Locked,
+        Error::Store(error) => status_of_store(error),
         Error::Pool(error) | Error::Index(IndexError::Pool(error)) => status_of_pool(error),
         _ => Status::Bug,
     }

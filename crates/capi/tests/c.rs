@@ -90,6 +90,12 @@ fn the_tour_goes_through() {
         "mars is red",
         "earth is blue",
         "2 planets",
+        "bob has 20",
+        "TEMBO_CONFLICT",
+        "1 deleted, 1 left",
+        "ann has 100",
+        "2 accounts",
+        "bank: a store",
         "planets: a map",
         "scratch: a map",
         "squares: a fixed map",
@@ -123,6 +129,12 @@ fn edges_are_as_the_header_says() {
     assert_eq!(text, "all edges hold\n");
     assert_eq!(report.fixed_maps, [("fixed".to_owned(), 0)]);
     assert_eq!(report.maps, [("strings".to_owned(), 2)]);
+}
+
+#[test]
+fn edges_of_stores_are_as_the_header_says() {
+    let Some((text, _)) = run("tests/c/store.c", &[], &shared()) else { return };
+    assert_eq!(text, "all edges of stores hold\n");
 }
 
 /// Cancellation unwound through the library, and ended the process.

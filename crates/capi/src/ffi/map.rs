@@ -126,7 +126,7 @@ pub unsafe extern "C" fn tembo_map_find(
 /// # Safety
 ///
 /// There is room for them, outside of the pool.
-unsafe fn copy_out(from: &[u8], to: *mut u8) {
+pub(super) unsafe fn copy_out(from: &[u8], to: *mut u8) {
     if !from.is_empty() {
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };

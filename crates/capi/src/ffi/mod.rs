@@ -15,8 +15,10 @@ mod fixed;
 mod map;
 mod names;
 mod pool;
+mod store;
 
 pub use fixed::*;
 pub use map::*;
 pub use names::*;
 pub use pool::*;
+pub use store::*;

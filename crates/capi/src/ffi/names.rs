@@ -28,6 +28,7 @@ fn number_of(kind: &Kind) -> u32 {
         Kind::HashTable => 3,
         Kind::FixedMap => 4,
         Kind::Heap => 5,
+        Kind::Store => 6,
         _ => 0,
     }
 }

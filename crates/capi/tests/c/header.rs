@@ -28,6 +28,17 @@ const TYPES: &[(&str, &str)] = &[
     ("*mut MapHandle", "tembo_map *"),
     ("*const MapHandle", "const tembo_map *"),
     ("*mut *mut MapHandle", "tembo_map **"),
+    ("*mut StoreHandle", "tembo_store *"),
+    ("*const StoreHandle", "const tembo_store *"),
+    ("*mut *mut StoreHandle", "tembo_store **"),
+    ("*mut KeyspaceHandle", "tembo_keyspace *"),
+    ("*const KeyspaceHandle", "const tembo_keyspace *"),
+    ("*mut *mut KeyspaceHandle", "tembo_keyspace **"),
+    ("*mut TransactionHandle", "tembo_transaction *"),
+    ("*mut *mut TransactionHandle", "tembo_transaction **"),
+    ("*mut SnapshotHandle", "tembo_snapshot *"),
+    ("*const SnapshotHandle", "const tembo_snapshot *"),
+    ("*mut *mut SnapshotHandle", "tembo_snapshot **"),
 ];
 
 /// A function's result and parameters, each parameter with its name, as C writes them.
@@ -66,8 +77,8 @@ fn c_type(rust: &str) -> &'static str {
 
 /// The functions that the code exports, as the header would have to declare them.
 fn exported() -> Functions {
-    let sources =
-        ["src/ffi/pool.rs", "src/ffi/names.rs", "src/ffi/fixed.rs", "src/ffi/map.rs"].map(read).concat();
+    let sources = ["pool", "names", "fixed", "map", "store"];
+    let sources = sources.map(|file| read(&format!("src/ffi/{file}.rs"))).concat();
     let exports = sources.split("#[unsafe(no_mangle)]").skip(1);
     exports
         .map(|text| {
