@@ -42,3 +42,4 @@ pub use versioned::{
 pub use wbtree::{
     ConcurrentWriter, Cursor, Entry, OwnedRecord, PREFETCH_KEYS_MAX, Range, Value, WbTree, Writers,
 };
+pub use wbtree::{Counting, Ranked, WEIGHT_BYTES};

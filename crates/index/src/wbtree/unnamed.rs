@@ -1,6 +1,7 @@
 //! Trees without a name, as parts of other structures.
 
 use super::WbTree;
+use super::counting::Counting;
 use crate::error::{Error, Result};
 use crate::map_kind::{MapFormat, MapKind};
 use tembo_pool::{Pool, Tx};
@@ -13,7 +14,8 @@ impl WbTree {
     /// [`Error::Pool`] when the pool is full. The transaction then is as it was.
     pub fn create_unnamed(tx: &mut Tx<'_>) -> Result<WbTree> {
         let before = tx.savepoint();
-        let outcome = WbTree::write_header(tx).map(|header| WbTree::at(tx.pool(), header));
+        let outcome =
+            WbTree::write_header(tx, Counting::Nothing).and_then(|header| WbTree::at(tx.pool(), header));
         if outcome.is_err() {
             tx.rollback_to(before);
         }
@@ -29,7 +31,7 @@ impl WbTree {
         if let MapFormat::Other { found, supported, .. } = MapKind::Plain.format_at(pool, off)? {
             return Err(Error::FormatVersion { found, supported });
         }
-        Ok(WbTree::at(pool, off))
+        WbTree::at(pool, off)
     }
 
     /// Where the tree's head lies.
