@@ -77,7 +77,7 @@ fn unname(tx: &mut Tx<'_>, name: &str, kind: MapKind, header: u64) -> Result<boo
         return Ok(false);
     }
     if kind == MapKind::Plain {
-        WbTree::at(tx.pool(), header).clear(tx)?;
+        WbTree::at(tx.pool(), header)?.clear(tx)?;
     }
     let next = tx.dropped()?;
     tx.store(kind.next_off(header), next)?;
@@ -118,7 +118,7 @@ fn kind_at(pool: &Pool, header: u64) -> Result<MapKind> {
 fn step(tx: &mut Tx<'_>, header: u64) -> Result<()> {
     let kind = kind_at(tx.pool(), header)?;
     let has_freed = match kind {
-        MapKind::Plain => WbTree::at(tx.pool(), header).reclaim_doomed(tx)?,
+        MapKind::Plain => WbTree::at(tx.pool(), header)?.reclaim_doomed(tx)?,
         MapKind::Versioned => versioned::dropped::step::<TreeStructure>(tx, header)?,
         MapKind::Hash => versioned::dropped::step::<HashStructure>(tx, header)?,
         MapKind::Fixed => u64tree::dropped::step(tx, header)?,
@@ -143,7 +143,7 @@ pub fn check_dropped(pool: &Pool, marks: &mut Marks) -> Result<u64> {
     while header != 0 {
         let kind = kind_at(pool, header)?;
         match kind {
-            MapKind::Plain => WbTree::at(pool, header).check_dropped(marks)?,
+            MapKind::Plain => WbTree::at(pool, header)?.check_dropped(marks)?,
             MapKind::Versioned => {
                 versioned::dropped::check::<TreeStructure>(pool.region(), (header, kind.format()), marks)?
             }

@@ -27,6 +27,14 @@ pub enum Error {
         /// The longest value allowed.
         max_bytes: u64,
     },
+    /// The value is too short to begin with a weight, in a tree that counts weights.
+    #[error("the value has {bytes} bytes; it begins with its weight, which has {min_bytes}")]
+    ValueTooShort {
+        /// The value's length.
+        bytes: u64,
+        /// The shortest value allowed.
+        min_bytes: u64,
+    },
     /// Something has this name already.
     #[error("there is something named {} already; open that, or choose another name", Quoted(name))]
     Exists {
@@ -84,6 +92,9 @@ pub enum Error {
         /// The lock or turn that it asks for.
         asks: &'static str,
     },
+    /// A rank was asked for in a tree that does not count.
+    #[error("the map does not count its records; choose `counting` when a map is made")]
+    CountsNothing,
     /// The pool failed: it is full, damaged, or its device is; or there is a bug
     /// ([`Internal`](tembo_pool::ErrorKind::Internal)).
     #[error(transparent)]

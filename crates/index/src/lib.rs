@@ -43,3 +43,4 @@ pub use wbtree::{
     ConcurrentWriter, Cursor, Entry, InsertHeld, InsertHint, KeyPlace, OwnedRecord, PREFETCH_KEYS_MAX, Range,
     Value, ValuePlace, WbTree, WriterLocks, Writers,
 };
+pub use wbtree::{Counting, Ranked, WEIGHT_BYTES};

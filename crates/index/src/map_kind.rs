@@ -68,7 +68,17 @@ impl MapKind {
     }
 
     pub(crate) fn of_format(word: u64) -> Option<MapKind> {
-        MapKind::ALL.into_iter().find(|known| known.format() == word)
+        MapKind::ALL.into_iter().find(|known| known.reads(word))
+    }
+
+    /// The first word of such a map's head, in the newest format.
+    fn newest_format(self) -> u64 {
+        if self == MapKind::Plain { wbtree::layout::COUNTING_FORMAT } else { self.format() }
+    }
+
+    /// Whether this library reads maps of this kind with such a first word.
+    fn reads(self, word: u64) -> bool {
+        word == self.format() || word == self.newest_format()
     }
 
     /// The offset of the word in a dropped map's head that leads to the next.
@@ -86,8 +96,8 @@ impl MapKind {
     ///
     /// [`Error::Pool`](crate::Error::Pool) if there is no such head.
     pub fn format_at(self, pool: &Pool, header: u64) -> Result<MapFormat> {
-        let (ours, word) = (self.format(), pool.region().load_u64(header)?);
-        if word == ours {
+        let (ours, word) = (self.newest_format(), pool.region().load_u64(header)?);
+        if self.reads(word) {
             return Ok(MapFormat::Known(self));
         }
         let (at, zero) = self.version_at();

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use tembo_crashsim::{Audit, Mutation, Scenario, SharedScenario, Simulation, Target, campaign};
-use tembo_index::WbTree;
+use tembo_index::{Counting, WbTree};
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::{Geometry, Marks, Pool, Tx, Writer};
 
@@ -55,6 +55,7 @@ struct Trees {
     /// The edits before the operations, made by few transactions.
     start: Vec<Edit>,
     clear_after_start: bool,
+    counting: Counting,
 }
 
 struct State {
@@ -68,12 +69,7 @@ impl InPool for State {
         let writer = Writer::new(pool.lane().map_err(text)?);
         let tree = match WbTree::open(&pool, "tree").map_err(text)? {
             Some(tree) => tree,
-            None => {
-                let mut tx = writer.begin();
-                let tree = WbTree::create(&mut tx, "tree").map_err(text)?;
-                tx.commit().map_err(text)?;
-                tree
-            }
+            None => create(&writer, Counting::Nothing)?,
         };
         Ok(State { pool, writer, tree })
     }
@@ -87,14 +83,82 @@ impl InPool for State {
     }
 }
 
+fn create(writer: &Writer, counting: Counting) -> Result<WbTree, String> {
+    let mut tx = writer.begin();
+    let tree = WbTree::create_counting(&mut tx, "tree", counting).map_err(text)?;
+    tx.commit().map_err(text)?;
+    Ok(tree)
+}
+
+/// The bytes before the value of an edit, in a tree that counts weights.
+fn weight(counting: Counting, value_bytes: usize) -> Vec<u8> {
+    match counting {
+        Counting::Weights => (value_bytes as u32 + 1).to_le_bytes().to_vec(),
+        _ => Vec::new(),
+    }
+}
+
 impl State {
+    fn create(region: Region, counting: Counting) -> Result<State, String> {
+        if counting == Counting::Nothing {
+            return State::create_in(region);
+        }
+        let pool = Pool::create_in(region, &Geometry::tiny()).map_err(text)?;
+        let writer = Writer::new(pool.lane().map_err(text)?);
+        let tree = create(&writer, counting)?;
+        Ok(State { pool, writer, tree })
+    }
+
+    /// The value without its weight.
+    fn own<'v>(&self, value: &'v [u8]) -> &'v [u8] {
+        &value[weight(self.tree.counting(), 0).len()..]
+    }
+
+    fn modify(&self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool, String> {
+        let counting = self.tree.counting();
+        let change = |value: Option<&[u8]>| {
+            let new = extended(value.map(|value| self.own(value)))?;
+            Some([weight(counting, new.len()), new].concat())
+        };
+        self.tree.modify(tx, key, change).map_err(text)
+    }
+
+    /// The ranks in a tree that counts.
+    fn check_ranks(&self, model: &Model) -> Result<(), String> {
+        let counting = self.tree.counting();
+        if counting == Counting::Nothing {
+            return Ok(());
+        }
+        let tx = self.writer.begin();
+        let mut rank = 0;
+        for (key, value) in model {
+            let found = self.tree.rank_in(&tx, key).map_err(text)?;
+            let weight = if counting == Counting::Weights { value.len() as u64 + 1 } else { 1 };
+            for nth in [rank, rank + weight - 1] {
+                let ranked = self.tree.nth_in(&tx, nth).map_err(text)?;
+                if found != rank || ranked.is_none_or(|ranked| ranked.key != key || ranked.rank != rank) {
+                    return Err(format!("{key:?} has rank {rank}, not {found}; number {nth} is {ranked:?}"));
+                }
+            }
+            rank += weight;
+        }
+        let all = self.tree.tally_in(&tx).map_err(text)?;
+        (all == rank).then_some(()).ok_or_else(|| format!("the tree's tally is {rank}, not {all}"))
+    }
+
     fn edit(&self, tx: &mut Tx<'_>, edits: &[Edit]) -> Result<(), String> {
+        let weight = |value: &[u8]| weight(self.tree.counting(), value.len());
         for edit in edits {
             match edit {
-                Edit::Put(key, value) => _ = self.tree.put(tx, key, &[value]).map_err(text)?,
+                Edit::Put(key, value) => {
+                    _ = self.tree.put(tx, key, &[&weight(value), value]).map_err(text)?;
+                }
                 Edit::Remove(key) => _ = self.tree.remove(tx, key).map_err(text)?,
-                Edit::Insert(key, value) => _ = self.tree.insert(tx, key, value).map_err(text)?,
-                Edit::Extend(key) => _ = self.tree.modify(tx, key, extended).map_err(text)?,
+                Edit::Insert(key, value) => {
+                    let value = [weight(value), value.clone()].concat();
+                    _ = self.tree.insert(tx, key, &value).map_err(text)?;
+                }
+                Edit::Extend(key) => _ = self.modify(tx, key)?,
                 Edit::PopLast => _ = self.tree.pop_last(tx).map_err(text)?,
                 Edit::RemoveRange(low, high) => {
                     _ = self.tree.remove_range::<Vec<u8>>(tx, low..high).map_err(text)?
@@ -165,7 +229,7 @@ impl Scenario for Trees {
     scripted_in_a_pool!();
 
     fn setup(&self, region: Region) -> Result<State, String> {
-        let state = State::create_in(region)?;
+        let state = State::create(region, self.counting)?;
         for group in self.start.chunks(100) {
             state.perform(&Op::Edits(group.to_vec()))?;
         }
@@ -217,8 +281,9 @@ impl Scenario for Trees {
         let mut model = Model::new();
         let mut walk = state.tree.iter();
         while let Some((key, value)) = walk.advance().map_err(text)? {
-            model.insert(key.to_vec(), value.to_vec());
+            model.insert(key.to_vec(), state.own(value).to_vec());
         }
+        state.check_ranks(&model)?;
         Ok(model)
     }
 }
@@ -358,31 +423,41 @@ fn conditional_changes() -> Vec<Edge> {
     ]
 }
 
-fn simulate_edges(edges: Vec<Edge>) {
+const COUNTINGS: [Counting; 3] = [Counting::Nothing, Counting::Records, Counting::Weights];
+
+fn simulate_edges(edges: fn() -> Vec<Edge>) {
+    for counting in COUNTINGS {
+        simulate_edges_of(counting, edges());
+    }
+}
+
+fn simulate_edges_of(counting: Counting, edges: Vec<Edge>) {
     for Edge { name, start, op, blocks } in edges {
         let continuation = vec![Op::Edits(vec![put(3), remove(0)]), Op::Edits(vec![put(101)])];
-        let scenario = Trees::new(start, Script::new(name, vec![op], continuation));
+        let script = Script::new(format!("{name}; counts: {counting:?}"), vec![op], continuation);
+        let scenario = Trees { counting, ..Trees::new(start, script) };
         let dry = scenario.setup(Region::simulated(&vec![0; 256 << 10], 1 << 24, None).unwrap()).unwrap();
         let before = dry.allocated_blocks();
         dry.perform(&scenario.script.ops[0]).unwrap();
         assert_eq!(dry.allocated_blocks() - before, blocks, "{name}");
-        survived(Simulation::new(&scenario).limit(256).audit(audit(true)).run());
+        let limit = if counting == Counting::Nothing { 256 } else { 48 };
+        survived(Simulation::new(&scenario).limit(limit).audit(audit(true)).run());
     }
 }
 
 #[test]
 fn every_kind_of_insertion_survives_crashes() {
-    simulate_edges(insertions());
+    simulate_edges(insertions);
 }
 
 #[test]
 fn every_kind_of_removal_survives_crashes() {
-    simulate_edges(removals());
+    simulate_edges(removals);
 }
 
 #[test]
 fn every_kind_of_conditional_change_and_range_survives_crashes() {
-    simulate_edges(conditional_changes());
+    simulate_edges(conditional_changes);
 }
 
 #[test]
@@ -413,6 +488,7 @@ fn clearing_and_freeing_survive_crashes() {
         let continuation = vec![Op::Reclaim(2), Op::Edits(vec![put(101)]), Op::Reclaim(100)];
         let scenario = Trees {
             clear_after_start: start == 150,
+            counting: if start == 1300 { Counting::Weights } else { COUNTINGS[batch % 2] },
             ..Trees::new((0..start).map(put), Script::new(name, ops, continuation))
         };
         survived(Simulation::new(&scenario).limit(128).audit(audit(true)).run());
@@ -435,7 +511,12 @@ fn random_key(rng: &mut Xoshiro256PlusPlus, family: u32, range: u32) -> Vec<u8> 
 
 impl Trees {
     fn new(start: impl IntoIterator<Item = Edit>, script: Script<Op>) -> Trees {
-        Trees { script, start: start.into_iter().collect(), clear_after_start: false }
+        Trees {
+            script,
+            start: start.into_iter().collect(),
+            clear_after_start: false,
+            counting: Counting::Nothing,
+        }
     }
 
     fn random(seed: u64) -> Trees {
@@ -478,7 +559,9 @@ impl Trees {
         let continuation = (0..3).map(|_| Op::Edits(edits(3))).collect();
         let name = format!("random operations, seed {seed}");
         let script = Script { bytes: 384 << 10, ..Script::new(name, ops, continuation) };
-        Trees { script, start, clear_after_start: seed.is_multiple_of(7) }
+        // Half of them count nothing.
+        let counting = COUNTINGS[(seed / 23 % 4).saturating_sub(1) as usize];
+        Trees { script, start, clear_after_start: seed.is_multiple_of(7), counting }
     }
 }
 

@@ -4,10 +4,10 @@ use crate::map::Tree;
 use crate::open_trees::TreeHandle;
 use crate::pool::Shared;
 use crate::{Error, Map, Result};
-use std::ops::RangeBounds;
+use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use tembo_index::{HeldHere, VersionedPart, VersionedTree, Writers};
+use tembo_index::{HeldHere, Ranked, VersionedPart, VersionedTree, WbTree, Writers};
 use tembo_pool::Tx;
 
 /// A group of changes to any maps of a pool. A crash keeps all of them or none, and they share one fence.
@@ -386,6 +386,55 @@ impl Batch<'_> {
         match self.tree(map)? {
             Tree::Plain(tree) => Ok(tree.len_in(&self.tx)?),
             Tree::Versioned(tree) => Ok(self.part(tree)?.len()?),
+        }
+    }
+
+    /// The sum of the weights of the map's records with smaller keys than `key`, as this batch sees it: their
+    /// number, in a map that counts [records](crate::Counting::Records). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Index`](crate::Error::Index) if the map does not [count](crate::MapOptions::counting), and
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
+    pub fn rank(&self, map: &Map, key: &[u8]) -> Result<u64> {
+        Ok(self.counting_tree(map)?.rank_in(&self.tx, key)?)
+    }
+
+    /// The record to which weight number `nth` of the map belongs, counted from 0 and from the smallest key
+    /// on, as this batch sees it: the record with so many smaller ones, in a map that counts
+    /// [records](crate::Counting::Records). O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`rank`](Self::rank).
+    pub fn nth<'b>(&'b self, map: &'b Map, nth: u64) -> Result<Option<Ranked<'b>>> {
+        Ok(self.counting_tree(map)?.nth_in(&self.tx, nth)?)
+    }
+
+    /// The sum of the weights of the records whose keys lie in `bounds`, as this batch sees the map. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`rank`](Self::rank).
+    pub fn count<K: AsRef<[u8]>>(&self, map: &Map, bounds: impl RangeBounds<K>) -> Result<u64> {
+        let tree = self.counting_tree(map)?;
+        // The smallest key above another has one more byte.
+        let above = |key: &K| [key.as_ref(), &[0]].concat();
+        let before = |end: Bound<&K>, is_upper: bool| match end {
+            Bound::Unbounded if is_upper => tree.tally_in(&self.tx),
+            Bound::Unbounded => Ok(0),
+            Bound::Included(key) if is_upper => tree.rank_in(&self.tx, &above(key)),
+            Bound::Excluded(key) if !is_upper => tree.rank_in(&self.tx, &above(key)),
+            Bound::Included(key) | Bound::Excluded(key) => tree.rank_in(&self.tx, key.as_ref()),
+        };
+        let (low, high) = (before(bounds.start_bound(), false)?, before(bounds.end_bound(), true)?);
+        Ok(high.saturating_sub(low))
+    }
+
+    fn counting_tree<'m>(&self, map: &'m Map) -> Result<&'m WbTree> {
+        match self.tree(map)? {
+            Tree::Plain(tree) => Ok(tree),
+            Tree::Versioned(_) => Err(tembo_index::Error::CountsNothing.into()),
         }
     }
 

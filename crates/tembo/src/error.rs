@@ -1,7 +1,7 @@
 //! The errors of the store.
 
 use crate::{CheckReport, Unknown};
-use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree};
+use tembo_index::{Counting, U64Tree, VersionedHash, VersionedTree, WbTree};
 use tembo_pool::{ErrorKind, Quoted};
 use tembo_store::Store;
 
@@ -51,6 +51,17 @@ pub enum Error {
         name: String,
         /// Whether it keeps versions.
         is_versioned: bool,
+    },
+    /// The map counts something else than was asked for.
+    #[error(
+        "the map {} counts {found}; open it without asking for that, or choose another name",
+        Quoted(name)
+    )]
+    MapCounting {
+        /// The map's name.
+        name: String,
+        /// What it counts.
+        found: Counting,
     },
     /// The name belongs to a structure that this version of the library cannot read.
     #[error("{0}")]

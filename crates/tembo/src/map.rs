@@ -5,7 +5,7 @@ use crate::open_trees::TreeHandle;
 use crate::records::{CursorKind, EntryKind, IterKind, ValueKind};
 use crate::{Cursor, Entry, Iter, Pool, Result, Value};
 use std::ops::RangeBounds;
-use tembo_index::{ConcurrentWriter, VersionedTree, WbTree};
+use tembo_index::{ConcurrentWriter, Counting, VersionedTree, WbTree};
 use tembo_pool::Tx;
 
 /// An ordered map from byte strings to byte strings, kept in a [`Pool`]. Cheap to clone; all clones are the
@@ -290,6 +290,14 @@ impl Map {
 
     /// The map for changes of one record.
     #[inline]
+    /// What the map counts.
+    pub fn counting(&self) -> Counting {
+        match &self.tree {
+            Tree::Plain(tree) => tree.counting(),
+            Tree::Versioned(_) => Counting::Nothing,
+        }
+    }
+
     fn concurrent<'m>(&'m self, tree: &'m WbTree) -> Result<ConcurrentWriter<'m>> {
         Ok(tree.concurrent(self.pool.shared.writers()?))
     }

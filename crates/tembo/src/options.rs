@@ -1,6 +1,6 @@
 //! Builders of the options with which pools and maps are opened.
 
-use crate::{Error, Map, Pool, Result};
+use crate::{Counting, Error, Map, Pool, Result};
 use std::path::Path;
 use tembo_pmem::{Durability, FlushInstruction};
 use tembo_pool::Geometry;
@@ -205,6 +205,7 @@ impl AsRef<tembo_pool::Options> for Options {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MapOptions {
     versioned: Option<bool>,
+    counting: Option<Counting>,
 }
 
 impl MapOptions {
@@ -221,6 +222,18 @@ impl MapOptions {
         self
     }
 
+    /// What a map that keeps no versions counts, so that a [`Batch`](crate::Batch) can ask for ranks. A map
+    /// that counts has one writer at a time, and each insertion and removal changes a word in each of the
+    /// few nodes above a leaf. An existing map that counts something else is an error.
+    pub fn counting(mut self, counting: Counting) -> MapOptions {
+        self.counting = Some(counting);
+        self
+    }
+
+    pub(crate) fn wants_counting(self) -> Counting {
+        self.counting.unwrap_or_default()
+    }
+
     pub(crate) fn wants_versions(self) -> bool {
         self.versioned == Some(true)
     }
@@ -230,6 +243,9 @@ impl MapOptions {
         match self.versioned {
             Some(asked) if asked != map.is_versioned() => {
                 Err(Error::MapKind { name: name.to_owned(), is_versioned: map.is_versioned() })
+            }
+            _ if self.counting.is_some_and(|asked| asked != map.counting()) => {
+                Err(Error::MapCounting { name: name.to_owned(), found: map.counting() })
             }
             _ => Ok(map),
         }

@@ -235,7 +235,7 @@ impl Pool {
         }
         self.shared.dropped.reclaim_within(&mut tx);
         let create = || {
-            let tree = WbTree::create(&mut tx, name)?;
+            let tree = WbTree::create_counting(&mut tx, name, options.wants_counting())?;
             tx.commit()?;
             Ok(Some(tree))
         };

@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tembo::{Durability, Error, Map, MapOptions, Options, Pool};
+use tembo::{Counting, Durability, Error, Map, MapOptions, Options, Pool};
 
 fn open(path: &Path) -> Pool {
     Options::new().create(true).initial_bytes(4 << 20).open(path).unwrap()
@@ -324,4 +324,32 @@ fn a_cursor_pins_no_longer_than_its_leaf() {
     assert!(!cursor.seek("z").unwrap());
     replace_all();
     assert!(held_bytes() < 1 << 16, "at the end: {} bytes", held_bytes());
+}
+
+#[test]
+fn a_map_that_counts_has_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Options::new().create(true).open(folder.path().join("a.pool")).unwrap();
+    let words = pool.open_map_with("words", MapOptions::new().counting(Counting::Records)).unwrap();
+    for word in ["ant", "bee", "bear", "cat", "dog"] {
+        words.put(word, "").unwrap();
+    }
+    let mut batch = pool.batch().unwrap();
+    batch.put(&words, b"beech", b"").unwrap();
+    assert_eq!(batch.rank(&words, b"bee").unwrap(), 2);
+    assert_eq!(batch.nth(&words, 3).unwrap().map(|found| found.key), Some(&b"beech"[..]));
+    assert_eq!(batch.nth(&words, 6).unwrap(), None);
+    assert_eq!(batch.count(&words, "b".."c").unwrap(), 3);
+    assert_eq!(batch.count(&words, "bear"..="bee").unwrap(), 2);
+    assert_eq!(batch.count::<&str>(&words, ..).unwrap(), 6);
+    assert_eq!(batch.count(&words, "d".."b").unwrap(), 0);
+    batch.commit().unwrap();
+
+    let again = pool.open_map("words").unwrap();
+    assert_eq!(again.counting(), Counting::Records);
+    let other = pool.open_map_with("words", MapOptions::new().counting(Counting::Weights)).unwrap_err();
+    assert!(matches!(&other, Error::MapCounting { found: Counting::Records, .. }), "{other}");
+    let plain = pool.open_map("plain").unwrap();
+    let batch = pool.batch().unwrap();
+    assert!(batch.rank(&plain, b"a").is_err());
 }

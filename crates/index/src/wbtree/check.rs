@@ -2,8 +2,9 @@
 
 use super::WbTree;
 use super::clear::{children_left, next_doomed_off};
+use super::counting::Counting;
 use super::layout::{
-    FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LENGTHS, MAP_BYTES, MAX_HEIGHT,
+    COUNTING_FORMAT, FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LENGTHS, MAP_BYTES, MAX_HEIGHT,
     SEPARATOR_HEAD_BYTES, SeparatorWord, TreeWord, field,
 };
 use super::node::{Inner, Leaf, Media, Record, View, separator_bytes};
@@ -44,6 +45,7 @@ struct Checker<'m, 'k> {
     view: Media<'m>,
     marks: &'k mut Marks,
     liveness: Liveness,
+    counting: Counting,
     records: u64,
 }
 
@@ -65,7 +67,8 @@ impl WbTree {
         let view = Media(self.region());
         marks.reach(self.header_off(), MAP_BYTES)?;
         self.check_header(view)?;
-        let mut checker = Checker { view, marks, liveness: Liveness::Live, records: 0 };
+        let mut checker =
+            Checker { view, marks, liveness: Liveness::Live, counting: self.counting, records: 0 };
         checker.tree(self.root(view)?)?;
         let len = self.length(view)?;
         if len != checker.records {
@@ -81,9 +84,10 @@ impl WbTree {
     }
 
     fn check_header(&self, view: Media<'_>) -> Result<()> {
-        expect("the format of a tree", self.header_off(), FORMAT, view.load(self.header_off())?)?;
+        let format = if self.counting == Counting::Nothing { FORMAT } else { COUNTING_FORMAT };
+        expect("the format of a tree", self.header_off(), format, view.load(self.header_off())?)?;
         let what = "a tree's header";
-        expect_zero(view, what, self.header_off() + field!(PmMap.reserved), 4)?;
+        expect_zero(view, what, self.header_off() + field!(PmMap.reserved), 3)?;
         let mut after_lengths = (0..LENGTHS).map(|part| self.length_off(part) + field!(PmLength.reserved));
         after_lengths.try_for_each(|off| expect_zero(view, what, off, 7))
     }
@@ -97,27 +101,36 @@ impl<'m> Checker<'m, '_> {
         if tree.level() > MAX_HEIGHT {
             return Err(corrupt("the root of a tree", tree.node(), "a level up to 32", tree.level()));
         }
-        self.node(tree.node(), tree.level(), Fences { low: None, high: None }, true)
+        self.node(tree.node(), tree.level(), Fences { low: None, high: None }, true)?;
+        Ok(())
     }
 
-    fn node(&mut self, off: u64, level: usize, fences: Fences<'_>, is_root: bool) -> Result<()> {
+    /// Returns the sum of the weights of the records below the node (I8).
+    fn node(&mut self, off: u64, level: usize, fences: Fences<'_>, is_root: bool) -> Result<u64> {
         if level == 0 {
             return self.leaf(off, fences, is_root);
         }
         self.marks.reach(off, INNER_BYTES)?;
         let node = Inner::open(self.view.0, off, level)?;
         self.links(off + field!(PmInner.next_doomed), is_root)?;
-        if self.liveness == Liveness::Live {
-            expect_zero(self.view, "the count of freed children in a live tree", node.off, 1)?;
-        }
         let bytes = self.separators(&node, fences)?;
         self.unused_words(&node)?;
-        for child in 0..children_left(self.view, &node)? {
+        let left = match self.liveness {
+            Liveness::Live => node.count(),
+            Liveness::Doomed => children_left(self.view, self.counting, &node)?,
+        };
+        let mut tally = 0u64;
+        for child in 0..left {
             let low = child.checked_sub(1).map_or(fences.low, |i| Some(bytes[i].as_slice()));
             let high = bytes.get(child).map_or(fences.high, |next| Some(next.as_slice()));
-            self.node(self.view.load(node.child_off(child))?, level - 1, Fences { low, high }, false)?;
+            let below = self.view.load(node.child_off(child))?;
+            tally = tally.wrapping_add(self.node(below, level - 1, Fences { low, high }, false)?);
         }
-        Ok(())
+        if self.liveness == Liveness::Live {
+            let expected = if self.counting == Counting::Nothing { 0 } else { tally };
+            expect("the tally of an inner node", off, expected, self.view.load(off)?)?;
+        }
+        Ok(tally)
     }
 
     /// I1 and I2: the separators lie between the fences, ascend, and are encoded as they must be.
@@ -168,12 +181,11 @@ impl<'m> Checker<'m, '_> {
         expect_zero(self.view, what, arrays + field!(PmInner.separators) + 8 * (count - 1), unused)
     }
 
-    fn leaf(&mut self, off: u64, fences: Fences<'_>, is_root: bool) -> Result<()> {
+    fn leaf(&mut self, off: u64, fences: Fences<'_>, is_root: bool) -> Result<u64> {
         self.marks.reach(off, LEAF_BYTES)?;
         let leaf = Leaf::open(self.view.0, off)?;
         self.skip("a leaf", off, leaf.skip(), fences)?;
         self.links(off + field!(PmLeaf.next_doomed), is_root)?;
-        expect_zero(self.view, "a leaf's reserved word", off + field!(PmLeaf.reserved), 1)?;
         let fingerprints = leaf.fingerprints(self.view)?.map(u64::to_ne_bytes);
         expect(
             "the bytes after a leaf's fingerprints",
@@ -183,6 +195,7 @@ impl<'m> Checker<'m, '_> {
         )?;
         let live = leaf.state(self.view)?.bitmap();
         let mut keys = Vec::with_capacity(LEAF_SLOTS);
+        let mut tally = 0u64;
         for slot in (0..LEAF_SLOTS).filter(|slot| live >> slot & 1 == 1) {
             let key = self.entry(&leaf, slot, fences)?;
             expect(
@@ -192,13 +205,17 @@ impl<'m> Checker<'m, '_> {
                 u64::from(fingerprints[slot / 8][slot % 8]),
             )?;
             keys.push(key);
+            let record = self.view.load(leaf.record_off(slot))?;
+            tally = tally.wrapping_add(self.counting.weight(self.view.0, record)?);
         }
+        let expected = if self.counting == Counting::Weights { tally } else { 0 };
+        expect("the tally of a leaf", off, expected, self.view.load(off + field!(PmLeaf.tally))?)?;
         keys.sort_unstable();
         if let Some(twice) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(corrupt("a leaf", off, "every key once", format!("{:?} twice", twice[0])));
         }
         self.records += keys.len() as u64;
-        Ok(())
+        Ok(tally)
     }
 
     /// I3 and I4: the entry's record is whole, belongs into the leaf, and has the prefix that the entry says.

@@ -3,11 +3,12 @@
 //! Clearing moves the tree's root word into the list of doomed trees: the header leads to the first, and the
 //! root node of each to the next. It allocates nothing, so it works in a full pool. Every step of reclaiming
 //! frees one node, the last one of the first doomed tree. The order keeps the rest a tree: first the leaves
-//! of an inner node from the last to the first, then the node. An inner node's `reclaimed` word says how many
-//! of its children are gone. Readers that are still in a doomed tree read neither of these words, and its
+//! of an inner node from the last to the first, then the node. An inner node's first word says how many of its
+//! children are gone. Readers that are still in a doomed tree read neither of these words, and its
 //! blocks are not reused while the readers are pinned.
 
 use super::WbTree;
+use super::counting::Counting;
 use super::layout::{LEAF_SLOTS, MAX_HEIGHT, SeparatorWord, TreeWord, field};
 use super::node::{Inner, Leaf, Media, View};
 use crate::error::{Result, corrupt};
@@ -19,14 +20,22 @@ pub(crate) fn next_doomed_off(tree: TreeWord) -> u64 {
     tree.node().saturating_add(field)
 }
 
+/// In a tree that counts: the word of an inner node has the count of freed children, and no tally.
+const RECLAIMED: u64 = 1 << 63;
+
 /// The offset of the count of an inner node's freed children.
-pub(crate) fn reclaimed_off(node: &Inner<'_>) -> u64 {
-    node.off + field!(PmInner.reclaimed)
+fn reclaimed_off(node: &Inner<'_>) -> u64 {
+    node.off + field!(PmInner.tally)
 }
 
 /// How many children of a node in a doomed tree are left.
-pub(crate) fn children_left<'m>(view: impl View<'m>, node: &Inner<'_>) -> Result<usize> {
-    let reclaimed = view.load(reclaimed_off(node))?;
+pub(crate) fn children_left<'m>(view: impl View<'m>, counting: Counting, node: &Inner<'_>) -> Result<usize> {
+    let word = view.load(reclaimed_off(node))?;
+    let reclaimed = match counting {
+        Counting::Nothing => word,
+        _ if word & RECLAIMED == 0 => 0,
+        _ => word & !RECLAIMED,
+    };
     usize::try_from(reclaimed).ok().and_then(|gone| node.count().checked_sub(gone)).ok_or_else(|| {
         corrupt("the count of freed children", node.off, format!("at most {}", node.count()), reclaimed)
     })
@@ -129,7 +138,7 @@ impl WbTree {
                 break;
             }
             let node = Inner::open(self.region(), off, level)?;
-            let left = children_left(self.pending(tx), &node)?;
+            let left = children_left(self.pending(tx), self.counting, &node)?;
             if left == 0 {
                 inner_blocks(&node, &mut blocks)?;
                 break;
@@ -139,7 +148,10 @@ impl WbTree {
             level -= 1;
         }
         match parent {
-            Some((node, left)) => tx.store(reclaimed_off(&node), (node.count() - left + 1) as u64)?,
+            Some((node, left)) => {
+                let mark = if self.counting == Counting::Nothing { 0 } else { RECLAIMED };
+                tx.store(reclaimed_off(&node), mark | (node.count() - left + 1) as u64)?;
+            }
             None => tx.store(self.doomed_off(), next)?,
         }
         blocks.into_iter().try_for_each(|block| tx.free(block))?;

@@ -2,6 +2,7 @@
 
 use super::WbTree;
 use super::Writers;
+use super::counting::Counting;
 use super::length::length_part;
 use super::locks::{HeldLocks, Locks};
 use super::node::{Media, View};
@@ -68,6 +69,16 @@ impl WbTree {
 }
 
 impl ConcurrentWriter<'_> {
+    /// A transaction, with the locks that it needs. The writer of a tree that counts is the only one.
+    #[inline]
+    fn turn(&self) -> Result<Turn<'_, Locks>> {
+        if self.tree.counting() == Counting::Nothing {
+            return self.writers.turn::<Error>();
+        }
+        self.writers.expect_other("a map that counts")?;
+        Ok(Turn { tx: self.writers.begin(), locks: None, number: 0 })
+    }
+
     /// As [`WbTree::put`], durable on return.
     ///
     /// # Errors
@@ -76,7 +87,7 @@ impl ConcurrentWriter<'_> {
     /// the pool is opened again; otherwise nothing was changed. The same holds for all changes.
     #[inline]
     pub fn put(&self, key: &[u8], value: &[&[u8]]) -> Result<bool> {
-        let Turn { mut tx, locks, .. } = self.writers.turn::<Error>()?;
+        let Turn { mut tx, locks, .. } = self.turn()?;
         let Some(locks) = locks else {
             let was_there = self.tree.put(&mut tx, key, value)?;
             tx.commit()?;
@@ -107,7 +118,7 @@ impl ConcurrentWriter<'_> {
     /// As for [`put`](Self::put).
     #[inline]
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
-        let Turn { mut tx, locks, .. } = self.writers.turn::<Error>()?;
+        let Turn { mut tx, locks, .. } = self.turn()?;
         let Some(locks) = locks else {
             let was_there = self.tree.remove(&mut tx, key)?;
             tx.commit()?;
@@ -186,7 +197,7 @@ impl ConcurrentWriter<'_> {
         may: MayInsertOrRemove,
         decide: impl FnOnce(Option<&[u8]>) -> KeyEdit<V>,
     ) -> Result<bool> {
-        let Turn { mut tx, locks, .. } = self.writers.turn::<Error>()?;
+        let Turn { mut tx, locks, .. } = self.turn()?;
         let Some(locks) = locks else {
             let is_there = self.tree.decide(&mut tx, key, decide)?;
             tx.commit()?;

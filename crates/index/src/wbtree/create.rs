@@ -1,6 +1,7 @@
 //! The handle of a tree: creating and opening it, and the words of its header.
 
-use super::layout::{FORMAT, MAP_BYTES, ROOT_KIND, TreeWord, field, put_word};
+use super::counting::Counting;
+use super::layout::{COUNTING_FORMAT, FORMAT, MAP_BYTES, ROOT_KIND, TreeWord, field, put_word};
 use super::node::{Pending, View};
 use crate::error::{Error, Result};
 use crate::map_kind::{MapFormat, MapKind};
@@ -41,6 +42,7 @@ use tembo_pool::{Pin, Pool, Tx};
 pub struct WbTree {
     pool: Pool,
     header: u64,
+    pub(crate) counting: Counting,
 }
 
 impl WbTree {
@@ -52,10 +54,14 @@ impl WbTree {
     /// [`Error::Pool`](crate::Error::Pool) when the pool is full, has no room for another root, or the name
     /// is not 1 to 40 bytes long. The transaction is then unchanged.
     pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<WbTree> {
+        WbTree::create_with(tx, name, Counting::Nothing)
+    }
+
+    pub(crate) fn create_with(tx: &mut Tx<'_>, name: &str, counting: Counting) -> Result<WbTree> {
         let before = tx.savepoint();
-        let outcome = WbTree::write_header(tx).and_then(|header| {
+        let outcome = WbTree::write_header(tx, counting).and_then(|header| {
             tx.set_root(name, ROOT_KIND, header)?;
-            Ok(WbTree { pool: tx.pool().clone(), header })
+            Ok(WbTree { pool: tx.pool().clone(), header, counting })
         });
         if outcome.is_err() {
             tx.rollback_to(before);
@@ -63,9 +69,11 @@ impl WbTree {
         outcome
     }
 
-    pub(crate) fn write_header(tx: &mut Tx<'_>) -> Result<u64> {
+    pub(crate) fn write_header(tx: &mut Tx<'_>, counting: Counting) -> Result<u64> {
         let mut image = [0; MAP_BYTES as usize];
-        put_word(&mut image, field!(PmMap.format), FORMAT);
+        let format = if counting == Counting::Nothing { FORMAT } else { COUNTING_FORMAT };
+        put_word(&mut image, field!(PmMap.format), format);
+        put_word(&mut image, field!(PmMap.counting), counting.encode());
         let header = tx.alloc(MAP_BYTES)?;
         tx.write_fresh(header, &image)?;
         Ok(header)
@@ -88,12 +96,13 @@ impl WbTree {
         if let MapFormat::Other { found, supported, .. } = MapKind::Plain.format_at(pool, root.off)? {
             return Err(Error::FormatVersion { found, supported });
         }
-        Ok(Some(WbTree { pool: pool.clone(), header: root.off }))
+        WbTree::at(pool, root.off).map(Some)
     }
 
     /// The tree whose head lies at `header`.
-    pub(crate) fn at(pool: &Pool, header: u64) -> WbTree {
-        WbTree { pool: pool.clone(), header }
+    pub(crate) fn at(pool: &Pool, header: u64) -> Result<WbTree> {
+        let counting = Counting::of_head(pool, header)?;
+        Ok(WbTree { pool: pool.clone(), header, counting })
     }
 
     /// The names of all trees in a pool.

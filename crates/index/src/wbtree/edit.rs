@@ -181,7 +181,9 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
     pub(crate) fn build_leaf(&mut self, items: &Items) -> Result<u64> {
         let off = self.tx.alloc(LEAF_BYTES)?;
         self.lock(off);
-        self.tx.write_fresh(off, &items.image()[..items.media_bytes()])?;
+        let mut image = items.image();
+        put_word(&mut image, field!(PmLeaf.tally), self.tree.tally_of_items(items)?);
+        self.tx.write_fresh(off, &image[..items.media_bytes()])?;
         Ok(off)
     }
 
@@ -221,6 +223,8 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         debug_assert!(children.len() == separators.len() + 1 && (2..=FANOUT).contains(&children.len()));
         let base = choose_base(skip, separators);
         let mut image = [0; INNER_BYTES as usize];
+        let tally = self.tree.tally_of_children(self.view(), level, children)?;
+        put_word(&mut image, field!(PmInner.tally), tally);
         put_word(&mut image, field!(PmInner.kind), NodeKind::inner(level, children.len(), skip, base).0);
         if base > skip {
             let common = self.build_separator_block(&separators[0].to_vec()[..base])?;

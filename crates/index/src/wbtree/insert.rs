@@ -1,6 +1,7 @@
 //! Puts a record, usually by four words in one leaf.
 
 use super::WbTree;
+use super::counting::Counting;
 use super::edit::Edit;
 use super::items::{Item, Items};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
@@ -29,6 +30,7 @@ impl WbTree {
     pub fn put(&self, tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]]) -> Result<bool> {
         self.assert_writes(tx);
         let value_bytes = check_lengths(key, value)?;
+        self.counting.check_length(value_bytes)?;
         self.change(tx, |tx| {
             // The record is written first, so that its lines arrive during the search for the leaf.
             let record = write_record(tx, key, value, value_bytes)?;
@@ -52,7 +54,12 @@ impl WbTree {
             self.change_len(tx, 1)?;
             return Ok(false);
         };
+        let by = match self.counting {
+            Counting::Nothing => 0,
+            _ => self.count_put(tx, place.tree, probe.key, (record, place.found.map(|old| old.record)))?,
+        };
         if let Some(found) = &place.found {
+            self.add_to_leaf(tx, leaf, by)?;
             // PERSIST(I5): the one word that replaces a value. The new record is durable before it is stored.
             tx.store(leaf.record_off(found.slot), record)?;
             tx.free(found.record)?;
@@ -64,7 +71,10 @@ impl WbTree {
             return Ok(true);
         }
         match self.free_slot(leaf, *state)? {
-            Some(slot) => self.add_entry(tx, leaf, *state, slot, probe, record)?,
+            Some(slot) => {
+                self.add_to_leaf(tx, leaf, by)?;
+                self.add_entry(tx, leaf, *state, slot, probe, record)?;
+            }
             None => self.split(tx, place, probe, record)?,
         }
         self.change_len(tx, 1)?;

@@ -10,6 +10,8 @@ use tembo_pmem::media_struct;
 pub(crate) const ROOT_KIND: u32 = u32::from_le_bytes(*b"wB+1");
 /// The first word of a map header: a magic and the format version.
 pub(crate) const FORMAT: u64 = u64::from_le_bytes(*b"wBtree\x02\0");
+/// The first word of a tree that counts.
+pub(crate) const COUNTING_FORMAT: u64 = u64::from_le_bytes(*b"wBtree\x03\0");
 
 /// Entries of a leaf.
 pub(crate) const LEAF_SLOTS: usize = 28;
@@ -28,7 +30,7 @@ pub(crate) const LENGTHS: usize = 16;
 media_struct! {
     /// The head of a tree, the object that the pool's root names.
     pub(crate) struct PmMap: 1088 {
-        /// The bytes `wBtree`, format version 2, zero.
+        /// The bytes `wBtree`, format version 2, or 3 for a tree that counts, zero.
         0 => format: u64,
         /// The tree: the root node's offset (low 48 bits) and its level (high 16 bits); 0 for an empty tree.
         8 => root: u64,
@@ -36,8 +38,10 @@ media_struct! {
         16 => doomed: u64,
         /// In a map that was dropped: the head of the next one, or 0.
         24 => next_dropped: u64,
+        /// What the tree counts; see `Counting`.
+        32 => counting: u64,
         /// Zero.
-        32 => reserved: [u64; 4],
+        40 => reserved: [u64; 3],
         /// How many records the tree holds: the sum of these, modulo 2^64.
         64 => lengths: [PmLength; 16],
     }
@@ -75,18 +79,19 @@ media_struct! {
         16 => fingerprints: [u64; 4],
         /// In the root of a doomed tree: the next doomed tree, packed as `PmMap::root`.
         48 => next_doomed: u64,
-        /// Zero.
-        56 => reserved: u64,
+        /// In a tree that counts weights: the sum of those of the live entries; else zero.
+        56 => tally: u64,
         /// The entries, in no order; those that are not live hold anything.
         64 => entries: [PmEntry; 28],
     }
 }
 
 media_struct! {
-    /// An inner node. Only `reclaimed`, `next_doomed` and `children` ever change.
+    /// An inner node. Only `tally`, `next_doomed` and `children` ever change.
     pub(crate) struct PmInner: 1024 {
-        /// In a doomed tree: how many children, from the last one on, were freed.
-        0 => reclaimed: u64,
+        /// In a tree that counts: the sum of the weights of the records below. In a doomed tree: how many
+        /// children, from the last one on, were freed; with the top bit set if the tree counts.
+        0 => tally: u64,
         /// Kind 2; see `NodeKind`.
         8 => kind: u64,
         /// A separator block whose first `base` bytes all separators share, if `base` exceeds `skip`; else 0.

@@ -23,8 +23,9 @@
 //! * I2: a node's `skip` is at most what its fences share, its `base` at most what its separators share.
 //! * I3: a live entry's prefix and fingerprint are those of its record's key; no key is in a leaf twice.
 //! * I4: once published, a record and a separator block never change, and of an inner node only its child
-//!   words do. Child words lead to nodes of the next level, and the root word to the root and its level.
-//!   One exception (`unnamed.rs`): the owner of an unnamed tree may change words of a value in place.
+//!   words and its tally do. Child words lead to nodes of the next level, and the root word to the root and
+//!   its level. One exception (`unnamed.rs`): the owner of an unnamed tree may change words of a value in
+//!   place.
 //! * I5: the target of a stored word is durable before the word is stored, except in the transaction's own
 //!   blocks.
 //! * I6: the sum of the lengths in the header is the number of live entries, and every block is reachable
@@ -32,6 +33,7 @@
 //! * I7: with several writers, a leaf's words change, and a leaf enters or leaves the tree, only under that
 //!   leaf's lock; child words, the root word and doomed trees change only under the structure's lock; a part
 //!   of the length only under its own. All of these locks are held until the commit has returned.
+//! * I8: tallies of trees that count are sums; see `counting.rs`.
 //!
 //! `check.rs` proves all but I5 and I7, which are about order in time; the crash simulator tests I5, and
 //! `tests/concurrent.rs` tests I7.
@@ -47,6 +49,7 @@
 //!   for each of its leaves.
 //! * a leaf that is full, or sparse: new nodes in fresh blocks, then one child word or the root word.
 //! * clear: four words, whatever the size of the tree.
+//! * a tree that counts: before all these, the tally of each inner node on the way to the record.
 //!
 //! # Recovery
 //!
@@ -110,6 +113,7 @@ mod change;
 mod check;
 mod clear;
 mod concurrent;
+mod counting;
 mod create;
 mod cursor;
 mod edit;
@@ -134,6 +138,7 @@ mod tests;
 mod unnamed;
 
 pub use concurrent::ConcurrentWriter;
+pub use counting::{Counting, Ranked, WEIGHT_BYTES};
 pub use create::WbTree;
 pub use cursor::Cursor;
 pub use get::PREFETCH_KEYS_MAX;

@@ -109,6 +109,7 @@ impl WbTree {
             KeyEdit::Put(value) if old != Some(value.as_ref()) => {
                 let value = [value.as_ref()];
                 let value_bytes = check_lengths(key, &value)?;
+                self.counting.check_length(value_bytes)?;
                 // Only blocks of cleared trees were freed meanwhile, so the position is still valid.
                 self.change(tx, |tx| {
                     let record = write_record(tx, key, &value, value_bytes)?;

@@ -146,7 +146,7 @@ pub(crate) fn after(key: &[u8], skip: usize, node: u64) -> Result<&[u8]> {
     })
 }
 
-/// An inner node. `reclaimed`, `next_doomed` and the child words change, so they are never borrowed.
+/// An inner node. `tally`, `next_doomed` and the child words change, so they are never borrowed.
 #[derive(Clone, Copy)]
 pub(crate) struct Inner<'m> {
     region: &'m Region,

@@ -1,6 +1,7 @@
 //! Removes records by clearing bits in their leaf's state word.
 
 use super::WbTree;
+use super::counting::Counting;
 use super::edit::{Edit, Path};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::locks::HeldLocks;
@@ -113,6 +114,9 @@ impl WbTree {
                 // behind it.
                 tx.store(leaf.record_off(*slot), before)?;
             }
+        }
+        if self.counting != Counting::Nothing {
+            self.count_removed(tx, tree, (leaf, key), entries)?;
         }
         tx.store(leaf.off, next.0)?;
         for (_, record) in entries {

@@ -145,6 +145,7 @@ impl<'m> Edit<'m, '_, '_> {
         let (prefix, word) = self.encode(&separator, base)?;
         let mut image = [0; INNER_BYTES as usize];
         let kind = NodeKind::inner(node.kind.level(), count + 1, node.kind.skip(), base);
+        put_word(&mut image, field!(PmInner.tally), self.view().load(node.off)?);
         put_word(&mut image, field!(PmInner.kind), kind.0);
         put_word(&mut image, field!(PmInner.common), node.common_block()?);
         for i in 0..count {

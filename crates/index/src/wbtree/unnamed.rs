@@ -16,6 +16,7 @@
 //!   has returned. The owner's lock of the key keeps them from changing it.
 
 use super::WbTree;
+use super::counting::Counting;
 use super::get::find_stable;
 use super::length::length_part;
 use super::locks::{HeldLocks, LengthHeld, Locks};
@@ -153,7 +154,8 @@ impl WbTree {
     /// [`Error::Pool`] when the pool is full. The transaction then is as it was.
     pub fn create_unnamed(tx: &mut Tx<'_>) -> Result<WbTree> {
         let before = tx.savepoint();
-        let outcome = WbTree::write_header(tx).map(|header| WbTree::at(tx.pool(), header));
+        let outcome =
+            WbTree::write_header(tx, Counting::Nothing).and_then(|header| WbTree::at(tx.pool(), header));
         if outcome.is_err() {
             tx.rollback_to(before);
         }
@@ -169,7 +171,7 @@ impl WbTree {
         if let MapFormat::Other { found, supported, .. } = MapKind::Plain.format_at(pool, off)? {
             return Err(Error::FormatVersion { found, supported });
         }
-        Ok(WbTree::at(pool, off))
+        WbTree::at(pool, off)
     }
 
     /// Where the tree's head lies.

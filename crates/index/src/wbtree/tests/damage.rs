@@ -3,6 +3,7 @@
 use super::Bench;
 use crate::WbTree;
 use crate::wbtree::clear::children_left;
+use crate::wbtree::counting::Counting;
 use crate::wbtree::layout::{LEAF_SLOTS, LeafState, SeparatorWord, field};
 use crate::wbtree::node::{Inner, Leaf, Media, View};
 use rand::{Rng, SeedableRng};
@@ -76,7 +77,7 @@ fn leaf_sites(view: Media<'_>, leaf: &Leaf, state: LeafState) -> Vec<Site> {
         in_leaf("leaf: level", field!(PmLeaf.kind), 1 << 8),
         in_leaf("leaf: skip", field!(PmLeaf.kind), 1 << 46),
         in_leaf("leaf: bytes after the fingerprints", field!(PmLeaf.fingerprints) + 24, 1 << 40),
-        in_leaf("leaf: reserved", field!(PmLeaf.reserved), 1),
+        in_leaf("leaf: tally", field!(PmLeaf.tally), 1),
     ];
     for slot in (0..LEAF_SLOTS).filter(|slot| state.bitmap() >> slot & 1 == 1) {
         let record = view.load(leaf.record_off(slot)).unwrap();
@@ -95,7 +96,7 @@ fn leaf_sites(view: Media<'_>, leaf: &Leaf, state: LeafState) -> Vec<Site> {
 fn inner_sites(view: Media<'_>, node: &Inner<'_>) -> Vec<Site> {
     let site = |what, off, mask| Site { what, off: node.off + off, mask };
     let mut sites = vec![
-        site("inner node: reclaimed", field!(PmInner.reclaimed), 1 << 20),
+        site("inner node: tally", field!(PmInner.tally), 1 << 20),
         site("inner node: kind", field!(PmInner.kind), 1),
         site("inner node: level", field!(PmInner.kind), 1 << 8),
         site("inner node: count", field!(PmInner.kind), 1 << 16),
@@ -116,7 +117,7 @@ fn inner_sites(view: Media<'_>, node: &Inner<'_>) -> Vec<Site> {
         }
     }
     // In a node that is being freed, the words of freed children are meaningless.
-    for i in 0..children_left(view, node).unwrap() {
+    for i in 0..children_left(view, Counting::Nothing, node).unwrap() {
         sites.push(site("inner node: a child", field!(PmInner.children) + 8 * i as u64, 1 << 9));
     }
     sites

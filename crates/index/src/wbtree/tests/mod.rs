@@ -9,6 +9,7 @@ mod shape;
 mod snapshot_scan;
 
 use super::clear::{children_left, next_doomed_off};
+use super::counting::Counting;
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::node::{Inner, Leaf, Media, View};
 use crate::{Result, WbTree};
@@ -92,7 +93,7 @@ impl<'m> Nodes<'m> {
             return;
         }
         let node = Inner::open(view.0, root.node(), root.level()).unwrap();
-        for i in 0..children_left(view, &node).unwrap() {
+        for i in 0..children_left(view, Counting::Nothing, &node).unwrap() {
             let child = view.load(node.child_off(i)).unwrap();
             self.collect(tree, TreeWord::new(child, root.level() - 1));
         }
