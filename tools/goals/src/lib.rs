@@ -34,6 +34,7 @@ pub const MEASUREMENTS: &[Measurement] = &[
     strings::THREADS,
     versions::COUNTS,
     versions::TUPLES,
+    versions::SMALL_TUPLES,
     versions::READERS,
     versions::OPEN,
     versions::OPEN_LARGE,
