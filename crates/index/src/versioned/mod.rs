@@ -60,8 +60,8 @@
 //! have been made meanwhile, and the reader takes the newest.
 //!
 //! A locked instruction waits for pending write-backs. Between a commit's fence and its next search a single
-//! writer executes only those of the writer's lock: empty collections are not locked (`mostly_empty.rs`), and
-//! a single change stores `intent` after its search, which reads the newest version only.
+//! writer executes only those of the writer's lock: a single change stores `intent` and looks for snapshots
+//! after its search, which reads the newest version only.
 //!
 //! A transaction of the caller may make a version too, together with versions of other maps (`tree/part.rs`).
 //! It holds the map's lock from its first access to the map until it ends. A thread that waits for a map's
@@ -101,7 +101,6 @@ mod kept;
 mod kept_list;
 pub(crate) mod layout;
 mod map;
-mod mostly_empty;
 mod node;
 mod old_scan;
 mod queue;

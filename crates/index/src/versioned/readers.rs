@@ -4,8 +4,8 @@
 //! reader stores its slot and then loads `intent`; the writer stores `intent` and then loads the slots. All
 //! four accesses are sequentially consistent, so at least one of the two threads sees the other's store.
 
-use super::mostly_empty::MostlyEmpty;
 use super::record_size_hint::RecordSizeHint;
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ pub(crate) struct Readers {
     slots: Box<[ReaderLine]>,
     /// Slots from here on were never used.
     used: AtomicUsize,
-    overflow: MostlyEmpty<BTreeMap<u64, usize>>,
+    overflow: Mutex<BTreeMap<u64, usize>>,
 }
 
 /// The place where a reader is noted.
@@ -52,7 +52,7 @@ impl Readers {
                 .map(|_| ReaderLine { version: AtomicU64::new(EMPTY), size_hint: RecordSizeHint::default() })
                 .collect(),
             used: AtomicUsize::new(0),
-            overflow: MostlyEmpty::default(),
+            overflow: Mutex::default(),
         }
     }
 
@@ -125,9 +125,7 @@ impl Readers {
         let used = self.used.load(Ordering::SeqCst).min(SLOTS);
         let slots = self.slots[..used].iter().map(|slot| slot.version.load(Ordering::SeqCst));
         versions.extend(slots.filter(|version| *version != EMPTY));
-        if let Some(overflow) = self.overflow.lock_if_any() {
-            versions.extend(overflow.keys());
-        }
+        versions.extend(self.overflow.lock().keys());
     }
 }
 
