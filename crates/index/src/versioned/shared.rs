@@ -89,13 +89,7 @@ impl Shared {
     /// A version of this map, for reading.
     #[inline]
     pub(super) fn view(&self, version: Version) -> View<'_> {
-        View {
-            region: self.region(),
-            version: version.number,
-            root: version.root,
-            seed: self.seed,
-            size_hint: None,
-        }
+        View { region: self.region(), version: version.number, root: version.root, seed: self.seed }
     }
 
     #[inline]
