@@ -48,7 +48,8 @@
 //! part of their search runs at the same time. Each locks the inner node (`divide.rs`) and then the tree's
 //! lane. The order of locks: the structure, the inner node, the lane, leaves. Lookups wait for no lock and
 //! for no writer, even a stopped one: they read under a version, and follow the link to the right neighbour
-//! when a leaf was divided meanwhile. If the image above has room, it takes a new leaf in place, while readers search it
+//! when a leaf was divided meanwhile. If the image above has room, it takes a new leaf in place, while
+//! readers search it
 //! (`group.rs`); a joined leaf is taken out in the same way. Otherwise the image is exchanged for another.
 //! The first thread that gets the lock of structure changes makes a cold leaf known; a reader that does not
 //! get it reads media. A scan reads leaf by leaf and then checks that none of them changed meanwhile. After

@@ -129,8 +129,8 @@ impl Tree {
         Ok(new.follow(lock))
     }
 
-    /// Waits for the tree's lane, under the lock of structure changes, shared or not. The lane's holders never
-    /// wait for that lock.
+    /// Waits for the tree's lane, under the lock of structure changes, shared or not. The lane's holders
+    /// never wait for that lock.
     pub(super) fn lock_lane(&self) -> Result<MappedMutexGuard<'_, Lane>> {
         let lane = lock_soon(|| self.lane.try_lock(), || self.lane.lock());
         MutexGuard::try_map(lane, Option::as_mut).map_err(|_| tembo_pool::ErrorKind::ReadOnly.into())
