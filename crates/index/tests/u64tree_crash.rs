@@ -13,7 +13,6 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use tembo_crashsim::{
     Audit, Failure, Mutation, Report, Scenario, SharedScenario, Simulation, Target, campaign,
 };
@@ -43,8 +42,6 @@ struct Records {
     start: Vec<u64>,
     removed: Vec<u64>,
     nodes: Nodes,
-    /// Lanes that threads had of their own, if they are to.
-    own_lanes: Option<AtomicUsize>,
 }
 
 struct State {
@@ -105,9 +102,6 @@ impl Scenario for Records {
             state.perform(Op::Remove(*key))?;
         }
         state.allocated = Allocated::now(&state.pool)?;
-        if self.own_lanes.is_some() {
-            state.tree().prefer_own_lanes();
-        }
         Ok(state)
     }
 
@@ -161,8 +155,6 @@ impl SharedScenario for Records {
 
     fn apply_shared(&self, state: &State, op: &Op) -> Result<Vec<usize>, String> {
         let seen = state.perform(*op)?;
-        let own = state.tree().own_lanes();
-        self.own_lanes.iter().for_each(|lanes| _ = lanes.fetch_max(own, Ordering::Relaxed));
         self.nodes.note(&state.allocated, &state.pool)?;
         match op {
             Op::Get(_) => Ok(seen.and_then(|value| (value as usize).checked_sub(1)).into_iter().collect()),
@@ -189,33 +181,26 @@ fn run(scenario: &Records, limit: usize, changes: (u64, u64)) {
 fn directed(name: &str, start: Vec<u64>, removed: Vec<u64>, ops: Vec<Op>) -> Records {
     let continuation = vec![Op::Put(5, 50), Op::Remove(10), Op::Put(u64::MAX, 1)];
     let (script, nodes) = (Script::new(name, ops, continuation), Nodes::of(NODE_BYTES));
-    Records { script, start, removed, nodes, own_lanes: None }
+    Records { script, start, removed, nodes }
 }
 
-/// A campaign of threads that have lanes of their own: they meet too seldom to come by them otherwise.
+/// A campaign of threads.
 #[derive(Default)]
 struct Threads {
     changes: Changes,
-    /// Lanes that threads had of their own, in each run.
-    lanes: Vec<usize>,
 }
 
 impl Threads {
-    fn run(&mut self, seed: u64, mut records: Records) -> Result<Report, Box<Failure>> {
-        records.own_lanes = Some(AtomicUsize::new(0));
+    fn run(&mut self, seed: u64, records: Records) -> Result<Report, Box<Failure>> {
         let simulation = Simulation::new(&records).limit(16).depth(0).audit(Audit::off()).seed(seed);
         let report = simulation.run_shared()?;
         self.changes.add(&records.nodes);
-        self.lanes.extend(records.own_lanes.map(AtomicUsize::into_inner));
         Ok(report)
     }
 
-    /// That nodes were added, and joined, if that is asked for, and lanes of their own used, unless the
-    /// campaign was very short.
+    /// That nodes were added, and joined, if that is asked for, unless the campaign was very short.
     fn assert_changed(&self, joining: bool) {
         self.changes.assert_in_campaign(true, joining);
-        let own = self.lanes.iter().any(|own| *own > 0);
-        assert!(self.lanes.len() < 5 || own, "no thread had a lane of its own");
     }
 }
 

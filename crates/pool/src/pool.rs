@@ -21,7 +21,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tembo_pmem::{Access, OfProcess, Region};
 use tembo_sync::register_heavy_fence;
 use uuid::Uuid;
@@ -209,25 +208,6 @@ impl Pool {
     pub fn lane(&self) -> Result<Lane> {
         self.inner.check_usable()?;
         Ok(Lane::new(self.clone(), self.inner.log.take_lane()?))
-    }
-
-    /// Takes a lane for a caller that could do without one; `None` if half of the lanes are in use. (Threads
-    /// that ask at the same time may get a few more.)
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::ReadOnly`], or that the pool cannot be used any more.
-    pub fn spare_lane(&self) -> Result<Option<Lane>> {
-        self.check_process()?;
-        let slots = &self.inner.log.slots;
-        let in_use = slots.iter().filter(|slot| slot.in_use.load(Ordering::Relaxed)).count();
-        if 2 * in_use >= slots.len() {
-            return Ok(None);
-        }
-        match self.lane() {
-            Err(e) if e.is_no_lane() => Ok(None),
-            lane => lane.map(Some),
-        }
     }
 
     /// Every root, in no particular order.

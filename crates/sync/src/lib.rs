@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`epoch`](Epochs) | epoch-based reclamation with pins that need no locked instruction |
 //! | [`fence`](heavy_fence) | the asymmetric fence: the rare side pays for both |
-//! | [`bias`](Bias), [`biased`](BiasedMutex) | locks that one thread takes without a locked instruction |
+//! | [`bias`](Bias) | locks that one thread takes without a locked instruction |
 //! | [`spin_lock`](SpinLock) | a lock that a plain store releases |
 //! | [`back_off`] | how threads wait for each other |
 //! | [`thread`](thread_number) | small numbers for threads |
@@ -24,7 +24,6 @@
 
 mod back_off;
 mod bias;
-mod biased;
 mod epoch;
 #[cfg(test)]
 mod epoch_tests;
@@ -38,7 +37,6 @@ mod thread;
 
 pub use back_off::{back_off, lock_soon};
 pub use bias::Bias;
-pub use biased::{ArcBiasedGuard, BiasedGuard, BiasedMutex};
 pub use epoch::{Epochs, PinSlot};
 pub use fence::{fence_after_exchange, has_heavy_fence, heavy_fence, register_heavy_fence};
 pub use hash::{hash_u64, hash_u64_to_bits};

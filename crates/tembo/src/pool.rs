@@ -276,8 +276,7 @@ impl Pool {
     /// durably.
     ///
     /// All handles of an open fixed map together hold one of the pool's lanes; a pool of the usual size has
-    /// 64. After threads have inserted concurrently they hold up to seven more, if half of the pool's lanes
-    /// were free then.
+    /// 64.
     ///
     /// # Errors
     ///

@@ -38,6 +38,7 @@ pub const MEASUREMENTS: &[Measurement] = &[
     store::SPACE,
     versions::COUNTS,
     versions::TUPLES,
+    versions::SMALL_TUPLES,
     versions::READERS,
     versions::OPEN,
     versions::OPEN_LARGE,

@@ -45,7 +45,20 @@ pub(crate) const TUPLES: Measurement = Measurement {
         Row { name: "cdds-get-2KiB-wbtree", unit: "ns", against: WB_TREE, goal: Goal::None },
         Row { name: "cdds-delete-2KiB-wbtree", unit: "ns", against: WB_TREE, goal: Goal::None },
     ],
-    run: tuples,
+    run: |scale| tuples(300_000, 2048, scale),
+};
+
+pub(crate) const SMALL_TUPLES: Measurement = Measurement {
+    name: "cdds-small",
+    rows: &[
+        Row { name: "cdds-put-32B", unit: "ns", against: FREE_FLUSHES, goal: Goal::None },
+        Row { name: "cdds-get-32B", unit: "ns", against: FREE_FLUSHES, goal: Goal::None },
+        Row { name: "cdds-delete-32B", unit: "ns", against: FREE_FLUSHES, goal: Goal::None },
+        Row { name: "cdds-put-32B-wbtree", unit: "ns", against: WB_TREE, goal: Goal::None },
+        Row { name: "cdds-get-32B-wbtree", unit: "ns", against: WB_TREE, goal: Goal::None },
+        Row { name: "cdds-delete-32B-wbtree", unit: "ns", against: WB_TREE, goal: Goal::None },
+    ],
+    run: |scale| tuples(1_000_000, 32, scale),
 };
 
 pub(crate) const READERS: Measurement = Measurement {
@@ -114,9 +127,9 @@ fn fences(scale: Scale) -> Result<Vec<Value>, Error> {
     Ok(vec![Value { value: single, ratio: single }, Value { value: batched, ratio: batched / single }])
 }
 
-fn tuples(scale: Scale) -> Result<Vec<Value>, Error> {
+fn tuples(keys: usize, value_bytes: usize, scale: Scale) -> Result<Vec<Value>, Error> {
     let mut sides = vec![bytes::cdds(Emulated)?, bytes::cdds(PageCache)?, bytes::wbtree(Emulated)?];
-    let results = by_turns(&mut sides, scale.of(300_000), 2048, scale.seed)?;
+    let results = by_turns(&mut sides, scale.of(keys), value_bytes, scale.seed)?;
     let of = |other: usize| (0..3).map(move |at| (other, at));
     Ok(of(1)
         .chain(of(2))

@@ -1,7 +1,6 @@
 //! The handle of a tree: creating and opening it.
 
 use super::garbage::Garbage;
-use super::lanes::Lanes;
 use super::layout::{
     FORMAT, HEADER_BYTES, LEAF_KIND, NODE_BYTES, ROOT_KIND, last_present_off, last_value_off, root_off,
 };
@@ -30,8 +29,7 @@ use tembo_sync::Bias;
 /// program that fills a map with one thread and then writes with another can reopen it in between, if that
 /// matters.
 ///
-/// The map has one of the pool's lanes as long as it is open. Threads that divide nodes at the same time take
-/// up to seven more while half of the pool's lanes are free, and the map keeps these too.
+/// The map has one of the pool's lanes as long as it is open.
 ///
 /// A change takes effect between its call and its return, and is visible to every thread that learns of it
 /// from the thread that made it. Threads that exchange no message need a fence: if two threads each change
@@ -89,7 +87,8 @@ pub(super) struct Tree {
     pub(super) last_lock: CachePadded<Mutex<()>>,
     /// The lock of structure changes.
     pub(super) structure: CachePadded<RwLock<()>>,
-    pub(super) lanes: Lanes,
+    /// The lane of divisions and joins; `None` in a pool that is open for reading only.
+    pub(super) lane: CachePadded<Mutex<Option<Lane>>>,
     pub(super) garbage: CachePadded<Garbage>,
 }
 
@@ -169,22 +168,10 @@ impl U64Tree {
             last: Exchanged::new(Some(load_last(region, header)?)),
             last_lock: CachePadded::new(Mutex::new(())),
             structure: CachePadded::new(RwLock::new(())),
-            lanes: Lanes::new(lane),
+            lane: CachePadded::new(Mutex::new(lane)),
             garbage: CachePadded::default(),
         };
         Ok(U64Tree { tree: Arc::new(tree) })
-    }
-
-    /// For tests: from now on threads divide nodes with their own lanes even if the first lane is free.
-    #[doc(hidden)]
-    pub fn prefer_own_lanes(&self) {
-        self.tree.lanes.prefer_own();
-    }
-
-    /// For tests: how many lanes belong to threads.
-    #[doc(hidden)]
-    pub fn own_lanes(&self) -> usize {
-        self.tree.lanes.owned()
     }
 
     /// The pool that the tree lies in.

@@ -1,8 +1,8 @@
 //! Dividing a leaf that is full: a new leaf takes the upper part of its keys.
 //!
-//! Usually the node above has room for the new leaf, and only that node and the leaf change. Threads do this
-//! concurrently: they share the lock of structure changes and lock that node. Otherwise more nodes change,
-//! and the thread holds the lock of structure changes exclusively.
+//! Usually the node above has room for the new leaf, and only that node and the leaf change. A thread that
+//! does this shares the lock of structure changes and locks that node and the tree's lane. Otherwise more
+//! nodes change, and the thread holds the lock of structure changes exclusively.
 
 use super::create::Tree;
 use super::fingerprints::{FIRST_LINES, NOWHERE, NewFingerprints, NewPlaces, bits, fingerprint};
@@ -70,7 +70,7 @@ impl Tree {
             // The new separator is not known yet. If there is room for the leaf's own separator, there is
             // very likely room for the new one too.
             Child::Leaf(leaf) if parent.room_for(parent.separator(at)).is_some() => {
-                let mut lane = self.lanes.lock(&self.pool)?;
+                let mut lane = self.lock_lane()?;
                 self.divide(key, &Path { nodes: vec![(parent, at)], leaf }, None, &mut lane)
             }
             _ => Ok(false),

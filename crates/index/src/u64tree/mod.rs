@@ -44,11 +44,12 @@
 //! all changes, it uses no locked instruction. The first change of a second thread waits for the change that
 //! the first thread is making, in whatever leaf. From then on writers wait for each other at one leaf only.
 //! Changes of the structure are made one at a time, under one lock, and lock the leaves that they divide or
-//! join. Threads that divide leaves below inner nodes with room share that lock, however. Each also locks the
-//! inner node (`divide.rs`), and usually has a lane of its own (`lanes.rs`). The order of locks: the
-//! structure, the inner node, the lane, leaves. Lookups wait for no lock and for no writer, even a stopped
-//! one: they read under a version, and follow the link to the right neighbour when a leaf was divided
-//! meanwhile. If the image above has room, it takes a new leaf in place, while readers search it
+//! join. Threads that divide leaves below inner nodes with room share that lock, however, so that the first
+//! part of their search runs at the same time. Each locks the inner node (`divide.rs`) and then the tree's
+//! lane. The order of locks: the structure, the inner node, the lane, leaves. Lookups wait for no lock and
+//! for no writer, even a stopped one: they read under a version, and follow the link to the right neighbour
+//! when a leaf was divided meanwhile. If the image above has room, it takes a new leaf in place, while
+//! readers search it
 //! (`group.rs`); a joined leaf is taken out in the same way. Otherwise the image is exchanged for another.
 //! The first thread that gets the lock of structure changes makes a cold leaf known; a reader that does not
 //! get it reads media. A scan reads leaf by leaf and then checks that none of them changed meanwhile. After
@@ -76,7 +77,6 @@ mod garbage;
 mod get;
 mod group;
 mod inner;
-mod lanes;
 pub(crate) mod layout;
 mod lock;
 mod node;

@@ -1,7 +1,8 @@
 //! Changes of the structure: making nodes known, joining leaves, and the resulting changes of inner nodes.
 //!
-//! All are made under one lock and therefore one at a time, except that threads that share the lock divide
-//! leaves below different inner nodes (`divide.rs`). A thread that waits for that lock holds no leaf.
+//! All are made under one lock; threads that share it divide leaves below inner nodes with room
+//! (`divide.rs`), one at a time, because the tree has one lane. A thread that waits for that lock holds no
+//! leaf.
 
 use super::create::Tree;
 use super::fingerprints::{bits, fingerprint};
@@ -13,6 +14,7 @@ use super::layout::{
 use super::lock::Locked;
 use super::node::{Child, Leaf, Link, SharedStructure, Structure, Word};
 use crate::error::{Result, corrupt};
+use parking_lot::{MappedMutexGuard, MutexGuard};
 use std::sync::atomic::Ordering;
 use tembo_pmem::LINE_BYTES;
 use tembo_pool::{KeptSpace, Lane, Tx};
@@ -127,13 +129,20 @@ impl Tree {
         Ok(new.follow(lock))
     }
 
-    /// Runs a change under the lock of structure changes, with a lane.
+    /// Waits for the tree's lane, under the lock of structure changes, shared or not. The lane's holders
+    /// never wait for that lock.
+    pub(super) fn lock_lane(&self) -> Result<MappedMutexGuard<'_, Lane>> {
+        let lane = lock_soon(|| self.lane.try_lock(), || self.lane.lock());
+        MutexGuard::try_map(lane, Option::as_mut).map_err(|_| tembo_pool::ErrorKind::ReadOnly.into())
+    }
+
+    /// Runs a change under the lock of structure changes, with the tree's lane.
     pub(super) fn change_structure(
         &self,
         change: impl FnOnce(&Structure<'_>, &mut Lane) -> Result<()>,
     ) -> Result<()> {
         let structure = self.lock_structure();
-        let mut lane = self.lanes.lock(&self.pool)?;
+        let mut lane = self.lock_lane()?;
         change(&structure, &mut lane)
     }
 

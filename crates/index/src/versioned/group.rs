@@ -356,23 +356,6 @@ mod tests {
         (VersionedTree::create(&pool, "tree").unwrap(), dir)
     }
 
-    /// A change within a closure that has the lock panics, or would wait for ever. Nobody makes it later.
-    #[test]
-    fn a_change_inside_of_another_that_panics_is_not_made_later() {
-        let (tree, _dir) = new_tree();
-        tree.put(b"a", b"1").unwrap();
-        let writing = tree.writer.lock();
-        let nested = std::panic::AssertUnwindSafe(|| tree.join(Change::Put(b"b".to_vec(), b"2".to_vec())));
-        // Without the bias the thread would wait.
-        if tree.writer.is_held_by_bias() {
-            assert!(std::panic::catch_unwind(nested).is_err());
-        }
-        drop(writing);
-        tree.join(Change::Put(b"c".to_vec(), b"3".to_vec())).unwrap();
-        assert_eq!(tree.get(b"b").unwrap(), None);
-        assert!(tree.get(b"c").unwrap().is_some());
-    }
-
     /// A snapshot is made during the only change of a version, which then has deferred stamps for it.
     #[test]
     fn a_version_that_comes_to_be_held_while_one_change_is_made_misses_nothing() {

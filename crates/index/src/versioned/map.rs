@@ -9,11 +9,11 @@ use super::structure::VersionedStructure;
 use super::version::{check_format, load_version};
 use crate::error::{Error, Result};
 use crate::turns;
+use parking_lot::{Mutex, MutexGuard};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tembo_pool::{Lane, Pool};
-use tembo_sync::{BiasedGuard, BiasedMutex};
 
 /// A map from byte strings to byte strings. Every version that a snapshot holds can be read. It is a
 /// [`VersionedTree`](crate::VersionedTree) if `S` is [`TreeStructure`](crate::TreeStructure), and a
@@ -26,7 +26,7 @@ use tembo_sync::{BiasedGuard, BiasedMutex};
 pub struct VersionedMap<S: VersionedStructure> {
     pub(super) shared: Arc<Shared>,
     /// The state of the writer.
-    pub(super) writer: Arc<BiasedMutex<Writing<S>>>,
+    pub(super) writer: Arc<Mutex<Writing<S>>>,
 }
 
 /// The state that only the writer uses.
@@ -107,7 +107,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         let kept = kept_list::load(region, header, version.number)?;
         let shared = Shared::new(pool, (header, seed, hold), version, kept);
         let writing = Writing { lane, scan: OldScan::default(), spare: None };
-        Ok(VersionedMap { shared: Arc::new(shared), writer: Arc::new(BiasedMutex::new(writing)) })
+        Ok(VersionedMap { shared: Arc::new(shared), writer: Arc::new(Mutex::new(writing)) })
     }
 
     /// The pool that the map lies in.
@@ -121,7 +121,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
     }
 
     /// Waits for the writer.
-    pub(super) fn lock_writer(&self) -> Result<BiasedGuard<'_, Writing<S>>> {
+    pub(super) fn lock_writer(&self) -> Result<MutexGuard<'_, Writing<S>>> {
         self.shared.pool.check_process()?;
         if let Some(writing) = self.writer.try_lock() {
             return Ok(writing);

@@ -59,9 +59,9 @@
 //! writer of V + 1 spares V in any case, and the writer of V + 2 will see the slot. Otherwise two versions
 //! have been made meanwhile, and the reader takes the newest.
 //!
-//! A locked instruction waits for pending write-backs. A single writer executes none between a commit's fence
-//! and its next search: the writer's lock is biased, empty collections are not locked (`mostly_empty.rs`),
-//! and a single change stores `intent` after its search, which reads the newest version only.
+//! A locked instruction waits for pending write-backs. Between a commit's fence and its next search a single
+//! writer executes only those of the writer's lock: a single change stores `intent` and looks for snapshots
+//! after its search, which reads the newest version only.
 //!
 //! A transaction of the caller may make a version too, together with versions of other maps (`tree/part.rs`).
 //! It holds the map's lock from its first access to the map until it ends. A thread that waits for a map's
@@ -101,12 +101,10 @@ mod kept;
 mod kept_list;
 pub(crate) mod layout;
 mod map;
-mod mostly_empty;
 mod node;
 mod old_scan;
 mod queue;
 mod readers;
-mod record_size_hint;
 mod requests;
 mod rollback;
 mod shared;

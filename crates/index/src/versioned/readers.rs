@@ -4,8 +4,7 @@
 //! reader stores its slot and then loads `intent`; the writer stores `intent` and then loads the slots. All
 //! four accesses are sequentially consistent, so at least one of the two threads sees the other's store.
 
-use super::mostly_empty::MostlyEmpty;
-use super::record_size_hint::RecordSizeHint;
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,8 +18,6 @@ const EMPTY: u64 = 0;
 #[repr(align(128))]
 struct ReaderLine {
     version: AtomicU64,
-    /// The size hint of the slot's present or last reader, which loads this line anyway.
-    size_hint: RecordSizeHint,
 }
 
 /// The readers of one map.
@@ -28,7 +25,7 @@ pub(crate) struct Readers {
     slots: Box<[ReaderLine]>,
     /// Slots from here on were never used.
     used: AtomicUsize,
-    overflow: MostlyEmpty<BTreeMap<u64, usize>>,
+    overflow: Mutex<BTreeMap<u64, usize>>,
 }
 
 /// The place where a reader is noted.
@@ -48,11 +45,9 @@ thread_local! {
 impl Readers {
     pub(crate) fn new() -> Readers {
         Readers {
-            slots: (0..SLOTS)
-                .map(|_| ReaderLine { version: AtomicU64::new(EMPTY), size_hint: RecordSizeHint::default() })
-                .collect(),
+            slots: (0..SLOTS).map(|_| ReaderLine { version: AtomicU64::new(EMPTY) }).collect(),
             used: AtomicUsize::new(0),
-            overflow: MostlyEmpty::default(),
+            overflow: Mutex::default(),
         }
     }
 
@@ -110,24 +105,13 @@ impl Readers {
         }
     }
 
-    /// The size hint of the reader in a slot.
-    #[inline]
-    pub(crate) fn size_hint(&self, place: &ReaderSlot) -> Option<&RecordSizeHint> {
-        match place {
-            ReaderSlot::Slot(idx) => Some(&self.slots[*idx].size_hint),
-            ReaderSlot::Overflow(_) => None,
-        }
-    }
-
     /// Adds the versions that are being read.
     pub(crate) fn collect(&self, versions: &mut Vec<u64>) {
         // ORDER: follows the writer's store of `intent`, as the head of the file says.
         let used = self.used.load(Ordering::SeqCst).min(SLOTS);
         let slots = self.slots[..used].iter().map(|slot| slot.version.load(Ordering::SeqCst));
         versions.extend(slots.filter(|version| *version != EMPTY));
-        if let Some(overflow) = self.overflow.lock_if_any() {
-            versions.extend(overflow.keys());
-        }
+        versions.extend(self.overflow.lock().keys());
     }
 }
 

@@ -28,8 +28,8 @@ impl Drop for Group {
     }
 }
 
-/// Withdraws a change that nobody has taken yet if the thread that left it panics, as a thread does that
-/// already has the writer's lock.
+/// Withdraws a change that nobody has taken yet if the thread that left it panics, as it may while it makes
+/// the changes of others.
 pub(super) struct TakeBack<'w> {
     pub(super) waiting: &'w Waiting,
     pub(super) outcome: &'w Arc<Mutex<Option<Result<bool>>>>,
@@ -78,5 +78,25 @@ impl<B: AsRef<[u8]>> Change<B> {
             },
             Change::Remove(key) => Change::Remove(own(key)?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_a_thread_that_panics_is_not_made_later() {
+        let (waiting, outcome) = (Waiting::default(), Arc::new(Mutex::new(None)));
+        let request = |key: u8, outcome| Request { change: Change::Remove(vec![key]), outcome };
+        waiting.0.lock().push(request(1, outcome.clone()));
+        waiting.0.lock().push(request(2, Arc::default()));
+        let panics = std::panic::AssertUnwindSafe(|| {
+            let _unless_panicking = TakeBack { waiting: &waiting, outcome: &outcome };
+            panic!("a change of another thread");
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        let left: Vec<Vec<u8>> = waiting.0.lock().iter().map(|left| left.change.key().to_vec()).collect();
+        assert_eq!(left, [[2]]);
     }
 }

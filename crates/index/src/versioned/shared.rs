@@ -4,11 +4,11 @@
 use super::deferred_stamps::{DeferredStamps, NewestDeferredStamps};
 use super::kept_list::KeptSnapshot;
 use super::layout::RootWord;
-use super::mostly_empty::MostlyEmpty;
 use super::readers::{ReaderSlot, Readers, Retained};
 use super::requests::Waiting;
 use super::version::Version;
 use super::view::View;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::Region;
@@ -32,9 +32,9 @@ pub(crate) struct Shared {
     pub(super) deferred: NewestDeferredStamps,
     pub(super) readers: Readers,
     /// The versions of snapshots.
-    pub(super) held: MostlyEmpty<BTreeMap<u64, HeldVersion>>,
+    pub(super) held: Mutex<BTreeMap<u64, HeldVersion>>,
     /// Mirrors the list of kept snapshots.
-    pub(super) kept: MostlyEmpty<Vec<KeptSnapshot>>,
+    pub(super) kept: Mutex<Vec<KeptSnapshot>>,
     pub(super) waiting: Waiting,
     /// The thread whose batch has the writer
     /// ([`VersionedTree::part_of_batch`](crate::VersionedTree::part_of_batch)), or 0.
@@ -72,8 +72,8 @@ impl Shared {
             tops: Default::default(),
             deferred: NewestDeferredStamps::default(),
             readers: Readers::new(),
-            held: MostlyEmpty::default(),
-            kept: MostlyEmpty::new(kept),
+            held: Mutex::default(),
+            kept: Mutex::new(kept),
             waiting: Waiting::default(),
             batch_thread: AtomicUsize::new(0),
         };
@@ -89,13 +89,7 @@ impl Shared {
     /// A version of this map, for reading.
     #[inline]
     pub(super) fn view(&self, version: Version) -> View<'_> {
-        View {
-            region: self.region(),
-            version: version.number,
-            root: version.root,
-            seed: self.seed,
-            size_hint: None,
-        }
+        View { region: self.region(), version: version.number, root: version.root, seed: self.seed }
     }
 
     #[inline]
@@ -136,12 +130,8 @@ impl Shared {
             // Slots are read before snapshots: a thread that makes a snapshot stays in a slot until the
             // snapshot is there.
             self.readers.collect(versions);
-            if let Some(held) = self.held.lock_if_any() {
-                versions.extend(held.keys());
-            }
-            if let Some(kept) = self.kept.lock_if_any() {
-                versions.extend(kept.iter().map(|kept| kept.version.number));
-            }
+            versions.extend(self.held.lock().keys());
+            versions.extend(self.kept.lock().iter().map(|kept| kept.version.number));
         });
         current + 1
     }

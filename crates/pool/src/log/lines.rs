@@ -6,8 +6,8 @@ use tembo_sync::hash_u64;
 
 /// Words of a line.
 const WORDS: usize = 8;
-/// Unused words before and after those of a line, so that any window of eight can be copied at once: that
-/// costs less than copying only the words that count.
+/// Unused words after those of a line, so that eight can be copied from any word on: that costs less than
+/// copying only the words that count.
 const MARGIN: usize = WORDS - 1;
 
 /// The words of one line that are stored.
@@ -19,25 +19,24 @@ pub(crate) struct StoredLine {
     pub mask: u8,
     /// Whether its words become visible from the first to the last.
     in_order: bool,
-    /// The values of the stored words, between margins.
-    words: [u64; MARGIN + WORDS + MARGIN],
+    /// The values of the stored words, before a margin.
+    words: [u64; WORDS + MARGIN],
 }
 
 impl StoredLine {
     fn new(off: u64) -> StoredLine {
-        StoredLine { off, mask: 0, in_order: false, words: [0; MARGIN + WORDS + MARGIN] }
+        StoredLine { off, mask: 0, in_order: false, words: [0; WORDS + MARGIN] }
     }
 
     /// The eight words from word `first` on, below 8. Words that are not stored are meaningless.
     #[inline(always)]
     pub(crate) fn from(&self, first: usize) -> &[u64; WORDS] {
-        self.words[MARGIN + first % WORDS..].first_chunk().expect("eight words")
+        self.words[first % WORDS..].first_chunk().expect("eight words")
     }
 
-    /// The eight words from word `at` of the margin on.
     #[inline(always)]
-    fn window(&mut self, at: usize) -> &mut [u64; WORDS] {
-        self.words[at..].first_chunk_mut().expect("eight words")
+    fn set_all(&mut self, words: &[u64; WORDS]) {
+        self.words[..WORDS].copy_from_slice(words);
     }
 }
 
@@ -136,17 +135,12 @@ impl StoredLines {
     pub(crate) fn get(&self, off: u64) -> Option<u64> {
         let line = self.at(off & !(LINE_BYTES - 1))?;
         let word = (off % LINE_BYTES / 8) as usize;
-        (line.mask >> word & 1 != 0).then(|| line.words[MARGIN + word])
+        (line.mask >> word & 1 != 0).then(|| line.words[word])
     }
 
     /// Stores words from `off` on, a multiple of 8.
     #[inline(never)]
     pub(crate) fn set(&mut self, mut off: u64, mut words: &[u64]) {
-        while let Some((eight, rest)) = words.split_first_chunk() {
-            self.set_eight(off, eight);
-            off += LINE_BYTES;
-            words = rest;
-        }
         while !words.is_empty() {
             let first = (off % LINE_BYTES / 8) as usize;
             let (of_line, rest) = words.split_at(words.len().min(WORDS - first));
@@ -162,7 +156,7 @@ impl StoredLines {
         let at = (off % LINE_BYTES / 8) as usize;
         let line = self.line(off & !(LINE_BYTES - 1));
         line.mask |= 1 << at;
-        line.words[MARGIN + at] = word;
+        line.words[at] = word;
     }
 
     /// Stores the words of the line at `off` that are in the mask. They become visible in order.
@@ -170,9 +164,9 @@ impl StoredLines {
     pub(crate) fn set_line(&mut self, off: u64, mask: u8, words: &[u64; WORDS]) {
         let line = self.line(off);
         if line.mask & !mask == 0 {
-            *line.window(MARGIN) = *words;
+            line.set_all(words);
         } else {
-            let to = &mut line.words[MARGIN..];
+            let to = &mut line.words;
             let chosen = words.iter().enumerate().filter(|(i, _)| mask >> i & 1 != 0);
             chosen.for_each(|(i, word)| to[i] = *word);
         }
@@ -185,31 +179,16 @@ impl StoredLines {
     pub(crate) fn set_whole_line(&mut self, off: u64, words: &[u64; WORDS]) {
         let line = self.line(off);
         line.mask = u8::MAX;
-        *line.window(MARGIN) = *words;
+        line.set_all(words);
     }
 
-    /// Stores fewer than eight words, all in one line.
+    /// Stores words that all lie in one line.
     #[inline]
     fn set_some(&mut self, off: u64, first: usize, words: &[u64]) {
         let line = self.line(off);
         line.mask |= run_mask(first, words.len());
-        let to = &mut line.words[MARGIN + first..];
+        let to = &mut line.words[first..WORDS];
         to.iter_mut().zip(words).for_each(|(to, word)| *to = *word);
-    }
-
-    /// Stores eight words, which lie in one line or two.
-    #[inline]
-    fn set_eight(&mut self, off: u64, words: &[u64; WORDS]) {
-        let first = (off % LINE_BYTES / 8) as usize;
-        let start = off & !(LINE_BYTES - 1);
-        let line = self.line(start);
-        line.mask |= run_mask(first, WORDS - first);
-        *line.window(MARGIN + first) = *words;
-        if first > 0 {
-            let line = self.line(start + LINE_BYTES);
-            line.mask |= run_mask(0, first);
-            *line.window(MARGIN - (WORDS - first)) = *words;
-        }
     }
 
     #[inline(always)]
@@ -282,11 +261,6 @@ impl StoredLines {
             }
         }
         Ok(())
-    }
-
-    #[inline]
-    pub(crate) fn as_slice(&self) -> &[StoredLine] {
-        &self.lines[..self.count]
     }
 
     #[inline]

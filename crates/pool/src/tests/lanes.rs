@@ -3,7 +3,7 @@
 use super::model::{self, LINKS};
 use super::{image_of, open, tiny_pool, word};
 use crate::layout::PmRecord;
-use crate::{ErrorKind, Geometry, Lane, Pool};
+use crate::{Geometry, Lane, Pool};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use tembo_pmem::{LINE_BYTES, Region, offset_of};
@@ -30,18 +30,6 @@ pub(super) fn store(lane: &mut Lane, off: u64, count: u64, value: u64) {
     let mut tx = lane.begin();
     (0..count).for_each(|i| tx.store(off + 8 * i, value).unwrap());
     tx.commit().unwrap();
-}
-
-#[test]
-fn a_lane_can_be_spared_while_less_than_half_of_them_are_in_use() {
-    let pool = tiny_pool(1 << 20);
-    let used: Vec<Lane> = (0..2).map(|_| pool.spare_lane().unwrap().unwrap()).collect();
-    assert!(pool.spare_lane().unwrap().is_none(), "two of four are in use");
-    let others = [pool.lane().unwrap(), pool.lane().unwrap()];
-    assert!(matches!(pool.lane(), Err(e) if matches!(e.kind(), ErrorKind::NoLane { lanes: 4 })));
-    assert!(pool.spare_lane().unwrap().is_none());
-    drop((used, others));
-    assert!(pool.spare_lane().unwrap().is_some());
 }
 
 /// In a full pool, a payload that does not fit into a half has no other place. Records of all lengths follow

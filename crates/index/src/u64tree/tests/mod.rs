@@ -4,7 +4,6 @@ mod interleavings;
 
 use super::U64Tree;
 use super::get::SearchEnd;
-use super::lanes::Lanes;
 use super::layout::{
     NODE_BYTES, RESERVED_OF_HEADER, RESERVED_OF_INNER, RESERVED_OF_LEAF, SLOTS, floor_off, key_off, root_off,
 };
@@ -17,13 +16,9 @@ use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
 fn pool() -> Pool {
-    pool_with_lanes(Geometry::default().lane_count)
-}
-
-fn pool_with_lanes(lane_count: u32) -> Pool {
     let bytes = 8 << 20;
     let region = Region::simulated(&vec![0; bytes], bytes as u64, None).unwrap();
-    Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, lane_count, ..Geometry::default() }).unwrap()
+    Pool::create_in(region, &Geometry { zone_chunks: 1 << 12, ..Geometry::default() }).unwrap()
 }
 
 fn filled(pool: &Pool, keys: impl IntoIterator<Item = u64>) -> U64Tree {
@@ -125,54 +120,6 @@ fn a_scan_does_not_trust_a_damaged_bound_of_a_cold_leaf() {
     }
     drop(lock);
     assert!(tree.scan(0, 1000, &mut Vec::new()).is_err());
-}
-
-#[test]
-fn a_thread_that_finds_the_lane_in_use_gets_another_and_keeps_it_while_the_pool_can_spare_one() {
-    let pool = pool_with_lanes(4);
-    let tree = filled(&pool, []);
-    let lanes = &tree.tree.lanes;
-    let name = |lanes: &Lanes| format!("{:?}", *lanes.lock(&pool).unwrap());
-    let first = lanes.lock(&pool).unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mine = lanes.lock(&pool).unwrap();
-            assert_ne!(format!("{:?}", *mine), format!("{:?}", *first));
-            // Two of four lanes are in use, so the next thread waits for the first lane.
-            let other = scope.spawn(|| name(lanes));
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            assert!(!other.is_finished());
-            let (name_of_first, name_of_mine) = (format!("{:?}", *first), format!("{:?}", *mine));
-            drop((first, mine));
-            assert_eq!(other.join().unwrap(), name_of_first);
-            assert_eq!(name(lanes), name_of_mine, "its own, although the first is free");
-        });
-    });
-    assert_eq!(tree.own_lanes(), 1);
-}
-
-#[test]
-fn lanes_of_threads_that_have_ended_are_used_again() {
-    let pool = pool();
-    let tree = filled(&pool, []);
-    let lanes = &tree.tree.lanes;
-    let first = lanes.lock(&pool).unwrap();
-    let barrier = std::sync::Barrier::new(8);
-    let name_of_own = || {
-        let name = format!("{:?}", *lanes.lock(&pool).unwrap());
-        barrier.wait();
-        name
-    };
-    let mut names = std::collections::BTreeSet::new();
-    for _ in 0..3 {
-        // Eight threads live at once, so their numbers differ.
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(name_of_own)).collect();
-            names.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
-        });
-    }
-    assert_eq!((names.len(), tree.own_lanes()), (7, 7));
-    assert!(!names.contains(&format!("{:?}", *first)));
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl Checker<'_, '_> {
             }
         };
         let (region, version, seed) = (self.region, self.version, self.seed);
-        let view = View { region, version, root: RootWord::EMPTY, seed, size_hint: None };
+        let view = View { region, version, root: RootWord::EMPTY, seed };
         self.check_node(&view, dead.off, path_to(hash, depth), depth, dead.death - 1)
     }
 

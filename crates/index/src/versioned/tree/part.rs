@@ -14,11 +14,11 @@ use super::scan::Rest;
 use crate::error::{Error, Result};
 use crate::key_edit::KeyEdit;
 use crate::record::check_lengths;
+use parking_lot::{ArcMutexGuard, RawMutex};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tembo_pool::Tx;
-use tembo_sync::ArcBiasedGuard;
 
 /// The part of a transaction over several structures that changes one tree: it makes a version, which becomes
 /// durable with the transaction's commit. The tree's other writers wait as long as the part lives.
@@ -55,7 +55,7 @@ use tembo_sync::ArcBiasedGuard;
 /// ```
 pub struct VersionedPart {
     shared: Arc<Shared>,
-    writing: ArcBiasedGuard<Writing<TreeStructure>>,
+    writing: ArcMutexGuard<RawMutex, Writing<TreeStructure>>,
     builder: Option<Box<TreeBuilder>>,
     /// The finished version, and its builder.
     finished: Option<(Version, Box<TreeBuilder>)>,
