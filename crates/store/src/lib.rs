@@ -76,7 +76,8 @@
 //! Commits run on several lanes at once, each under locks of its keys; everything that is rarer keeps all
 //! lanes from committing (`commit.rs`). Conflicts are looked for under the locks, before anything is written.
 //! Readers register the number of their snapshot (`active.rs`), so that its versions are kept, and pin the
-//! pool while they read. A get of the current value registers nothing, and tries again if it has met a change.
+//! pool while they read. A get of the current value registers nothing, and tries again if it has met a
+//! change.
 //!
 //! A store takes one lane of the pool, and more, up to one for each processor, once threads have often found
 //! none free, and if the pool has them to spare.
