@@ -205,6 +205,7 @@ fn check_snapshot(store: &StoreInner, begin: Option<u64>) -> Result<()> {
 }
 
 /// The finding of a change.
+#[expect(clippy::large_enum_variant, reason = "there are few at a time, on the stack")]
 enum Place {
     /// Nothing to delete. It conflicts with nobody, as a read of a missing key does not.
     Nothing,

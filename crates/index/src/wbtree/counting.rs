@@ -96,7 +96,7 @@ impl Counting {
         match self {
             Counting::Nothing => Ok(0),
             Counting::Records => Ok(1),
-            Counting::Weights => weight_of(Record::read(region, record)?.value, record),
+            Counting::Weights => weight_of(Record::read(region, record)?.value(), record),
         }
     }
 
@@ -324,8 +324,8 @@ impl WbTree {
         for Item { record, .. } in items.as_slice() {
             let after = rank.saturating_add(self.counting.weight(self.region(), *record)?);
             if nth < after {
-                let Record { key, value } = Record::read(self.region(), *record)?;
-                return Ok(Ranked { key, value, rank });
+                let found = Record::read(self.region(), *record)?;
+                return Ok(Ranked { key: found.key, value: found.value(), rank });
             }
             rank = after;
         }
