@@ -32,7 +32,7 @@ impl OutOfBounds {
 
 /// Synchronising to the storage device failed, so that nothing more can be promised.
 ///
-/// After such a failure the kernel may have dropped the dirty pages, hence a retry that succeeds
+/// The kernel may have dropped the dirty pages then. A retry that succeeds
 /// proves nothing: the region stays failed until it is opened again.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(

@@ -1,4 +1,4 @@
-//! Commits: whoever has the lock commits for all that wait.
+//! Group commit: the thread that has the lock commits all transactions that wait.
 //!
 //! A transaction enters the queue and takes the lock. When it has the lock, either another thread has
 //! committed it meanwhile, or it takes the whole queue and commits it with one record, and one fence. There
@@ -43,8 +43,8 @@ pub(crate) struct Commits {
 
 /// A transaction that waits to be committed.
 struct Request {
-    /// The snapshot that it reads, registered until it has an outcome: what was written since is not
-    /// collected before that.
+    /// The snapshot that it reads. It stays registered until the transaction has an outcome, so that no later
+    /// version is collected before that.
     begin: u64,
     reads: Option<Reads>,
     state: Mutex<RequestState>,
@@ -125,8 +125,8 @@ pub(crate) struct Leader {
     pub(crate) lane: Lane,
     /// In the order of their numbers.
     garbage: VecDeque<Garbage>,
-    /// Where a walk over all tables has got to, that looks for versions that `garbage` does not lead to:
-    /// those that an earlier process left, and those that a kept snapshot needed.
+    /// The position of a walk over all tables. It finds the versions to which `garbage` does not lead: those
+    /// that an earlier process left, and those that a kept snapshot needed.
     walk: Option<Walk>,
     last_walk: Option<Instant>,
 }
@@ -138,7 +138,7 @@ struct Walk {
     key: Option<Vec<u8>>,
 }
 
-/// A table that has versions which are needed for now.
+/// A table with old versions that somebody still needs.
 struct Garbage {
     /// The commit that left them.
     number: u64,
@@ -146,8 +146,8 @@ struct Garbage {
     table: Table,
 }
 
-/// The walk that looks for what time has passed over begins anew after this part of the shortest time that a
-/// keyspace retains.
+/// The walk over tables with expired versions begins again when this fraction of the shortest retention time of
+/// all keyspaces has passed.
 const WALKS_PER_WINDOW: u32 = 4;
 
 impl Commits {
@@ -211,7 +211,7 @@ impl Commits {
         }
     }
 
-    /// Commits what nobody has waited for.
+    /// Commits the transactions for which nobody has waited.
     pub(crate) fn commit_waiting(&self, store: &StoreInner) {
         self.commit_queue(store, &mut self.leader.lock());
     }
@@ -260,8 +260,8 @@ struct Group<'g> {
 }
 
 impl Leader {
-    /// Commits a group. Everyone in it gets an outcome, but those for whom there was no space, unless this is
-    /// the `last` attempt: they are returned.
+    /// Commits a group, and gives each member an outcome. Members for which there was no space are returned
+    /// without one, unless this is the `last` attempt.
     fn commit(&mut self, store: &StoreInner, requests: &mut [Waiting], last_attempt: bool) -> Vec<Waiting> {
         let mut without_space = Vec::new();
         let needed = store.active.needed();
@@ -311,7 +311,7 @@ impl Leader {
         without_space
     }
 
-    /// Collects what the queue of garbage leads to and nobody needs any more.
+    /// Collects the unneeded versions to which the queue of garbage leads.
     fn collect_garbage(&mut self, store: &StoreInner) -> Result<()> {
         let needed = store.active.needed();
         let Leader { lane, garbage, .. } = self;
@@ -326,7 +326,7 @@ impl Leader {
         }
     }
 
-    /// Collects what is not needed any more, in up to `tables` tables; returns whether more can be collected.
+    /// Collects unneeded versions in up to `tables` tables; returns whether more can be collected.
     pub(crate) fn collect(&mut self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
         let (mut left, mut more) = (tables, true);
         while left > 0 && more {
@@ -407,7 +407,7 @@ fn free_dropped(tx: &mut Tx<'_>, store: &Arc<StoreInner>, tables: usize) -> Resu
     Ok(freed)
 }
 
-/// Looks at some tables; returns where it got to, or none at the end.
+/// Looks at some tables; returns the position after them, or none at the end.
 fn walk_on(
     tx: &mut Tx<'_>,
     store: &Arc<StoreInner>,
@@ -523,7 +523,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Refuses reads that would show something else now. A key that was deleted since is found by its
+    /// Refuses a transaction if one of its reads would have another result now. A key that was deleted since is found by its
     /// tombstone, which is there as long as the transaction is registered.
     fn validate(&self, tx: &Tx<'_>, begin: u64) -> Result<()> {
         for (keyspace, keys) in self.keys.values() {
@@ -546,8 +546,8 @@ impl Reads {
     }
 }
 
-/// Collects the versions of the tables at the front of the queue that nobody reads any more; returns how many
-/// tables are done with.
+/// Collects, in the tables at the front of the queue, the versions that nobody reads any more; returns the
+/// number of tables that are finished.
 fn collect_some(
     tx: &mut Tx<'_>,
     garbage: &VecDeque<Garbage>,
@@ -582,7 +582,7 @@ fn collect_some(
     Ok(done)
 }
 
-/// Gives everyone the error that one got.
+/// Gives all members the error of one.
 fn fail_all(members: &[(&Request, u64)], error: Error) {
     let reason = error.to_string();
     let mut first = Some(error);

@@ -165,9 +165,9 @@ pub enum Error {
 
 impl From<tembo_heap::Error> for Error {
     fn from(e: tembo_heap::Error) -> Error {
-        match e {
-            tembo_heap::Error::Pool(e) => e.into(),
-            other => Error::Heap(other),
+        match e.into_kind() {
+            tembo_heap::ErrorKind::Pool(e) => e.into(),
+            other => Error::Heap(other.into()),
         }
     }
 }
