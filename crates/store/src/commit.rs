@@ -146,8 +146,8 @@ struct Garbage {
     table: Table,
 }
 
-/// The walk over tables with expired versions begins again when this fraction of the shortest retention time of
-/// all keyspaces has passed.
+/// The walk over tables with expired versions begins again when this fraction of the shortest retention time
+/// of all keyspaces has passed.
 const WALKS_PER_WINDOW: u32 = 4;
 
 impl Commits {
@@ -523,8 +523,8 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Refuses a transaction if one of its reads would have another result now. A key that was deleted since is found by its
-    /// tombstone, which is there as long as the transaction is registered.
+    /// Refuses a transaction if one of its reads would have another result now. A key that was deleted since
+    /// is found by its tombstone, which is there as long as the transaction is registered.
     fn validate(&self, tx: &Tx<'_>, begin: u64) -> Result<()> {
         for (keyspace, keys) in self.keys.values() {
             keyspace.inner.check_there()?;

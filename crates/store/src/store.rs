@@ -453,8 +453,8 @@ impl Store {
         Err(Error::NoSuchSnapshot { name: name.to_owned() })
     }
 
-    /// As [`delete_kept`](Self::delete_kept), for a snapshot that is kept by its number alone; returns whether
-    /// there was one.
+    /// As [`delete_kept`](Self::delete_kept), for a snapshot that is kept by its number alone; returns
+    /// whether there was one.
     ///
     /// # Errors
     ///
