@@ -99,7 +99,7 @@ impl Kind {
 pub(crate) fn pool_error(error: &tembo::Error) -> Option<&PoolError> {
     match error {
         tembo::Error::Pool(error) | tembo::Error::Index(IndexError::Pool(error)) => Some(error),
-        tembo::Error::Heap(tembo::heap::Error::Pool(error)) => Some(error),
+        tembo::Error::Heap(error) => error.pool_error(),
         _ => None,
     }
 }

@@ -1,17 +1,23 @@
 //! The errors of a heap, and of transactions on it.
 
+use std::fmt;
 use tembo_pmem::OutOfBounds;
 
 /// Result of heap operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The errors of a heap, and of transactions on it.
+// Every read of a transaction returns a result, and a commit returns one after its fence: a result of one
+// word fits into a register.
+const _: () = assert!(size_of::<Result<()>>() == size_of::<usize>());
+
+/// An error of a heap, or of a transaction on it, in one word. Its [`kind`](Self::kind) says the cause and
+/// has the details.
 ///
-/// Return it from a transaction with `?`. After a [`Conflict`](Self::Conflict) the transaction is run again;
-/// any other error ends it with nothing changed.
+/// Return it from a transaction with `?`. After a [`Conflict`](ErrorKind::Conflict) the transaction is run
+/// again; any other error ends it with nothing changed.
 ///
-/// A program's own errors pass through a transaction as [`User`](Self::User): [`Error::user`] makes one of
-/// any error or text, and [`downcast`](Self::downcast) returns it. With `impl From<MyError> for Error` `?`
+/// A program's own errors pass through a transaction as [`User`](ErrorKind::User): [`Error::user`] makes one
+/// of any error or text, and [`downcast`](Self::downcast) returns it. With `impl From<MyError> for Error` `?`
 /// does that by itself.
 ///
 /// ```
@@ -49,12 +55,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// })
 /// # }
 /// ```
-///
-/// It is small, since every read of a transaction returns a word or an error: the contents of variants are
-/// boxed.
+pub struct Error(Box<ErrorKind>);
+
+/// The cause of an [`Error`], with its details.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ErrorKind {
     /// Another transaction has changed data that this one has read, or is changing it. Whatever this
     /// transaction does next, it is run again from the start.
     #[error(
@@ -65,7 +71,7 @@ pub enum Error {
     #[error("the pool holds no heap: {found}; open a pool that was created as a heap")]
     NotAHeap {
         /// The contents of the pool.
-        found: Box<str>,
+        found: String,
     },
     /// The heap is in the format of another version of this library.
     #[error(
@@ -84,20 +90,20 @@ pub enum Error {
          that has the heap's layout, or convert its values with `Migrate`",
         .0.name, .0.difference, .0.stored, .0.ours
     )]
-    Layout(Box<OtherLayout>),
+    Layout(OtherLayout),
     /// The heap begins with an object of another type.
     #[error(
         "the root of this heap is a `{}`, not a `{}`; open it with a program whose root has that type",
         .0.stored, .0.ours
     )]
-    OtherRoot(Box<OtherRoot>),
+    OtherRoot(OtherRoot),
     /// Two types of the program have the same name.
     #[error(
         "this program has two types named {} in heaps: `{}` and `{}`; rename one of them with \
          #[persist(name = \"...\")]",
         .0.name, .0.one, .0.other
     )]
-    SameName(Box<SameName>),
+    SameName(SameName),
     /// A migration of the heap was interrupted.
     #[error("a migration of this heap was interrupted; run the same migrations again, then open it")]
     Migrating,
@@ -110,7 +116,7 @@ pub enum Error {
     #[error("the pool holds `{root}` besides the heap; migrate a heap in a pool of its own")]
     NotAlone {
         /// The name of the pool's other root.
-        root: Box<str>,
+        root: String,
     },
     /// No pointers lead from the root's type to the type.
     #[error(
@@ -118,7 +124,7 @@ pub enum Error {
     )]
     UnknownType {
         /// The type's name.
-        name: Box<str>,
+        name: String,
     },
     /// Too many pointers lead to one object.
     #[error(
@@ -171,7 +177,7 @@ pub enum Error {
     )]
     KeyOrder {
         /// The keys' type.
-        key: Box<str>,
+        key: String,
     },
     /// The program made a call inside a transaction of the heap that is allowed only between transactions.
     #[error(
@@ -202,7 +208,7 @@ pub enum Error {
     )]
     NullPointer {
         /// The pointer's type and offset.
-        pointer: Box<str>,
+        pointer: String,
     },
     /// The program used a handle after its heap was closed, in a later opening.
     #[error(
@@ -210,7 +216,7 @@ pub enum Error {
     )]
     ClosedHandle {
         /// The object's type and its offset.
-        handle: Box<str>,
+        handle: String,
     },
     /// The array is longer than arrays may be.
     #[error("an array of {len} elements is longer than a heap can hold; divide it")]
@@ -222,8 +228,6 @@ pub enum Error {
     #[error(transparent)]
     Pool(tembo_pool::Error),
 }
-
-const _: () = assert!(size_of::<Error>() <= 24);
 
 /// A type that has another layout on media.
 #[derive(Debug, Clone)]
@@ -258,26 +262,22 @@ pub struct SameName {
     pub other: String,
 }
 
-impl From<tembo_pool::ErrorKind> for Error {
-    #[cold]
-    fn from(kind: tembo_pool::ErrorKind) -> Error {
-        Error::Pool(kind.into())
-    }
-}
-
-impl From<tembo_pool::Error> for Error {
-    #[cold]
-    fn from(e: tembo_pool::Error) -> Error {
-        Error::Pool(e)
-    }
-}
-
 impl Error {
     /// An error of the program's own, or a text, that ends a transaction. [`Heap::write`](crate::Heap::write)
     /// returns it unchanged.
     #[cold]
     pub fn user(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::User(error.into())
+        ErrorKind::User(error.into()).into()
+    }
+
+    /// The cause.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// The cause, to take its details out.
+    pub fn into_kind(self) -> ErrorKind {
+        *self.0
     }
 
     /// The program's own error, if this is one of this type.
@@ -286,31 +286,92 @@ impl Error {
     ///
     /// The error as it was, if it is another.
     pub fn downcast<E: std::error::Error + 'static>(self) -> Result<E> {
-        match self {
-            Error::User(error) => error.downcast().map(|error| *error).map_err(Error::User),
-            other => Err(other),
+        match self.into_kind() {
+            ErrorKind::User(error) => error.downcast().map(|error| *error).map_err(Error::user),
+            other => Err(other.into()),
         }
     }
 
     /// The program's own error, if this is one of this type.
     pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
-        match self {
-            Error::User(error) => error.downcast_ref(),
+        match self.kind() {
+            ErrorKind::User(error) => error.downcast_ref(),
             _ => None,
         }
     }
 
+    /// The pool's error, if this is one.
+    pub fn pool_error(&self) -> Option<&tembo_pool::Error> {
+        match self.kind() {
+            ErrorKind::Pool(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether another transaction got in the way ([`ErrorKind::Conflict`]).
+    pub fn is_conflict(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Conflict)
+    }
+
+    /// Whether the program ended the transaction ([`ErrorKind::Cancelled`]).
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Cancelled)
+    }
+
     /// Whether the pool has no room.
+    pub fn is_full(&self) -> bool {
+        self.pool_error().is_some_and(tembo_pool::Error::is_full)
+    }
+
+    /// Whether something in the pool is not as it must be.
+    pub fn is_corrupt(&self) -> bool {
+        self.pool_error().is_some_and(tembo_pool::Error::is_corrupt)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.kind(), f)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.kind(), f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.kind().source()
+    }
+}
+
+impl From<ErrorKind> for Error {
     #[cold]
-    pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Error::Pool(e) if e.is_full())
+    fn from(kind: ErrorKind) -> Error {
+        Error(Box::new(kind))
+    }
+}
+
+impl From<tembo_pool::ErrorKind> for Error {
+    #[cold]
+    fn from(kind: tembo_pool::ErrorKind) -> Error {
+        ErrorKind::Pool(kind.into()).into()
+    }
+}
+
+impl From<tembo_pool::Error> for Error {
+    #[cold]
+    fn from(e: tembo_pool::Error) -> Error {
+        ErrorKind::Pool(e).into()
     }
 }
 
 impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
     #[cold]
     fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
-        Error::User(error)
+        Error::user(error)
     }
 }
 

@@ -53,7 +53,7 @@ impl<'t, B: Brand> Ref<'t, B, GenLock> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict).
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
     pub fn is_locked(self, tx: &ReadTx<'t, B>) -> Result<bool> {
         Ok(tx.get(self.generation())? == tx.shared.generation)
     }

@@ -2,7 +2,7 @@
 
 use crate::check::{Summary, check, is_migrating};
 use crate::counts::dying;
-use crate::error::{Error, OtherRoot, Result, corrupt};
+use crate::error::{Error, ErrorKind, OtherRoot, Result, corrupt};
 use crate::handles::Of;
 use crate::layout::{
     Kind, LINE, MAGIC, OBJECT_HEAD_BYTES, PmHeap, ROOT_KIND, ROOT_NAME, has_line, kind_off, tagged_object,
@@ -69,8 +69,8 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
     ///
     /// # Errors
     ///
-    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`]; and those of the
-    /// closure.
+    /// Everything that can be wrong with the file; [`ErrorKind::NotAHeap`], [`ErrorKind::Layout`]; and those
+    /// of the closure.
     pub fn with<O>(
         path: impl AsRef<Path>,
         options: impl AsRef<Options>,
@@ -139,8 +139,8 @@ impl<B: NamedBrand, R: Persist + Default> Heap<B, R> {
     ///
     /// # Errors
     ///
-    /// Everything that can be wrong with the file; [`Error::NotAHeap`], [`Error::Layout`],
-    /// [`Error::BrandInUse`].
+    /// Everything that can be wrong with the file; [`ErrorKind::NotAHeap`], [`ErrorKind::Layout`],
+    /// [`ErrorKind::BrandInUse`].
     pub fn open(path: impl AsRef<Path>, options: impl AsRef<Options>) -> Result<Heap<B, R>> {
         let lease = lease::<B>()?;
         let pool = open_pool(path.as_ref(), options.as_ref())?;
@@ -183,7 +183,7 @@ pub(crate) fn open_pool(path: &Path, options: &Options) -> Result<Pool> {
 }
 
 fn lease<B: NamedBrand>() -> Result<BrandLease> {
-    BrandLease::take::<B>().ok_or(Error::BrandInUse { brand: std::any::type_name::<B>() })
+    BrandLease::take::<B>().ok_or_else(|| ErrorKind::BrandInUse { brand: std::any::type_name::<B>() }.into())
 }
 
 impl<B: Brand, R: Persist> Heap<B, R> {
@@ -197,7 +197,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     /// ensure as far as the compiler can.
     ///
     /// Inside a transaction of the same heap it becomes part of that one, which fails as a whole if this one
-    /// fails. Until it ends, the outer token does nothing ([`Error::InnerRuns`]). Inside a transaction of
+    /// fails. Until it ends, the outer token does nothing ([`ErrorKind::InnerRuns`]). Inside a transaction of
     /// another heap, or a batch of maps, it is a transaction of its own, and durable when it returns,
     /// whatever becomes of the other. If the other is retried, so is this one.
     ///
@@ -206,7 +206,8 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     /// # Errors
     ///
     /// The closure's, errors of the program's own among them ([`Error::user`]); the pool's own (full, device
-    /// failed); [`Error::ReadTransaction`], [`Error::Borrowed`] and [`Error::NestedFailed`] of nested ones.
+    /// failed); [`ErrorKind::ReadTransaction`], [`ErrorKind::Borrowed`] and [`ErrorKind::NestedFailed`] of
+    /// nested ones.
     #[inline(always)]
     pub fn write<O>(
         &self,
@@ -271,7 +272,7 @@ impl<B: Brand, R: Persist> Heap<B, R> {
     ///
     /// # Errors
     ///
-    /// The pool's own; [`Error::InsideTransaction`] in a transaction of this heap.
+    /// The pool's own; [`ErrorKind::InsideTransaction`] in a transaction of this heap.
     pub fn collect(&self) -> Result<()> {
         dying::collect_all(&self.shared)
     }
@@ -306,20 +307,18 @@ fn open_shared<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> R
     pool.check_process()?;
     // Ownership records are in memory, so there must be only one set of them. The offset 0, at which no
     // structure lies, stands for the pool's heap, even before the heap exists.
-    let hold = pool.hold(0).ok_or(Error::InUse)?;
+    let hold = pool.hold(0).ok_or(ErrorKind::InUse)?;
     let root = pool.roots()?.into_iter().find(|root| root.name == ROOT_NAME);
     let (off, types) = match root {
         Some(root) if root.kind == ROOT_KIND => reopen::<R>(&pool, root.off)?,
         Some(root) => {
-            return Err(Error::NotAHeap {
-                found: format!("its root `heap` is of kind {:#x}", root.kind).into(),
-            });
+            let found = format!("its root `heap` is of kind {:#x}", root.kind);
+            return Err(ErrorKind::NotAHeap { found }.into());
         }
         None => match pool.roots()?.first() {
             Some(other) => {
-                return Err(Error::NotAHeap {
-                    found: format!("it has a root named `{}`", other.name).into(),
-                });
+                let found = format!("it has a root named `{}`", other.name);
+                return Err(ErrorKind::NotAHeap { found }.into());
             }
             None => create::<R>(&pool)?,
         },
@@ -370,7 +369,7 @@ fn create<R: Persist + Default>(pool: &Pool) -> Result<(u64, Types)> {
 fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
     let region = pool.region();
     if is_migrating(region, off)? {
-        return Err(Error::Migrating);
+        return Err(ErrorKind::Migrating.into());
     }
     let lanes = region.load_u64(off + offset_of!(PmHeap, dying_count) as u64)?;
     if lanes != u64::from(pool.geometry().lane_count) {
@@ -383,10 +382,8 @@ fn reopen<R: Persist>(pool: &Pool, off: u64) -> Result<(u64, Types)> {
     if stored.hash != R::HASH {
         let ours = TypeInfo::of::<R>().0;
         if stored.name_hash != ours.name_hash {
-            return Err(Error::OtherRoot(Box::new(OtherRoot {
-                stored: stored.text.clone(),
-                ours: ours.text,
-            })));
+            let other = OtherRoot { stored: stored.text.clone(), ours: ours.text };
+            return Err(ErrorKind::OtherRoot(other).into());
         }
         return Err(layout_error(stored, &ours));
     }

@@ -127,7 +127,7 @@ mod tx;
 pub use check::{
     Circle, Description, HeapFormat, Summary, TypeUsage, check, check_beside_unknown, describe, format_at,
 };
-pub use error::{Error, OtherLayout, OtherRoot, Result, SameName};
+pub use error::{Error, ErrorKind, OtherLayout, OtherRoot, Result, SameName};
 pub use gen_lock::GenLock;
 pub use handles::Handle;
 pub use heap::{Heap, Repeatable};

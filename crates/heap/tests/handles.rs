@@ -1,6 +1,6 @@
 //! Handles that are left when their heap is closed.
 
-use tembo_heap::{Error, Handle, Heap, NamedBrand, Options, PRc, Persist, brand};
+use tembo_heap::{ErrorKind, Handle, Heap, NamedBrand, Options, PRc, Persist, brand};
 use tembo_pool::Pool;
 
 #[derive(Default, Persist)]
@@ -55,7 +55,7 @@ fn a_heap_is_closed_when_it_is_dropped_whatever_handles_are_left() {
     drop(Pool::open(file.dir.path().join("left.heap"), &Options::new()).unwrap());
     let heap = file.open::<Left>();
     let refused = heap.read(|tx, _| tx.get(*tx.enter(&left)?)).unwrap_err();
-    assert!(matches!(refused, Error::ClosedHandle { .. }), "{refused:?}");
+    assert!(matches!(refused.kind(), ErrorKind::ClosedHandle { .. }), "{refused:?}");
     let text = refused.to_string();
     assert!(
         text.starts_with("the handle Handle(u64 at 0x") && text.contains("ended when its heap was closed"),

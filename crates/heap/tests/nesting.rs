@@ -1,6 +1,6 @@
 //! Transactions inside transactions of the same heap.
 
-use tembo_heap::{Error, Heap, Options, PRc, Persist};
+use tembo_heap::{Error, ErrorKind, Heap, Options, PRc, Persist};
 
 #[derive(Default, Persist)]
 #[repr(C)]
@@ -28,10 +28,10 @@ fn a_nested_transaction_that_fails_takes_the_outer_one_with_it() {
                 tx.set(root.count(), 5)?;
                 Err(tx.cancel())
             });
-            assert!(matches!(inner, Err(Error::Cancelled)));
+            assert!(matches!(&inner, Err(e) if e.is_cancelled()));
             Ok(())
         });
-        assert!(matches!(outcome, Err(Error::NestedFailed)));
+        assert!(matches!(&outcome, Err(e) if matches!(e.kind(), ErrorKind::NestedFailed)));
         assert_eq!(count(&heap)?, 0);
         let outcome = heap.write(|tx, root| {
             tx.set(root.count(), 6)?;
@@ -39,13 +39,13 @@ fn a_nested_transaction_that_fails_takes_the_outer_one_with_it() {
             assert!(inner.is_err());
             Ok(())
         });
-        assert!(matches!(outcome, Err(Error::NestedFailed)));
+        assert!(matches!(&outcome, Err(e) if matches!(e.kind(), ErrorKind::NestedFailed)));
         assert_eq!(count(&heap)?, 0);
         // One that reads changes nothing, so that its error is the outer one's to judge.
         heap.write(|tx, root| {
             tx.set(root.count(), 7)?;
-            let inner = heap.read::<()>(|_, _| Err(Error::Cancelled));
-            assert!(matches!(inner, Err(Error::Cancelled)));
+            let inner = heap.read::<()>(|_, _| Err(ErrorKind::Cancelled.into()));
+            assert!(matches!(&inner, Err(e) if e.is_cancelled()));
             Ok(())
         })?;
         assert_eq!(count(&heap)?, 7);
@@ -61,7 +61,7 @@ fn nothing_is_nested_while_a_value_is_borrowed_mutably() {
             let mut borrowed = tx.get_mut(root.count())?;
             *borrowed += 1;
             let inner = heap.write(|tx, root| tx.set(root.count(), 100));
-            assert!(matches!(inner, Err(Error::Borrowed)));
+            assert!(matches!(&inner, Err(e) if matches!(e.kind(), ErrorKind::Borrowed)));
             drop(borrowed);
             heap.write(|tx, root| {
                 *tx.get_mut(root.count())? += 10;
@@ -77,7 +77,7 @@ fn nothing_is_nested_while_a_value_is_borrowed_mutably() {
 fn nothing_is_written_in_a_transaction_that_reads() {
     with_heap(|heap| {
         let outcome = heap.read::<()>(|_, _| heap.write(|tx, root| tx.set(root.count(), 1)));
-        assert!(matches!(outcome, Err(Error::ReadTransaction)));
+        assert!(matches!(&outcome, Err(e) if matches!(e.kind(), ErrorKind::ReadTransaction)));
         heap.read(|tx, root| {
             let nested = heap.write(|tx, root| tx.get(root.count()))?;
             assert_eq!((nested, heap.read(|tx, root| tx.get(root.count()))?), (0, 0));
@@ -102,7 +102,7 @@ fn transactions_of_other_heaps_are_their_own() {
                 assert_eq!(count(&inner)?, 11);
                 Err(tx.cancel())
             });
-            assert!(matches!(outcome, Err(Error::Cancelled)));
+            assert!(matches!(&outcome, Err(e) if e.is_cancelled()));
             assert_eq!((count(&outer)?, count(&inner)?), (0, 11));
             // More often than there are lanes.
             for _ in 0..1000 {
@@ -163,11 +163,11 @@ fn a_transaction_that_fails_two_levels_deep_takes_all_with_it() {
                     tx.set(root.count(), 5)?;
                     Err(tx.cancel())
                 });
-                assert!(matches!(inner, Err(Error::Cancelled)));
+                assert!(matches!(&inner, Err(e) if e.is_cancelled()));
                 Ok(())
             })
         });
-        assert!(matches!(outcome, Err(Error::NestedFailed)));
+        assert!(matches!(&outcome, Err(e) if matches!(e.kind(), ErrorKind::NestedFailed)));
         assert_eq!(count(&heap)?, 0);
         Ok(())
     });
@@ -194,9 +194,9 @@ fn no_transaction_leaves_anything_to_the_next() {
         // Nested ones that fail in one that reads.
         heap.read(|_, _| {
             let inner = heap.write::<()>(|tx, root| tx.set(root.count(), 100));
-            assert!(matches!(inner, Err(Error::ReadTransaction)));
+            assert!(matches!(&inner, Err(e) if matches!(e.kind(), ErrorKind::ReadTransaction)));
             let inner = heap.write::<()>(|tx, _| Err(tx.cancel()));
-            assert!(matches!(inner, Err(Error::Cancelled)));
+            assert!(matches!(&inner, Err(e) if e.is_cancelled()));
             Ok(())
         })?;
         is_next()?;
@@ -217,7 +217,7 @@ fn no_transaction_leaves_anything_to_the_next() {
             tx.link(root.spare(), spare)?;
             Err(tx.cancel())
         });
-        assert!(matches!(cancelled, Err(Error::Cancelled)));
+        assert!(matches!(&cancelled, Err(e) if e.is_cancelled()));
         is_next()?;
         // The written value is read from its place afterwards.
         heap.write(|tx, root| {
@@ -284,10 +284,10 @@ fn what_is_dropped_with_a_failed_attempt_runs_transactions_of_its_own() {
             let before = count(&heap)?;
             let outcome = heap.write(|_, _| {
                 let inner = heap.write::<()>(|tx, _| Err(tx.cancel()));
-                assert!(matches!(inner, Err(Error::Cancelled)));
+                assert!(matches!(&inner, Err(e) if e.is_cancelled()));
                 Ok(Noting(&heap))
             });
-            assert!(matches!(outcome, Err(Error::NestedFailed)));
+            assert!(matches!(&outcome, Err(e) if matches!(e.kind(), ErrorKind::NestedFailed)));
             assert_eq!(count(&heap)?, before + 1);
             // An attempt that has to be made again.
             let attempts = std::sync::atomic::AtomicU64::new(0);

@@ -32,8 +32,8 @@ impl OutOfBounds {
 
 /// Synchronising to the storage device failed, so that nothing more can be promised.
 ///
-/// After such a failure the kernel may have dropped the dirty pages, hence a retry that succeeds
-/// proves nothing: the region stays failed until it is opened again.
+/// The kernel may have dropped the dirty pages then. A retry that succeeds proves nothing: the region stays
+/// failed until it is opened again.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
     "writing the mapped file back to its device failed ({message}); close the pool, check the device and open it again"

@@ -53,8 +53,8 @@ impl Region {
         Ok(())
     }
 
-    /// Forgets everything from `bytes` (a multiple of 4 KiB) on, before the region is shared; growing again
-    /// brings zeros.
+    /// Removes all contents from `bytes` (a multiple of 4 KiB) on, before the region is shared: a region that
+    /// grows again has zeros there.
     pub fn truncate(&mut self, bytes: u64) {
         assert!(bytes.is_multiple_of(PAGE_BYTES), "a region's length is whole pages");
         let old = self.len();

@@ -10,15 +10,15 @@ use crate::chunk::{Chunk, OWNED_BYTES_MIN};
 
 /// Bytes that one read asks for, and the size of a lent input buffer.
 pub(crate) const READ_BYTES: usize = 64 << 10;
-/// Room that there is for a read at least.
+/// The least room that a read has.
 const READ_BYTES_MIN: usize = READ_BYTES / 4;
-/// Larger buffers are not kept when they are empty.
+/// The largest buffer that is kept when it is empty.
 const KEPT_BYTES: usize = 1 << 20;
-/// Bytes of empty buffers that are kept at most, of each kind; a while later [`KEPT_BYTES`].
+/// The most bytes of empty buffers of each kind; after a while only [`KEPT_BYTES`] are kept.
 const KEPT_BYTES_TOTAL: usize = 8 << 20;
 /// One write call is given no more than this, so that a large reply does not hold up a turn.
 const WRITE_BYTES: usize = 1 << 20;
-/// And no more parts than this.
+/// The most parts that one write call is given.
 const WRITE_SLICES: usize = 16;
 
 /// Empty buffers.
@@ -128,8 +128,8 @@ impl Input {
         }
     }
 
-    /// Makes room for a read: for what is needed, but at most doubling, since `needed` is only a claim, and
-    /// growing by half at least, since what follows may be small and come often.
+    /// Makes room for a read of `needed` bytes. The buffer at most doubles, because `needed` is only the
+    /// client's claim, and grows by half at least, because many small reads may follow.
     fn make_room(&mut self, needed: usize, pool: &mut BufferPool) {
         if self.bytes.is_empty() {
             self.bytes = pool.inputs.take(READ_BYTES).unwrap_or_else(|| vec![0; READ_BYTES]);
@@ -178,7 +178,7 @@ impl Input {
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
     queue: VecDeque<Chunk>,
-    /// How much of what comes first, a chunk or `bytes`, is sent.
+    /// The bytes that are sent of the first chunk or, without chunks, of `bytes`.
     sent: usize,
     /// Bytes in the queue, sent ones of its first chunk included.
     queued: usize,
@@ -280,7 +280,7 @@ impl Output {
             unsent = rest;
         }
         while !unsent.is_empty() {
-            // As much as there is already, so that a client with few replies gets little.
+            // As much as the queue has already, so that a client with few replies gets little.
             let mut chunk = Chunk::new(unsent.len().max(self.queued));
             unsent = chunk.fill(unsent);
             self.push(chunk);

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-/// Why a server could not be started or had to stop. What goes wrong with one client or one command is
-/// answered to that client and never ends up here.
+/// The reason why a server could not be started or had to stop. An error of one client or command is answered
+/// to that client, and is never one of these.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -8,8 +8,9 @@
 //!
 //! # A command that fails leaves nothing
 //!
-//! The executor takes a savepoint before each command that writes. If the command ends in a fault, a full
-//! pool for example, the batch is rolled back to the savepoint, and the error replaces the reply so far.
+//! Each command that writes is a transaction nested in the batch, with one undo point: its writes take none
+//! of their own. If the command ends in a fault, a full pool for example, the batch is rolled back to the
+//! undo point, and the error replaces the reply so far.
 //! Within EXEC this holds for each of its commands: see [`crate::transaction`].
 
 use std::ops::Range;
@@ -206,12 +207,14 @@ impl<'s, 'p> Executor<'s, 'p> {
         job: &mut Option<KeysJob>,
         reply_bytes_max: usize,
     ) -> Answer {
-        let savepoint = if command.has(WRITE) { Some(self.keys.savepoint()?) } else { None };
+        let begin = if command.has(WRITE) { Some(self.keys.begin_command()?) } else { None };
         let out = Out::new(output, session.protocol, reply_bytes_max);
         let Executor { keys, state, clients, .. } = self;
         let result = (command.handler)(&mut Context { keys, session, out, state, clients, job }, request);
-        if let (Err(_), Some(savepoint)) = (&result, savepoint) {
-            self.keys.rollback_to(savepoint);
+        match (&result, begin) {
+            (Ok(()), Some(_)) => self.keys.end_command(),
+            (Err(_), Some(begin)) => self.keys.rollback_to(begin),
+            (_, None) => {}
         }
         result
     }

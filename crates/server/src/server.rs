@@ -103,8 +103,9 @@ impl Server {
         Handle(self.stop.clone())
     }
 
-    /// Serves clients until [`Handle::shutdown`] or a client's SHUTDOWN. Then what was run is committed,
-    /// replies are sent as far as the sockets take them at once, and all connections are closed.
+    /// Serves clients until [`Handle::shutdown`] or a client's SHUTDOWN. Then the writes of
+    /// all commands that ran are committed, replies are sent as far as the sockets take them at once, and all
+    /// connections are closed.
     ///
     /// # Errors
     /// [`Error::Pool`] if the pool's databases cannot be opened, [`Error::Poll`] if the system's event queue

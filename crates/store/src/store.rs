@@ -25,12 +25,12 @@ use tembo_index::WbTree;
 use tembo_pmem::Region;
 use tembo_pool::{Feature, KeptSpace, OpenGuard, Pool};
 
-/// How often, and how long, [`Store::transact`] tries.
+/// Limits of [`Store::transact`]: the number of attempts, and the longest pause between two.
 const ATTEMPTS_MAX: u32 = 1000;
 const BACK_OFF_MAX: Duration = Duration::from_millis(5);
 
-/// A versioned, transactional store in a pool. Cheap to clone; all clones are one store. Free to be used by
-/// any number of threads.
+/// A versioned, transactional store in a pool. Cheap to clone; all clones are one store, which any number of
+/// threads may use.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<StoreInner>,
@@ -231,8 +231,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Chooses which versions a keyspace retains from now on. What it retained before and does not any more
-    /// goes step by step.
+    /// Chooses which versions a keyspace retains from now on. Versions that it does not retain any more are
+    /// collected step by step.
     ///
     /// # Errors
     ///
@@ -402,8 +402,8 @@ impl Store {
         Ok(Snapshot::retained(&self.inner, number))
     }
 
-    /// The store as it was at a time; now, for one in the future. As [`at`](Self::at), the number of a commit
-    /// being its time.
+    /// The store as it was at a time; for a time in the future, as it is now. The number of a commit is its
+    /// time, so this is as [`at`](Self::at).
     ///
     /// # Errors
     ///
@@ -443,7 +443,7 @@ impl Store {
         Err(Error::SnapshotExists { name: name.to_owned() })
     }
 
-    /// Keeps a snapshot by its number alone; returns whether it was not kept so before.
+    /// Keeps a snapshot by its number alone; returns whether that is new.
     ///
     /// # Errors
     ///
@@ -496,7 +496,7 @@ impl Store {
         Ok(all)
     }
 
-    /// Deletes a kept snapshot. Whoever reads it goes on; its space comes back step by step.
+    /// Deletes a kept snapshot. Its readers can go on; its space comes back step by step.
     ///
     /// # Errors
     ///
@@ -508,8 +508,8 @@ impl Store {
         Err(Error::NoSuchSnapshot { name: name.to_owned() })
     }
 
-    /// As [`delete_kept`](Self::delete_kept), of one that is kept by its number alone; returns whether it
-    /// was.
+    /// As [`delete_kept`](Self::delete_kept), for a snapshot that is kept by its number alone; returns
+    /// whether there was one.
     ///
     /// # Errors
     ///
@@ -534,7 +534,7 @@ impl Store {
         Ok(true)
     }
 
-    /// The kept snapshots, by their names.
+    /// The kept snapshots, in the order of their names.
     ///
     /// # Errors
     ///

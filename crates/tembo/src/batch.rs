@@ -16,6 +16,9 @@ use tembo_pool::Tx;
 /// wait from the batch's first use of that map on. A batch sees its own changes; other threads see them after
 /// the commit. Dropping it takes them back. Its changes of a map that keeps versions are one version.
 ///
+/// A change that fails leaves the batch as it was; in a [nested transaction](Self::begin_nested), it leaves
+/// the batch as it was before that.
+///
 /// A batch is atomic after a crash. During its commit, a concurrent reader may see it in one map before
 /// another. Within one map, readers see all of it or nothing if the map keeps versions, or if they use
 /// [`Map::scan`].
@@ -52,6 +55,8 @@ pub struct Batch<'p> {
     changes: u64,
     /// More than the number of changes before the last savepoint; 0 as long as there is none.
     savepoint: AtomicU64,
+    /// The beginning of the nested transaction that is open.
+    nested: Option<Savepoint>,
     /// Until the turn has ended.
     held: HeldHere,
 }
@@ -122,22 +127,33 @@ impl<'p> Batch<'p> {
             adding: Mutex::default(),
             changes: 0,
             savepoint: AtomicU64::new(0),
+            nested: None,
         })
     }
 
-    /// Makes a change that may need space.
+    /// Makes a change of a tree without versions.
     #[inline(always)]
     fn change_plain<T>(&mut self, body: impl FnOnce(&mut Tx<'p>) -> tembo_index::Result<T>) -> Result<T> {
         let outcome = body(&mut self.tx);
         outcome.map_err(|e| self.failed(e.into()))
     }
 
+    /// Takes back the nested transaction that is open, if there is one, after one of its changes failed.
     #[cold]
-    fn failed(&self, error: Error) -> Error {
+    fn failed(&mut self, error: Error) -> Error {
+        if let Some(begin) = self.nested {
+            self.rollback_to(begin);
+        }
         if matches!(error, Error::Full { .. }) {
             self.shared.note_starved();
         }
         error
+    }
+
+    /// The tree of a map that is going to be changed.
+    #[inline(always)]
+    fn changed_tree<'m>(&mut self, map: &'m Map) -> Result<&'m Tree> {
+        self.tree(map).map_err(|e| self.failed(e))
     }
 
     /// The map's tree, if it is of the batch's pool.
@@ -174,7 +190,9 @@ impl<'p> Batch<'p> {
         tree: &TreeHandle<VersionedTree>,
         body: impl FnOnce(&mut VersionedPart, &mut Tx<'p>, u64) -> tembo_index::Result<T>,
     ) -> Result<T> {
-        self.part(tree)?;
+        if let Err(e) = self.part(tree) {
+            return Err(self.failed(e));
+        }
         self.changes += 1;
         let part = self.parts.find_mut(tree).expect("found or made just now");
         let outcome = body(part, &mut self.tx, *self.savepoint.get_mut());
@@ -206,7 +224,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Gives `key` a value; returns whether it had one before. A failure leaves the batch as it was.
+    /// Gives `key` a value; returns whether it had one before.
     ///
     /// # Errors
     ///
@@ -223,21 +241,24 @@ impl Batch<'_> {
     /// As for [`Map::put`].
     #[inline]
     pub fn put_parts(&mut self, map: &Map, key: &[u8], value: &[&[u8]]) -> Result<bool> {
-        match self.tree(map)? {
-            Tree::Plain(tree) => self.change_plain(|tx| tree.put(tx, key, value)),
+        match self.changed_tree(map)? {
+            Tree::Plain(tree) => match self.nested {
+                None => self.change_plain(|tx| tree.put(tx, key, value)),
+                Some(_) => self.change_plain(|tx| tree.put_without_undo(tx, key, value)),
+            },
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.put(tx, savepoint, key, value))
             }
         }
     }
 
-    /// Gives `key` a value if it has none; returns whether it did. A failure leaves the batch as it was.
+    /// Gives `key` a value if it has none; returns whether it did.
     ///
     /// # Errors
     ///
     /// As for [`Map::put`].
     pub fn insert(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
-        match self.tree(map)? {
+        match self.changed_tree(map)? {
             Tree::Plain(tree) => self.change_plain(|tx| tree.insert(tx, key, value)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.insert(tx, savepoint, key, value))
@@ -245,13 +266,13 @@ impl Batch<'_> {
         }
     }
 
-    /// Gives `key` another value if it has one; returns whether it did. A failure leaves the batch as it was.
+    /// Gives `key` another value if it has one; returns whether it did.
     ///
     /// # Errors
     ///
     /// As for [`Map::put`].
     pub fn update(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
-        match self.tree(map)? {
+        match self.changed_tree(map)? {
             Tree::Plain(tree) => self.change_plain(|tx| tree.update(tx, key, value)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.update(tx, savepoint, key, value))
@@ -259,7 +280,7 @@ impl Batch<'_> {
         }
     }
 
-    /// As [`Map::compare_and_swap`]. A failure leaves the batch as it was.
+    /// As [`Map::compare_and_swap`].
     ///
     /// # Errors
     ///
@@ -271,14 +292,14 @@ impl Batch<'_> {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        match self.tree(map)? {
+        match self.changed_tree(map)? {
             Tree::Plain(tree) => self.change_plain(|tx| tree.compare_and_swap(tx, key, expected, new)),
             Tree::Versioned(tree) => self
                 .change(tree, |part, tx, savepoint| part.compare_and_swap(tx, savepoint, key, expected, new)),
         }
     }
 
-    /// As [`Map::modify`]. A failure, or a panic of `change`, leaves the batch as it was.
+    /// As [`Map::modify`]. A panic of `change` leaves the batch as it was.
     ///
     /// # Errors
     ///
@@ -289,7 +310,7 @@ impl Batch<'_> {
         key: &[u8],
         change: impl FnOnce(Option<&[u8]>) -> Option<V>,
     ) -> Result<bool> {
-        match self.tree(map)? {
+        match self.changed_tree(map)? {
             Tree::Plain(tree) => self.change_plain(|tx| tree.modify(tx, key, change)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.modify(tx, savepoint, key, change))
@@ -297,53 +318,54 @@ impl Batch<'_> {
         }
     }
 
-    /// Removes `key`; returns whether it was there. A failure leaves the batch as it was.
+    /// Removes `key`; returns whether it was there.
     ///
     /// # Errors
     ///
     /// As for [`Map::remove`].
     pub fn remove(&mut self, map: &Map, key: &[u8]) -> Result<bool> {
-        match self.tree(map)? {
-            Tree::Plain(tree) => Ok(tree.remove(&mut self.tx, key)?),
+        match self.changed_tree(map)? {
+            Tree::Plain(tree) => match self.nested {
+                None => self.change_plain(|tx| tree.remove(tx, key)),
+                Some(_) => self.change_plain(|tx| tree.remove_without_undo(tx, key)),
+            },
             Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.remove(tx, savepoint, key)),
         }
     }
 
-    /// Removes the record with the smallest key; returns its key and value. A failure leaves the batch as it
-    /// was.
+    /// Removes the record with the smallest key; returns its key and value.
     ///
     /// # Errors
     ///
     /// As for [`Map::remove`].
     pub fn pop_first(&mut self, map: &Map) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        match self.tree(map)? {
-            Tree::Plain(tree) => Ok(tree.pop_first(&mut self.tx)?),
+        match self.changed_tree(map)? {
+            Tree::Plain(tree) => self.change_plain(|tx| tree.pop_first(tx)),
             Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.pop_first(tx, savepoint)),
         }
     }
 
-    /// Removes the record with the largest key; returns its key and value. A failure leaves the batch as it
-    /// was.
+    /// Removes the record with the largest key; returns its key and value.
     ///
     /// # Errors
     ///
     /// As for [`Map::remove`].
     pub fn pop_last(&mut self, map: &Map) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        match self.tree(map)? {
-            Tree::Plain(tree) => Ok(tree.pop_last(&mut self.tx)?),
+        match self.changed_tree(map)? {
+            Tree::Plain(tree) => self.change_plain(|tx| tree.pop_last(tx)),
             Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.pop_last(tx, savepoint)),
         }
     }
 
     /// Removes the records whose keys lie in `bounds`; returns how many. The record of the batch grows with
-    /// them: for ranges of any size use [`Map::remove_range`]. A failure leaves the batch as it was.
+    /// them: for ranges of any size use [`Map::remove_range`].
     ///
     /// # Errors
     ///
     /// As for [`Map::remove`].
     pub fn remove_range<K: AsRef<[u8]>>(&mut self, map: &Map, bounds: impl RangeBounds<K>) -> Result<u64> {
-        match self.tree(map)? {
-            Tree::Plain(tree) => Ok(tree.remove_range(&mut self.tx, bounds)?),
+        match self.changed_tree(map)? {
+            Tree::Plain(tree) => self.change_plain(|tx| tree.remove_range(tx, bounds)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.remove_range(tx, savepoint, bounds))
             }
@@ -356,8 +378,8 @@ impl Batch<'_> {
     ///
     /// As for [`Map::clear`].
     pub fn clear(&mut self, map: &Map) -> Result<()> {
-        match self.tree(map)? {
-            Tree::Plain(tree) => Ok(tree.clear(&mut self.tx)?),
+        match self.changed_tree(map)? {
+            Tree::Plain(tree) => self.change_plain(|tx| tree.clear(tx)),
             Tree::Versioned(tree) => self.change(tree, |part, tx, savepoint| part.clear(tx, savepoint)),
         }
     }
@@ -369,8 +391,8 @@ impl Batch<'_> {
     ///
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn reclaim(&mut self, map: &Map, steps: usize) -> Result<bool> {
-        match self.tree(map)? {
-            Tree::Plain(tree) => Ok(tree.reclaim(&mut self.tx, steps)?),
+        match self.changed_tree(map)? {
+            Tree::Plain(tree) => self.change_plain(|tx| tree.reclaim(tx, steps)),
             Tree::Versioned(tree) => {
                 self.change(tree, |part, tx, savepoint| part.reclaim(tx, savepoint, steps))
             }
@@ -445,8 +467,44 @@ impl Batch<'_> {
         Savepoint { tx: self.tx.savepoint(), changes: self.changes }
     }
 
-    /// Takes back everything since the savepoint, which must be of this batch.
+    /// Begins a nested transaction: its changes are kept together ([`end_nested`](Self::end_nested)), or
+    /// taken back together. A change of it that fails takes all of it back and ends it; so does
+    /// [`rollback_to`](Self::rollback_to) with its beginning, which is returned. A nested transaction that
+    /// was open before ends, and its changes are kept.
+    ///
+    /// It has one undo point, where changes outside of one have one each; in maps that keep versions it costs
+    /// as much as a [`savepoint`](Self::savepoint).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tembo::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = tembo::Options::new().create(true).open(dir.path().join("a.pool"))?;
+    /// let accounts = pool.open_map("accounts")?;
+    /// let mut batch = pool.batch()?;
+    /// batch.put(&accounts, b"alice", b"70")?;
+    /// batch.begin_nested();
+    /// batch.put(&accounts, b"bob", b"30")?;
+    /// let too_long = vec![b'k'; tembo::MAX_KEY_BYTES as usize + 1];
+    /// assert!(batch.put(&accounts, &too_long, b"").is_err());
+    /// assert_eq!(batch.get(&accounts, b"bob")?, None);
+    /// assert_eq!(batch.get(&accounts, b"alice")?, Some(&b"70"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn begin_nested(&mut self) -> Savepoint {
+        let begin = self.savepoint();
+        self.nested = Some(begin);
+        begin
+    }
+
+    /// Ends the nested transaction that is open, and keeps its changes.
+    pub fn end_nested(&mut self) {
+        self.nested = None;
+    }
+
+    /// Takes back everything since the savepoint, which must be of this batch. A nested transaction ends.
     pub fn rollback_to(&mut self, to: Savepoint) {
+        self.nested = None;
         let taken_back = self.parts.for_each(|part| {
             part.roll_back_to(to.changes + 1);
             Ok::<(), std::convert::Infallible>(())

@@ -201,9 +201,9 @@ impl From<tembo_store::Error> for Error {
 
 impl From<tembo_heap::Error> for Error {
     fn from(e: tembo_heap::Error) -> Error {
-        match e {
-            tembo_heap::Error::Pool(e) => e.into(),
-            other => Error::Heap(other),
+        match e.into_kind() {
+            tembo_heap::ErrorKind::Pool(e) => e.into(),
+            other => Error::Heap(other.into()),
         }
     }
 }

@@ -367,9 +367,10 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Heap`](crate::Error::Heap) with [`NotAHeap`](crate::heap::Error::NotAHeap) if there are maps
-    /// and no heap, with `InUse` or `BrandInUse` if the heap or one with the brand is open, with `Layout` or
-    /// `OtherRoot` if it holds other types; [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
+    /// [`Error::Heap`](crate::Error::Heap) with [`NotAHeap`](crate::heap::ErrorKind::NotAHeap) if there are
+    /// maps and no heap, with `InUse` or `BrandInUse` if the heap or one with the brand is open, with
+    /// `Layout` or `OtherRoot` if it holds other types; [`Error::Pool`](crate::Error::Pool) if the pool is
+    /// damaged.
     pub fn open_heap<B: NamedBrand, R: Persist + Default>(&self) -> Result<Heap<B, R>> {
         Ok(Heap::open_pool(self.shared.pool.clone())?)
     }

@@ -361,7 +361,9 @@ fn a_child_is_refused_a_heap_and_may_fork_in_a_transaction() {
     let heap = Heap::<Forked, PVec<u64>>::open(&path, &options).unwrap();
     heap.write(|tx, root| (0..100).try_for_each(|i| root.push(tx, i).map(drop))).unwrap();
     let forked = |outcome: Result<(), heap::Error>| match outcome {
-        Err(heap::Error::Pool(e)) if matches!(e.kind(), PoolErrorKind::Forked) => String::new(),
+        Err(e) if matches!(e.pool_error().map(tembo_pool::Error::kind), Some(PoolErrorKind::Forked)) => {
+            String::new()
+        }
         other => format!("{other:?}\n"),
     };
     let said = begin(false, || {

@@ -22,8 +22,8 @@ impl Serialize for Shown<'_> {
     }
 }
 
-/// The bytes as text, if they are UTF-8 without control characters other than tab and line ends. Those
-/// others take six characters each in JSON, and a person could not read them anyway.
+/// The bytes as text, if they are UTF-8 without control characters other than tab and line ends. Any other
+/// control character takes six characters in JSON, and a person cannot read it.
 fn plain_text(bytes: &[u8]) -> Option<&str> {
     let readable = |b: &u8| *b >= b' ' && *b != 0x7f || matches!(b, b'\t' | b'\n' | b'\r');
     std::str::from_utf8(bytes).ok().filter(|text| text.as_bytes().iter().all(readable))

@@ -1,6 +1,6 @@
 //! Reads the format and the types that a heap declares.
 
-use crate::error::{Error, Result, corrupt};
+use crate::error::{ErrorKind, Result, corrupt};
 use crate::layout::{Kind, MAGIC, MAGIC_MIGRATING, PmHeap, ROOT_KIND, ROOT_NAME, kind_off};
 use crate::objects::types::Types;
 use tembo_pmem::{Region, offset_of};
@@ -44,7 +44,7 @@ pub(crate) fn is_migrating(region: &Region, off: u64) -> Result<bool> {
         MAGIC => Ok(false),
         MAGIC_MIGRATING => Ok(true),
         magic => match format_of(magic, off)? {
-            HeapFormat::Other { found, supported } => Err(Error::Format { found, supported }),
+            HeapFormat::Other { found, supported } => Err(ErrorKind::Format { found, supported }.into()),
             HeapFormat::Known => Ok(false),
         },
     }

@@ -2,7 +2,7 @@
 
 use crate::check::format::{find, is_migrating};
 use crate::check::summary::{Circle, Summary, TypeUsage};
-use crate::error::{Error, Result, corrupt};
+use crate::error::{Error, ErrorKind, Result, corrupt};
 use crate::handles::for_each_slot;
 use crate::layout::{
     Counts, Kind, LINE, OBJECT_HEAD_BYTES, PmDying, PmHeap, PmOrphans, array_head_bytes, block_of,
@@ -46,7 +46,7 @@ struct Walk<'w> {
 ///
 /// # Errors
 ///
-/// [`Error::NotAHeap`], and corruption with the first violation found.
+/// [`ErrorKind::NotAHeap`], and corruption with the first violation found.
 pub fn check(pool: &Pool, marks: &mut Marks) -> Result<Summary> {
     walk(pool, marks, false).map(|(_, summary)| summary)
 }
@@ -72,7 +72,7 @@ pub(crate) fn objects(pool: &Pool) -> Result<Vec<u64>> {
 
 fn walk<'w>(pool: &'w Pool, marks: &mut Marks, beside_unknown: bool) -> Result<(Walk<'w>, Summary)> {
     let Some(heap) = find(pool)? else {
-        return Err(Error::NotAHeap { found: "it has no root `heap` of the kind of heaps".into() });
+        return Err(ErrorKind::NotAHeap { found: "it has no root `heap` of the kind of heaps".into() }.into());
     };
     let region = pool.region();
     let field = |off: usize| region.load_u64(heap + off as u64);

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// A type of a program's own may be a key too. Its methods must always give the same answer for the same key;
 /// otherwise keys are not found, but nothing worse happens. Neither these methods nor the `Ord` of a
 /// [`Plain`] key may run a transaction that writes to the same heap: the operation of the map would fail with
-/// [`Error::MapChanged`](crate::Error::MapChanged).
+/// [`ErrorKind::MapChanged`](crate::ErrorKind::MapChanged).
 pub trait MapKey: Persist {
     /// The type by which it is looked up.
     type Query: ?Sized;
@@ -35,7 +35,7 @@ pub trait MapKey: Persist {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), as in all methods.
     fn hash_at<'t, B: Brand>(tx: &ReadTx<'t, B>, place: Ref<'t, B, Self>) -> Result<u64>;
 
     /// Whether the key at a place is this one.
@@ -74,14 +74,14 @@ pub trait MapKey: Persist {
 /// A key that has an order: a [`Plain`] type with [`Ord`], or [`PString`] and [`PBytes`] by their bytes.
 ///
 /// The order must be total, and always the same. Otherwise keys are not found, or an operation ends with
-/// [`Error::KeyOrder`](crate::Error::KeyOrder); the map stays sound. While other threads write, `Ord` may see
-/// a mixture of two values. The result is dropped, but `Ord` must not panic.
+/// [`ErrorKind::KeyOrder`](crate::ErrorKind::KeyOrder); the map stays sound. While other threads write, `Ord`
+/// may see a mixture of two values. The result is dropped, but `Ord` must not panic.
 pub trait OrdKey: MapKey {
     /// The order of the key at a place relative to this one.
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict).
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
     fn compare<'t, B: Brand>(
         tx: &ReadTx<'t, B>,
         place: Ref<'t, B, Self>,

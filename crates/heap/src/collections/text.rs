@@ -91,7 +91,7 @@ impl<'t, B: Brand> Ref<'t, B, PBytes> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), as in all methods.
     pub fn len(self, tx: &ReadTx<'t, B>) -> Result<usize> {
         Ok(tx.get(self.near())?.bytes as usize)
     }
@@ -206,7 +206,7 @@ impl<'t, B: Brand> Ref<'t, B, PString> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), as in all methods.
     pub fn len(self, tx: &ReadTx<'t, B>) -> Result<usize> {
         self.utf8().len(tx)
     }

@@ -37,7 +37,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PBox<T>> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), as in all methods.
     pub fn open(self, tx: &ReadTx<'t, B>) -> Result<Option<Ref<'t, B, T>>> {
         Ok(tx.load(self.to())?.map(|object| *object))
     }

@@ -1,6 +1,6 @@
 //! A vector: values in arrays, each of which is as long as all before it together.
 
-use crate::error::{Error, Result, corrupt};
+use crate::error::{ErrorKind, Result, corrupt};
 use crate::objects::brand::Brand;
 use crate::objects::place::{Arr, Obj, Ref};
 use crate::objects::slots::{PArr, PRc};
@@ -108,7 +108,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), as in all methods.
     pub fn len(self, tx: &ReadTx<'t, B>) -> Result<usize> {
         Ok(tx.get(self.count())? as usize)
     }
@@ -157,7 +157,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
             return Ok(array.at(at));
         };
         if part >= PARTS {
-            return Err(Error::ArrayTooLong { len: index as u64 + 1 });
+            return Err(ErrorKind::ArrayTooLong { len: index as u64 + 1 }.into());
         }
         let parts = match tx.array(self.rest())? {
             Some(parts) => parts,
@@ -224,8 +224,8 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
     ///
     /// # Errors
     ///
-    /// As for [`len`](Self::len); [`Error::ArrayTooLong`] beyond 2^29 elements (2^32 small ones); the pool's
-    /// own, when it is full.
+    /// As for [`len`](Self::len); [`ErrorKind::ArrayTooLong`] beyond 2^29 elements (2^32 small ones); the
+    /// pool's own, when it is full.
     pub fn push(self, tx: &mut Tx<'t, B>, value: T) -> Result<Ref<'t, B, T>> {
         let len = self.len(tx)?;
         let place = self.make_place(tx, len)?;
@@ -384,7 +384,7 @@ impl<'t, B: Brand, T: Plain> Ref<'t, B, PVec<T>> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict).
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
     pub fn to_vec(self, tx: &ReadTx<'t, B>) -> Result<Vec<T>> {
         self.iter(tx)?.map(|place| tx.get(place)).collect()
     }

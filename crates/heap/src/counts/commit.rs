@@ -22,7 +22,7 @@
 //! - I3: a list of dying objects is linked by the first words of their heads, and ends.
 
 use crate::counts::resolve::{CountResolver, try_lock};
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::handles::NewHandle;
 use crate::stm::active_tx::ActiveTx;
 use crate::stm::shared::HeapShared;
@@ -32,31 +32,6 @@ use tembo_sync::back_off;
 /// The most objects that one commit destroys; the others wait in the lane's list.
 pub(crate) const DEATHS_MAX: usize = 48;
 
-/// The failure of a commit. It fits into a register, so that a commit that succeeds stores nothing for it;
-/// an [`Error`] has three words.
-pub(crate) enum CommitFailure {
-    Conflict,
-    Error(Box<Error>),
-}
-
-impl From<Error> for CommitFailure {
-    fn from(e: Error) -> CommitFailure {
-        match e {
-            Error::Conflict => CommitFailure::Conflict,
-            e => CommitFailure::Error(Box::new(e)),
-        }
-    }
-}
-
-impl From<CommitFailure> for Error {
-    fn from(failed: CommitFailure) -> Error {
-        match failed {
-            CommitFailure::Conflict => Error::Conflict,
-            CommitFailure::Error(e) => *e,
-        }
-    }
-}
-
 /// Makes a transaction durable, then visible.
 ///
 /// It destroys at most `deaths` of the objects that die with it; later commits destroy the others.
@@ -65,14 +40,14 @@ pub(crate) fn commit(
     active: &ActiveTx,
     writer: &mut WriterContext,
     deaths: usize,
-) -> std::result::Result<(), CommitFailure> {
+) -> Result<()> {
     if !writer.has_work() {
         writer.abort(&shared.orecs);
         return Ok(());
     }
     if let Err(e) = active.own_wanted(shared, writer) {
         writer.abort(&shared.orecs);
-        return Err(e.into());
+        return Err(e);
     }
     if !writer.only_writes() {
         return commit_work(shared, Some(active), writer, deaths);
@@ -88,7 +63,7 @@ pub(crate) fn commit(
         Err(e) => {
             writer.abort(&shared.orecs);
             shared.storing.end(writer.number);
-            Err(e.into())
+            Err(e)
         }
     }
 }
@@ -99,7 +74,7 @@ pub(crate) fn commit_work(
     active: Option<&ActiveTx>,
     writer: &mut WriterContext,
     deaths: usize,
-) -> std::result::Result<(), CommitFailure> {
+) -> Result<()> {
     let dying_first = writer.dying_first;
     let outcome = prepare(shared, active, writer, deaths).and_then(|()| publish(shared, active, writer));
     match outcome {
@@ -137,7 +112,7 @@ pub(crate) fn commit_work(
     writer.forget();
     match outcome {
         Ok(_) => Ok(()),
-        Err(e) => Err(e.into()),
+        Err(e) => Err(e),
     }
 }
 
@@ -158,7 +133,7 @@ fn prepare(
         && !shared.clock.stands_at(active.rv())
         && !active.reads_hold(shared)
     {
-        return Err(Error::Conflict);
+        return Err(ErrorKind::Conflict.into());
     }
     let mut resolver = CountResolver { shared, writer, budget: deaths };
     resolver.apply_deltas()?;
@@ -204,7 +179,7 @@ fn publish(shared: &HeapShared, active: Option<&ActiveTx>, writer: &mut WriterCo
         {
             shared.clock.share();
             if !active.reads_hold(shared) {
-                return Err(Error::Conflict);
+                return Err(ErrorKind::Conflict.into());
             }
         }
         version = number.version;

@@ -1,9 +1,9 @@
 //! Dying objects: objects whose commit did not release them when they died, and orphans without handles. Each
 //! lane has a list of them, and each later commit releases a bounded part.
 
-use crate::counts::commit::{CommitFailure, DEATHS_MAX, commit_work};
+use crate::counts::commit::{DEATHS_MAX, commit_work};
 use crate::counts::resolve::{CountResolver, unknown_type};
-use crate::error::{Error, Result, corrupt};
+use crate::error::{ErrorKind, Result, corrupt};
 use crate::layout::{Kind, OBJECT_HEAD_BYTES, array_head_bytes, kind_off, value_off};
 use crate::objects::place::element_key;
 use crate::objects::type_info::{PointerKind, TypeInfo};
@@ -67,7 +67,7 @@ pub(crate) fn collect_all(shared: &HeapShared) -> Result<()> {
     shared.pool.check_process()?;
     if running::of(shared).is_some() {
         // The call would wait for the ownership records of its own transaction.
-        return Err(Error::InsideTransaction { what: "`collect`" });
+        return Err(ErrorKind::InsideTransaction { what: "`collect`" }.into());
     }
     let mut writer = shared.take_writer()?;
     let outcome = collect_list(shared, &mut writer).and_then(|()| collect_leftovers(shared, &mut writer));
@@ -131,8 +131,8 @@ fn collect_step(shared: &HeapShared, writer: &mut WriterContext, step: &Step) ->
         }
         Ok(taken) => match commit_work(shared, None, writer, step.deaths) {
             Ok(()) => return Ok(Collected::Some(taken.max(1))),
-            Err(CommitFailure::Conflict) => Ok(Collected::Busy),
-            Err(e) => Err(e.into()),
+            Err(e) if e.is_conflict() => Ok(Collected::Busy),
+            Err(e) => Err(e),
         },
         Err(e) => {
             writer.abort(&shared.orecs);

@@ -1,6 +1,6 @@
 //! Count resolution: the new counts of a commit, and the objects that die by them.
 
-use crate::error::{Error, Result, corrupt};
+use crate::error::{Error, ErrorKind, Result, corrupt};
 use crate::handles::FoundSlot;
 use crate::layout::{
     Counts, Kind, ORPHAN_SLOTS, PmHeap, PmOrphans, block_of, counts_off, is_tagged, kind_off, value_off,
@@ -57,7 +57,7 @@ impl CountResolver<'_> {
                 counts.new = after;
                 Ok(*counts)
             }
-            None if strong > 0 || weak > 0 => Err(Error::TooManyPointers { off: object }),
+            None if strong > 0 || weak > 0 => Err(ErrorKind::TooManyPointers { off: object }.into()),
             None => {
                 Err(corrupt("the counts of an object", object, "as many as pointers", format!("{before:?}")))
             }
@@ -85,7 +85,7 @@ impl CountResolver<'_> {
                 let counts = *self.counts(object)?;
                 if counts.kind.is_dying() || counts.kind.is_shell() {
                     // The object has died since it was read.
-                    return Err(Error::Conflict);
+                    return Err(ErrorKind::Conflict.into());
                 }
             }
         }
@@ -113,7 +113,7 @@ impl CountResolver<'_> {
         }
         if counts.kind.is_shell() || counts.kind.is_dying() {
             if counts.new.strong > counts.old.strong {
-                return Err(Error::Conflict);
+                return Err(ErrorKind::Conflict.into());
             }
             return Ok(());
         }
@@ -211,7 +211,7 @@ impl CountResolver<'_> {
         if self.writer.buffers.new_slots.is_empty() {
             // Whoever owns this word's record owns the chain of blocks until the commit is over.
             if !self.can_change(self.shared.off) {
-                return Err(Error::Conflict);
+                return Err(ErrorKind::Conflict.into());
             }
             let head = self.shared.off + offset_of!(PmHeap, orphans) as u64;
             let next = self.word(head)?;
@@ -377,7 +377,7 @@ impl CountResolver<'_> {
                 continue;
             }
             let counts = Counts { strong: 0, weak: 0 }.changed(strong, weak);
-            let counts = counts.ok_or(Error::TooManyPointers { off: object })?;
+            let counts = counts.ok_or(ErrorKind::TooManyPointers { off: object })?;
             // A store to a block that this transaction also frees is harmless.
             match is_tagged(object) {
                 true => ptx.set_tag_word(block_of(object), 1, counts.encode())?,

@@ -2,7 +2,7 @@
 
 use crate::collections::MapKey;
 use crate::collections::hash::node::{Bucket, Entry};
-use crate::error::{Error, Result, corrupt};
+use crate::error::{Result, corrupt};
 use crate::migrate::buckets::{convert_bucket, convert_entry};
 use crate::migrate::version::Migrate;
 use crate::objects::brand::Brand;
@@ -50,7 +50,7 @@ pub(super) fn convert<'t, Old: Persist, New: Migrate<Old>>(
                 New::link(tx, old.at(i), new.at(i))?;
             }
             // A vector has room for more values, which need not hold any.
-            Err(Error::Pool(e)) if e.is_corrupt() => {}
+            Err(e) if e.is_corrupt() => {}
             Err(e) => return Err(e),
         }
     }

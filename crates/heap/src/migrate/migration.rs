@@ -2,7 +2,7 @@
 
 use crate::check::objects;
 use crate::counts::dying;
-use crate::error::{Error, Result, corrupt};
+use crate::error::{ErrorKind, Result, corrupt};
 use crate::layout::{
     Kind, MAGIC, OBJECT_HEAD_BYTES, PmHeap, PmType, array_head_bytes, block_of, kind_off, value_off,
 };
@@ -88,7 +88,7 @@ impl Migration<'_> {
             // Older objects must stay as they are, and alive: they may be converted later, and this attempt
             // may be retried.
             if writer_of(tx.shared, tx.active)?.wants_any() {
-                return Err(Error::MigrationChanges);
+                return Err(ErrorKind::MigrationChanges.into());
             }
             tx.count(new, PointerKind::Strong, 1)?;
             store(tx, kind_off(object), kind.moved(new).0)

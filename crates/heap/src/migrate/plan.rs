@@ -3,7 +3,7 @@
 use crate::check::is_migrating;
 use crate::collections::MapKey;
 use crate::collections::hash::node::{Bucket, Entry, lie_in_buckets};
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::heap::open_pool;
 use crate::layout::{MAGIC_MIGRATING, PmHeap, ROOT_KIND, ROOT_NAME};
 use crate::migrate::convert::{Convert, Step, convert, convert_buckets, convert_entries};
@@ -78,14 +78,14 @@ impl Migrations {
     /// Runs the migrations on the heap in a file, if there is one. Returns the number of converted objects.
     ///
     /// Each object of an old type is converted in a transaction of its own. After a crash the heap does not
-    /// open ([`Error::Migrating`]) until the migrations are run again; they continue where they stopped. Each
-    /// converted object takes room twice until the migration ends. Time and memory grow with the number of
-    /// all objects, unless there is nothing to do.
+    /// open ([`ErrorKind::Migrating`]) until the migrations are run again; they continue where they stopped.
+    /// Each converted object takes room twice until the migration ends. Time and memory grow with the number
+    /// of all objects, unless there is nothing to do.
     ///
     /// # Errors
     ///
-    /// Everything that can be wrong with the file; [`Error::Layout`] if a type is left that has another
-    /// layout and no migration, with nothing changed; [`Error::NotAlone`]; and those of [`Migrate`].
+    /// Everything that can be wrong with the file; [`ErrorKind::Layout`] if a type is left that has another
+    /// layout and no migration, with nothing changed; [`ErrorKind::NotAlone`]; and those of [`Migrate`].
     pub fn run(&self, path: impl AsRef<Path>, options: impl AsRef<Options>) -> Result<u64> {
         let options = options.as_ref();
         if options.create_new || options.create && !path.as_ref().exists() {
@@ -112,7 +112,7 @@ impl Migrations {
 
     /// Opens the heap, unless there is nothing to do.
     fn begin(&self, pool: &Pool) -> Result<Option<Migration<'_>>> {
-        let hold = pool.hold(0).ok_or(Error::InUse)?;
+        let hold = pool.hold(0).ok_or(ErrorKind::InUse)?;
         let roots = pool.roots()?;
         let Some(root) = roots.iter().find(|root| root.name == ROOT_NAME && root.kind == ROOT_KIND) else {
             return Ok(None);
@@ -129,7 +129,7 @@ impl Migrations {
         let is_left = |hash| steps.iter().any(|step| step.old == hash);
         types.expect_alone(is_left)?;
         if let Some(other) = roots.iter().find(|other| other.off != off) {
-            return Err(Error::NotAlone { root: other.name.clone().into() });
+            return Err(ErrorKind::NotAlone { root: other.name.clone() }.into());
         }
         if !is_begun {
             let mut lane = pool.lane()?;

@@ -1,6 +1,6 @@
 //! The types of a heap: their records on media, and their numbers.
 
-use crate::error::{Error, OtherLayout, Result, SameName, corrupt};
+use crate::error::{Error, ErrorKind, OtherLayout, Result, SameName, corrupt};
 use crate::layout::{MAX_TYPES, PmCondition, PmHeap, PmPointer, PmType};
 use crate::objects::persist::Persist;
 use crate::objects::persist::TargetFn;
@@ -39,7 +39,7 @@ impl Types {
     /// The number of the next type.
     fn free_number(&self) -> Result<u16> {
         let number = self.stored.iter().position(Option::is_none).unwrap_or(self.stored.len());
-        u16::try_from(number).map_err(|_| Error::TooManyTypes { max: MAX_TYPES })
+        u16::try_from(number).map_err(|_| ErrorKind::TooManyTypes { max: MAX_TYPES }.into())
     }
 
     /// The number of `T`.
@@ -48,7 +48,7 @@ impl Types {
         let hash = const { T::HASH };
         match self.quick.get(quick_slot(hash)) {
             Some((known, number)) if *known == hash => Ok(*number),
-            _ => self.look_up(hash).ok_or_else(|| Error::UnknownType { name: T::name().into() }),
+            _ => self.look_up(hash).ok_or_else(|| ErrorKind::UnknownType { name: T::name() }.into()),
         }
     }
 
@@ -157,7 +157,7 @@ fn reachable(roots: Vec<TargetFn>) -> Result<Vec<TypeInfo>> {
             Some(_) => {
                 let other = found.into_iter().find(|other| other.name_hash == info.name_hash);
                 let one = other.map(|other| other.text).unwrap_or_default();
-                return Err(Error::SameName(Box::new(SameName { name: info.name, one, other: info.text })));
+                return Err(ErrorKind::SameName(SameName { name: info.name, one, other: info.text }).into());
             }
             None => {
                 next.extend(targets);
@@ -287,12 +287,13 @@ fn read_record(region: &Region, off: u64) -> Result<(u64, u64, TypeInfo)> {
 /// The error for a type that the heap has with another layout.
 #[cold]
 pub(crate) fn layout_error(stored: &TypeInfo, ours: &TypeInfo) -> Error {
-    Error::Layout(Box::new(OtherLayout {
+    ErrorKind::Layout(OtherLayout {
         name: ours.name.clone(),
         difference: ours.difference(stored),
         stored: stored.text.clone(),
         ours: ours.text.clone(),
-    }))
+    })
+    .into()
 }
 
 /// Calls `found` for each pointer of a value that counts, with its offset from the value's start. `word`

@@ -1,8 +1,8 @@
 //! Single attempts at a transaction, and how they end.
 
-use crate::counts::commit::{CommitFailure, commit};
+use crate::counts::commit::commit;
 use crate::counts::dying::{COLLECT_MAX, collect};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Result};
 use crate::retry::quiet::{note_clock, seems_quiet};
 use crate::stm::active_tx::ActiveTx;
 use crate::stm::hazards::{ReadHazards, ValidationMode};
@@ -18,7 +18,7 @@ pub(super) enum AttemptEnd {
     /// The body returned an error.
     Aborted,
     /// The commit failed.
-    Failed(Box<Error>),
+    Failed(Error),
     /// The attempt has to be made again, and the outcome of its body dropped.
     Conflicted {
         /// Whether it kept no list of its reads, so its reads may still hold.
@@ -64,8 +64,8 @@ impl<'c> WriteAttempt<'c> {
                 self.pin = None;
                 AttemptEnd::Committed
             }
-            Err(CommitFailure::Conflict) => self.conflicted(),
-            Err(CommitFailure::Error(e)) => AttemptEnd::Failed(e),
+            Err(e) if e.is_conflict() => self.conflicted(),
+            Err(e) => AttemptEnd::Failed(e),
         }
     }
 
@@ -134,19 +134,15 @@ impl ReadAttempt<'_> {
 
 /// Commits what an attempt has done.
 #[inline(always)]
-fn commit_attempt(
-    shared: &HeapShared,
-    active: &ActiveTx,
-    deaths: usize,
-) -> std::result::Result<(), CommitFailure> {
+fn commit_attempt(shared: &HeapShared, active: &ActiveTx, deaths: usize) -> Result<()> {
     if active.nested_unfinished.get() > 0 {
-        return Err(Error::NestedFailed.into());
+        return Err(ErrorKind::NestedFailed.into());
     }
     let mut held = active.writer.borrow_mut();
     let Some(writer) = held.as_mut() else { return Ok(()) };
     if let Some(e) = writer.lost.take() {
         writer.abort(&shared.orecs);
-        return Err(e.into());
+        return Err(e);
     }
     commit(shared, active, writer, deaths)?;
     if writer.dying_first != 0 || shared.handles.is_busy() {

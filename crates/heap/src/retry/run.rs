@@ -1,7 +1,7 @@
 //! The loops that run a transaction's body until an attempt succeeds.
 
 use crate::counts::commit::DEATHS_MAX;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::retry::attempts::{AttemptEnd, ReadAttempt, WriteAttempt};
 use crate::retry::course::Course;
 use crate::retry::quiet::first_mode;
@@ -62,14 +62,14 @@ pub(crate) fn write<O, E: From<Error>>(
                 drop(outcome);
                 deaths = 0;
             }
-            AttemptEnd::Failed(e) => return Err((*e).into()),
+            AttemptEnd::Failed(e) => return Err(e.into()),
             AttemptEnd::Conflicted { was_optimistic } => {
                 drop(own);
                 // The outcome may hold resources that the next attempt needs.
                 drop(outcome);
                 match Course::next_mode(&mut course, shared, was_optimistic) {
                     Some(next) => mode = next,
-                    None => return Err(Error::Conflict.into()),
+                    None => return Err(Error::from(ErrorKind::Conflict).into()),
                 }
             }
         }
@@ -110,7 +110,7 @@ pub(crate) fn read<O, E: From<Error>>(
         // The outcome may hold resources that the next attempt needs.
         drop(outcome);
         if !Course::retry(&mut course, shared) {
-            return Err(Error::Conflict.into());
+            return Err(Error::from(ErrorKind::Conflict).into());
         }
     }
 }

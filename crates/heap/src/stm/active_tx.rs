@@ -1,6 +1,6 @@
 //! The volatile state of a running transaction.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::layout::LINE;
 use crate::stm::clock::ClockReading;
 use crate::stm::hazards::{ReadHazards, ValidationMode};
@@ -136,7 +136,8 @@ impl ActiveTx {
     /// The error for a read or write of a transaction that is [`DOOMED`](ReadHazards::DOOMED).
     #[cold]
     pub(crate) fn refusal(&self) -> Error {
-        if self.has(ReadHazards::LENT) { Error::InnerRuns } else { Error::Conflict }
+        let is_lent = self.has(ReadHazards::LENT);
+        if is_lent { ErrorKind::InnerRuns.into() } else { ErrorKind::Conflict.into() }
     }
 
     /// Notes that a nested transaction begins that may write.
@@ -269,7 +270,7 @@ impl ActiveTx {
     #[cold]
     pub(crate) fn conflict<T>(&self) -> Result<T> {
         self.add_hazard(ReadHazards::DOOMED);
-        Err(Error::Conflict)
+        Err(ErrorKind::Conflict.into())
     }
 
     /// Waits a little for the holder of a record. Too long a wait is a conflict.

@@ -1,7 +1,7 @@
 //! The transactions that run on a thread: a transaction that begins inside another one of its heap becomes
 //! part of it.
 
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::stm::active_tx::ActiveTx;
 use crate::stm::hazards::ReadHazards;
 use crate::stm::shared::HeapShared;
@@ -36,7 +36,7 @@ impl Running<'_> {
 
     /// Refuses to run another transaction as part of this one while a value is borrowed.
     pub(crate) fn check_nested(&self) -> Result<()> {
-        if self.active().borrowed.get() > 0 { Err(Error::Borrowed) } else { Ok(()) }
+        if self.active().borrowed.get() > 0 { Err(ErrorKind::Borrowed.into()) } else { Ok(()) }
     }
 }
 

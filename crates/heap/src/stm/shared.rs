@@ -172,7 +172,7 @@ impl HeapShared {
                             return Ok(writer);
                         }
                         // Another structure writes to the pool by this lane. Other lanes may become free.
-                        Err(Error::Pool(e)) if number > 0 && e.is_no_lane() => {
+                        Err(e) if number > 0 && e.pool_error().is_some_and(tembo_pool::Error::is_no_lane) => {
                             slot.exists.store(false, Ordering::Release);
                             break;
                         }

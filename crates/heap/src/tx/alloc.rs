@@ -1,6 +1,6 @@
 //! Allocation of objects and arrays. They die with the commit unless they are linked or held.
 
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::layout::{Counts, Kind, OBJECT_HEAD_BYTES, array_head_bytes, has_line, head_bytes, tagged_object};
 use crate::objects::brand::Brand;
 use crate::objects::persist::Persist;
@@ -17,7 +17,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownType`] if no pointer of the root's type leads to a `T`; the pool's own.
+    /// [`ErrorKind::UnknownType`] if no pointer of the root's type leads to a `T`; the pool's own.
     #[inline]
     pub fn alloc<T: Persist>(&mut self, value: T) -> Result<Obj<'t, B, T>> {
         let type_number = self.shared.types.number_of::<T>()?;
@@ -62,7 +62,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ///
     /// # Errors
     ///
-    /// As for [`alloc`](Self::alloc), and [`Error::ArrayTooLong`].
+    /// As for [`alloc`](Self::alloc), and [`ErrorKind::ArrayTooLong`].
     pub fn alloc_array<T: Persist>(
         &mut self,
         len: usize,
@@ -94,7 +94,7 @@ pub(crate) struct ArrayImage {
 
 impl ArrayImage {
     pub(crate) fn new<T>(len: usize) -> Result<ArrayImage> {
-        let too_long = || Error::ArrayTooLong { len: len as u64 };
+        let too_long = || ErrorKind::ArrayTooLong { len: len as u64 };
         let bytes = len.checked_mul(size_of::<T>()).ok_or_else(too_long)?;
         u32::try_from(len).map_err(|_| too_long())?;
         let first = (array_head_bytes(size_of::<T>() as u64) - OBJECT_HEAD_BYTES) as usize;

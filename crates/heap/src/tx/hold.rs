@@ -1,6 +1,6 @@
 //! Handles: making them from objects, and getting the objects back.
 
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::handles::Handle;
 use crate::objects::brand::{Brand, SameHeap};
 use crate::objects::persist::Persist;
@@ -15,7 +15,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`]; the pool's own.
+    /// [`ErrorKind::Conflict`]; the pool's own.
     pub fn hold<T: Persist>(&mut self, object: Obj<'t, B, T>) -> Result<Handle<B, T>> {
         let (handle, new) = Handle::new(self.shared.handles.clone(), object.object_off());
         writer_of(self.shared, self.active)?.held.push(new);
@@ -28,14 +28,14 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Cancelled`] if the handle comes from a transaction that was not committed;
-    /// [`Error::ClosedHandle`] if its heap was closed and opened again; [`Error::Conflict`].
+    /// [`ErrorKind::Cancelled`] if the handle comes from a transaction that was not committed;
+    /// [`ErrorKind::ClosedHandle`] if its heap was closed and opened again; [`ErrorKind::Conflict`].
     pub fn enter<H: SameHeap<B>, T: Persist>(&self, handle: &Handle<H, T>) -> Result<Obj<'t, B, T>> {
         if !handle.is_of(&self.shared.handles) {
-            return Err(Error::ClosedHandle { handle: format!("{handle:?}").into() });
+            return Err(ErrorKind::ClosedHandle { handle: format!("{handle:?}") }.into());
         }
         if !handle.counts() {
-            return Err(Error::Cancelled);
+            return Err(ErrorKind::Cancelled.into());
         }
         // This read is validated like every other: another thread may drop the handle before the commit.
         if !self.is_alive(handle.off())? {

@@ -1,6 +1,6 @@
 //! The check that no nested transaction has changed a map between two steps of an iterator.
 
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::objects::brand::Brand;
 use crate::tx::read::ReadTx;
 
@@ -31,7 +31,7 @@ impl MapWatch {
         let writer = tx.active.writer.borrow();
         let reshaped = writer.as_ref().map_or(&[][..], |writer| &writer.reshaped);
         if reshaped.get(before..).is_some_and(|new| new.iter().any(|(map, _)| *map == off)) {
-            return Err(Error::MapChanged);
+            return Err(ErrorKind::MapChanged.into());
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A transaction that only reads: values, pointers, and the ways to load a word, from the fastest to the most
 //! general.
 
-use crate::error::{Error, Result, corrupt};
+use crate::error::{Error, ErrorKind, Result, corrupt};
 use crate::layout::{Counts, Kind, OBJECT_HEAD_BYTES, counts_off, head_bytes, kind_off};
 use crate::objects::brand::Brand;
 use crate::objects::persist::{Persist, Plain};
@@ -22,7 +22,7 @@ const LEN_MASK: u64 = 0xFFFF_FFFF;
 
 /// A transaction that only reads. It sees one state of the heap, and nothing that a crash could undo.
 ///
-/// Every read may end in [`Error::Conflict`]. Return it with `?`, and the transaction is run again.
+/// Every read may end in [`ErrorKind::Conflict`]. Return it with `?`, and the transaction is run again.
 pub struct ReadTx<'t, B: Brand> {
     pub(crate) shared: &'t HeapShared,
     pub(crate) active: &'t ActiveTx,
@@ -56,7 +56,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`]; corruption if the bytes there are none of `T`.
+    /// [`ErrorKind::Conflict`]; corruption if the bytes there are none of `T`.
     #[inline(always)]
     pub fn get<T: Plain>(&self, place: Ref<'t, B, T>) -> Result<T> {
         self.check_stamp(place.stamp)?;
@@ -78,7 +78,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`].
+    /// [`ErrorKind::Conflict`].
     #[inline(always)]
     pub fn load<T: Persist>(&self, slot: Ref<'t, B, PRc<T>>) -> Result<Option<Obj<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
@@ -94,8 +94,8 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::NullPointer`] if it is null after all, which ends the transaction with nothing changed;
-    /// [`Error::Conflict`].
+    /// [`ErrorKind::NullPointer`] if it is null after all, which ends the transaction with nothing changed;
+    /// [`ErrorKind::Conflict`].
     #[inline(always)]
     pub fn follow<T: Persist>(&self, slot: Ref<'t, B, PRc<T>>) -> Result<Obj<'t, B, T>> {
         self.load(slot)?.ok_or_else(|| null_pointer(slot))
@@ -115,7 +115,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`].
+    /// [`ErrorKind::Conflict`].
     pub fn upgrade<T: Persist>(&self, slot: Ref<'t, B, PWeak<T>>) -> Result<Option<Obj<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
         let off = self.read_word(slot.key, slot.off)?;
@@ -133,7 +133,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`].
+    /// [`ErrorKind::Conflict`].
     #[inline(always)]
     pub fn array<T: Persist>(&self, slot: Ref<'t, B, PArr<T>>) -> Result<Option<Arr<'t, B, T>>> {
         self.check_stamp(slot.stamp)?;
@@ -181,14 +181,14 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// begun a nested transaction that may write.
     #[inline(always)]
     pub(crate) fn check_undisturbed(&self, begun: u64) -> Result<()> {
-        if self.active.writers_begun() == begun { Ok(()) } else { Err(Error::MapChanged) }
+        if self.active.writers_begun() == begun { Ok(()) } else { Err(ErrorKind::MapChanged.into()) }
     }
 
     /// Refuses a place in a variant if a value with variants was written since.
     #[inline(always)]
     pub(crate) fn check_stamp(&self, stamp: u64) -> Result<()> {
         if stamp != 0 && stamp != self.active.stamp() {
-            return Err(Error::StaleVariant);
+            return Err(ErrorKind::StaleVariant.into());
         }
         Ok(())
     }
@@ -463,5 +463,5 @@ fn bad_value<T: Persist>(off: u64) -> Error {
 
 #[cold]
 fn null_pointer<B: Brand, P: Persist>(slot: Ref<'_, B, P>) -> Error {
-    Error::NullPointer { pointer: format!("{slot:?}").into() }
+    ErrorKind::NullPointer { pointer: format!("{slot:?}") }.into()
 }

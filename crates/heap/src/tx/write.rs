@@ -1,7 +1,7 @@
 //! A transaction that writes: it owns places, and keeps what it writes in the pool's transaction until the
 //! commit.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::layout::LINE;
 use crate::objects::brand::Brand;
 use crate::objects::persist::{Persist, Plain};
@@ -53,7 +53,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`]; the pool's own.
+    /// [`ErrorKind::Conflict`]; the pool's own.
     #[inline]
     pub fn set<T: Plain>(&mut self, place: Ref<'t, B, T>, value: T) -> Result<()> {
         self.own_place(place)?;
@@ -62,7 +62,7 @@ impl<'t, B: Brand> Tx<'t, B> {
 
     /// Ends the transaction with nothing changed: return the error with `?` or `return Err`.
     pub fn cancel(&self) -> Error {
-        Error::Cancelled
+        ErrorKind::Cancelled.into()
     }
 
     /// Notes that the map at `off` gains or loses an entry, for iterators of an outer transaction over this
@@ -196,7 +196,7 @@ pub(crate) fn writer_of<'s>(shared: &HeapShared, active: &'s ActiveTx) -> Result
             return Err(active.refusal());
         }
         if !active.may_write {
-            return Err(Error::ReadTransaction);
+            return Err(ErrorKind::ReadTransaction.into());
         }
         let taken = shared.take_writer()?;
         active.number.set(taken.number);

@@ -44,7 +44,7 @@ impl<B: NamedBrand> Store<B> {
             *outcome.lock().unwrap() = Some(inner);
             Err(tx.cancel())
         });
-        assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
+        assert!(matches!(&ended, Err(e) if e.is_cancelled()), "{ended:?}");
         outcome.into_inner().unwrap().expect("it ran")
     }
 
@@ -105,7 +105,7 @@ impl<B: NamedBrand> Store<B> {
             })
         };
         match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(Err(Error::Cancelled)) if !panics => Ok(()),
+            Ok(Err(e)) if !panics && e.is_cancelled() => Ok(()),
             Err(_) if panics => Ok(()),
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),

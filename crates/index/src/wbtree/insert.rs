@@ -31,13 +31,33 @@ impl WbTree {
         self.assert_writes(tx);
         let value_bytes = check_lengths(key, value)?;
         self.counting.check_length(value_bytes)?;
-        self.change(tx, |tx| {
-            // The record is written first, so that its lines arrive during the search for the leaf.
-            let record = write_record(tx, key, value, value_bytes)?;
-            let probe = Probe::new(key);
-            let place = self.find_place(tx, probe)?;
-            self.put_record(tx, &place, probe, record)
-        })
+        self.change(tx, |tx| self.write_and_put(tx, key, value, value_bytes))
+    }
+
+    /// As [`put`](Self::put), without an undo point of its own, for a caller that has one from before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put), but the transaction may hold a part of the change: the caller must roll it
+    /// back to a savepoint from before the call, or drop it.
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn put_without_undo(&self, tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]]) -> Result<bool> {
+        self.assert_writes(tx);
+        let value_bytes = check_lengths(key, value)?;
+        self.counting.check_length(value_bytes)?;
+        self.change_without_undo(tx, |tx| self.write_and_put(tx, key, value, value_bytes))
+    }
+
+    #[inline(always)]
+    fn write_and_put(&self, tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<bool> {
+        // The record is written first, so that its lines arrive during the search for the leaf.
+        let record = write_record(tx, key, value, value_bytes)?;
+        let probe = Probe::new(key);
+        let place = self.find_place(tx, probe)?;
+        self.put_record(tx, &place, probe, record)
     }
 
     /// Puts a record at its key's place; returns whether the key was there.

@@ -36,10 +36,27 @@ impl WbTree {
     /// If the transaction is not of this tree's pool.
     pub fn remove(&self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
         self.assert_writes(tx);
-        self.change(tx, |tx| {
-            let place = self.find_place(tx, Probe::new(key))?;
-            self.remove_record(tx, &place, key)
-        })
+        self.change(tx, |tx| self.find_and_remove(tx, key))
+    }
+
+    /// As [`remove`](Self::remove), without an undo point of its own, for a caller that has one from before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`remove`](Self::remove), but the transaction may hold a part of the change: the caller must
+    /// roll it back to a savepoint from before the call, or drop it.
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn remove_without_undo(&self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
+        self.assert_writes(tx);
+        self.change_without_undo(tx, |tx| self.find_and_remove(tx, key))
+    }
+
+    fn find_and_remove(&self, tx: &mut Tx<'_>, key: &[u8]) -> Result<bool> {
+        let place = self.find_place(tx, Probe::new(key))?;
+        self.remove_record(tx, &place, key)
     }
 
     /// Removes the record with the smallest key; returns its key and value. O(log n).

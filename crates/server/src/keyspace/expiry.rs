@@ -19,10 +19,11 @@ impl Keyspace<'_> {
         if due.is_empty() {
             return Ok(0);
         }
-        let savepoint = self.savepoint()?;
+        let savepoint = self.begin_command()?;
         let removed = due.iter().try_for_each(|(number, entry)| self.remove_due(*number, entry));
         match removed {
             Ok(()) => {
+                self.end_command();
                 self.stats.expired += due.len() as u64;
                 Ok(due.len())
             }

@@ -203,7 +203,22 @@ impl<'p> Keyspace<'p> {
         Ok(writer(self.pool, &mut self.batch)?.savepoint())
     }
 
-    /// Undoes what was written since `savepoint` was taken, in this batch.
+    /// Begins a command that writes: from here to [`end_command`](Self::end_command) there is one undo point,
+    /// which is returned. A write that fails takes back the whole command.
+    #[inline(always)]
+    pub(crate) fn begin_command(&mut self) -> Answer<Savepoint> {
+        Ok(writer(self.pool, &mut self.batch)?.begin_nested())
+    }
+
+    /// Keeps the writes of a command.
+    #[inline(always)]
+    pub(crate) fn end_command(&mut self) {
+        if let Some(batch) = &mut self.batch {
+            batch.end_nested();
+        }
+    }
+
+    /// Undoes what was written since `savepoint` was taken, in this batch. A command ends.
     pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
         if let Some(batch) = &mut self.batch {
             batch.rollback_to(savepoint);

@@ -86,11 +86,14 @@ fn commands_that_fail_in_a_full_pool_keep_the_counts_right() {
         let value = vec![b'v'; 1_000_000];
         let mut failures = 0;
         for step in 0..2000 {
-            let savepoint = keys.savepoint().unwrap();
+            let begin = keys.begin_command().unwrap();
             let length = [10, 500_000, 1_000_000][random.below(3) as usize];
-            if change(keys, &mut random, &value[..length]).is_err() {
-                keys.rollback_to(savepoint);
-                failures += 1;
+            match change(keys, &mut random, &value[..length]) {
+                Ok(()) => keys.end_command(),
+                Err(_) => {
+                    keys.rollback_to(begin);
+                    failures += 1;
+                }
             }
             if random.below(10) == 0 && keys.commit().is_err() {
                 failures += 1;

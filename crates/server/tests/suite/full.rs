@@ -36,10 +36,11 @@ fn a_full_pool_refuses_writes_and_serves_reads_and_deletes() {
         KEYS key:00000001 => [$key:00000001]
         "
     ));
-    // Half of a command is undone.
+    // Half of a command is undone, and the count of deadlines is right afterwards.
     let large = vec![b'v'; 1 << 20];
-    assert_eq!(show(&client.run(&[b"MSET", b"a", b"1", b"b", &large])), OOM);
-    client.talk("EXISTS a b => :0");
+    client.talk("SET due 1 PX 100000000 => +OK");
+    assert_eq!(show(&client.run(&[b"MSET", b"a", b"1", b"due", b"2", b"b", &large])), OOM);
+    client.talk("EXISTS a b => :0\nGET due => $1\nSET due 3 => +OK\nPTTL due => :-1\nDEL due => :1");
     for key in 0..keys / 2 {
         client.talk(&format!("DEL key:{key:08} => :1"));
     }

@@ -295,9 +295,18 @@ fn a_command_that_finds_a_full_pool_fails_alone() {
     let mut client = server.client();
     fill(&mut client, &[b'v'; 10_000]);
     client.talk("DEL key:00000000 key:00000001 key:00000002 => :3\nMULTI => +OK\nSET small 1 => +QUEUED");
-    assert_eq!(show(&client.run(&[b"SET", b"large", &[b'v'; 1 << 20]])), "+QUEUED");
+    let large = [b'v'; 1 << 20];
+    assert_eq!(show(&client.run(&[b"SET", b"large", &large])), "+QUEUED");
+    // Half of it finds room.
+    assert_eq!(show(&client.run(&[b"MSET", b"small", b"2", b"half", b"1", b"large", &large])), "+QUEUED");
     client.talk("SELECT 4 => +QUEUED\nINCR small => +QUEUED\nDEL key:00000003 => +QUEUED");
-    client.talk(&format!("EXEC => [+OK {OOM} +OK :1 :0]\nSELECT 0 => +OK\nMGET small large => [$1 nil]"));
+    client.talk(&format!(
+        "
+        EXEC => [+OK {OOM} {OOM} +OK :1 :0]
+        SELECT 0 => +OK
+        MGET small half large => [$1 nil nil]
+        "
+    ));
     server.check();
 }
 

@@ -73,8 +73,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     /// # Errors
     ///
     /// As for [`len`](Self::len). Each step may fail in the same way, and also with
-    /// [`Error::MapChanged`](crate::Error::MapChanged) if a nested transaction has inserted into this map or
-    /// removed from it since the last step.
+    /// [`ErrorKind::MapChanged`](crate::ErrorKind::MapChanged) if a nested transaction has inserted into this
+    /// map or removed from it since the last step.
     pub fn iter<'x>(self, tx: &'x ReadTx<'t, B>) -> Result<Entries<'x, 't, B, K, V>> {
         let table = self.table(tx)?;
         Ok(Entries { tx, table, watch: MapWatch::begin(tx), index: 0, bucket: None, slots: 0 })

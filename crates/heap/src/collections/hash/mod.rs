@@ -439,7 +439,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), as in all methods.
     pub fn len(self, tx: &ReadTx<'t, B>) -> Result<usize> {
         if self.table(tx)?.is_none() {
             return Ok(0);

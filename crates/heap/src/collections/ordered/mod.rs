@@ -43,7 +43,7 @@ pub(super) mod range;
 
 use super::keys::OrdKey;
 use super::sorted::{Found, Order, SLOTS, Sorted};
-use crate::error::{Error, Result, corrupt};
+use crate::error::{ErrorKind, Result, corrupt};
 use crate::objects::brand::Brand;
 use crate::objects::place::{Obj, Ref};
 use crate::objects::slots::PRc;
@@ -274,7 +274,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     ///
     /// # Errors
     ///
-    /// [`Error::Conflict`](crate::Error::Conflict), as in all methods.
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), as in all methods.
     pub fn len(self, tx: &ReadTx<'t, B>) -> Result<usize> {
         let Some(root) = self.root(tx)? else { return Ok(0) };
         self.count(tx, root, 0)
@@ -458,7 +458,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         let (path, _) = self.path(tx, root, key)?;
         match path.last() {
             Some((node, at)) if node.own.off == end.0.own.off && *at == end.1 => Ok(path),
-            _ => Err(Error::KeyOrder { key: K::name().into() }),
+            _ => Err(ErrorKind::KeyOrder { key: K::name() }.into()),
         }
     }
 

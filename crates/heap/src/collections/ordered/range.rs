@@ -198,8 +198,8 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
     /// # Errors
     ///
     /// As for [`len`](Self::len). Each step may fail in the same way, and also with
-    /// [`Error::MapChanged`](crate::Error::MapChanged) if a nested transaction has inserted into this map or
-    /// removed from it since the last step.
+    /// [`ErrorKind::MapChanged`](crate::ErrorKind::MapChanged) if a nested transaction has inserted into this
+    /// map or removed from it since the last step.
     pub fn range<'x, R: RangeBounds<K::Query>>(
         self,
         tx: &'x ReadTx<'t, B>,

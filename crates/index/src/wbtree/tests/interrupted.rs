@@ -91,7 +91,9 @@ fn a_record_that_moves_within_its_leaf_is_always_found() {
         let (found, interrupted) = interrupt(
             loads,
             |tree, lane, _| move_and_refill(tree, lane),
-            |view, leaf| find_stable(view, leaf, Probe::new(b"c")).unwrap().map(|found| found.entry.value().to_vec()),
+            |view, leaf| {
+                find_stable(view, leaf, Probe::new(b"c")).unwrap().map(|found| found.entry.value().to_vec())
+            },
         );
         let found = found.expect("the record was there all the time");
         assert!(found == b"value of c" || found == b"moved");
