@@ -9,17 +9,20 @@ pub(crate) struct Clients {
     vacant: Vec<usize>,
     /// Slots of connections to be closed.
     killed: Vec<usize>,
+    /// Slots of connections that got messages.
+    pushed: Vec<usize>,
     /// Memory of all connections, as of the end of their last rounds.
     memory_bytes: usize,
 }
 
 impl Clients {
     /// Takes in a connection and returns its slot.
-    pub(crate) fn insert(&mut self, conn: Conn) -> usize {
+    pub(crate) fn insert(&mut self, mut conn: Conn) -> usize {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
+        conn.session.slot = slot;
         self.slots[slot] = Some(Box::new(conn));
         slot
     }
@@ -94,6 +97,18 @@ impl Clients {
             }
         }
         (self.killed.len() - before) as i64
+    }
+
+    /// Notes that a connection got a message, which is to be sent.
+    pub(crate) fn note_pushed(&mut self, slot: usize) {
+        if self.pushed.last() != Some(&slot) {
+            self.pushed.push(slot);
+        }
+    }
+
+    /// The connections that got messages since the last call, some of them several times.
+    pub(crate) fn take_pushed(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.pushed)
     }
 
     /// The connections that were killed since the last call.

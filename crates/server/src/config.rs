@@ -7,6 +7,7 @@ use tembo::Domain;
 use tembo_wire::Limits;
 
 use crate::machine;
+use crate::session::Session;
 
 /// How a server listens and what it allows its clients. Those marked *settable* can be changed while it runs,
 /// by CONFIG SET.
@@ -29,8 +30,7 @@ pub struct Config {
     /// as `client-query-buffer-limit`. Redis's.
     pub limits: Limits,
     /// How much of replies that a client does not take is kept for it before it is disconnected, *settable*
-    /// as `client-output-buffer-limit`. Redis's: no limit for ordinary clients, of which there are no
-    /// others yet.
+    /// as `client-output-buffer-limit`. Redis's: no limit for ordinary clients, 32 MiB for subscribers.
     pub output_limits: OutputLimits,
     /// How much memory all clients may have together, *settable* as `maxmemory-clients`. Beyond it the
     /// largest are disconnected. A quarter of the memory that this process may use, and at least 256 MiB.
@@ -96,8 +96,7 @@ pub struct OutputLimit {
     pub soft_seconds: u64,
 }
 
-/// Redis's classes of clients, each with a limit. All clients are ordinary ones: there is neither
-/// replication nor publish and subscribe.
+/// Redis's classes of clients, each with a limit. There are no replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLimits {
     /// For ordinary clients.
@@ -106,6 +105,13 @@ pub struct OutputLimits {
     pub replica: OutputLimit,
     /// For subscribers.
     pub pubsub: OutputLimit,
+}
+
+impl OutputLimits {
+    /// The limit of a client's class.
+    pub(crate) fn of(&self, session: &Session) -> &OutputLimit {
+        if session.is_subscriber() { &self.pubsub } else { &self.normal }
+    }
 }
 
 impl Default for OutputLimits {

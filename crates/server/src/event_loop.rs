@@ -129,7 +129,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     }
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let idle = self.ready.is_empty() && !self.accepting && !self.tidying;
+        let delivering = self.executor.keys.pubsub.has_deliveries();
+        let idle = self.ready.is_empty() && !self.accepting && !self.tidying && !delivering;
         let until_cron = self.next_cron.saturating_duration_since(self.executor.state.now);
         let mut waiting_since = None;
         if idle {
@@ -222,6 +223,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
         ready.clear();
         self.spare = ready;
+        self.deliver();
     }
 
     /// Serves clients until they have run enough commands to be answered; returns those that are left.
@@ -238,11 +240,28 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.executor.commit_batch(None);
         let (served, rest) = ready.split_at(served);
         served.iter().for_each(|&slot| self.finish(slot));
+        self.hold_to_memory();
+        rest
+    }
+
+    /// Delivers a slice of the messages.
+    fn deliver(&mut self) {
+        if !self.executor.keys.pubsub.has_deliveries() {
+            return;
+        }
+        self.executor.deliver_slice();
+        for slot in self.executor.clients.take_pushed() {
+            self.finish(slot);
+        }
+        self.hold_to_memory();
+    }
+
+    /// Disconnects clients if all together have too much memory.
+    fn hold_to_memory(&mut self) {
         let limit = self.executor.state.client_memory_limit();
         if limit.is_some_and(|limit| self.executor.clients.memory_bytes() as u64 > limit) {
             self.evict(limit.unwrap_or_default());
         }
-        rest
     }
 
     /// Disconnects the clients that have the most memory, until the others have no more than they may.
@@ -358,7 +377,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     /// Disconnects a client that has not taken too many of its replies.
     fn hold_to_limit(&mut self, conn: &mut Conn) {
         let state = &mut *self.executor.state;
-        if let Some(over) = conn.check_output(&state.config.output_limits.normal, state.now) {
+        let limit = *state.config.output_limits.of(&conn.session);
+        if let Some(over) = conn.check_output(&limit, state.now) {
             conn.session.killed = true;
             state.log_over_output(conn, over);
         }
@@ -445,12 +465,13 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let Executor { clients, state, .. } = &mut self.executor;
         state.sample(space);
         self.buffers.shrink();
-        let (idle_timeout, output_limit) = (state.config.idle_timeout, state.config.output_limits.normal);
+        let (idle_timeout, output_limits) = (state.config.idle_timeout, state.config.output_limits);
         clients.kill(|conn| {
             let silence = now.saturating_duration_since(conn.session.active);
             let seconds = silence.as_secs();
             let leaving = conn.session.quitting || conn.ended;
-            let message = if idle_timeout.is_some_and(|timeout| silence > timeout) {
+            let may_idle = conn.session.is_subscriber() || conn.session.monitors.is_some();
+            let message = if !may_idle && idle_timeout.is_some_and(|timeout| silence > timeout) {
                 format_args!(
                     "client {} is disconnected: it was silent for {seconds} s (timeout)",
                     conn.session
@@ -460,7 +481,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                     "client {} is disconnected: it is leaving and takes no replies for {seconds} s",
                     conn.session
                 )
-            } else if conn.is_over_soft_limit(&output_limit, now) {
+            } else if conn.is_over_soft_limit(output_limits.of(&conn.session), now) {
                 state.log_over_output(conn, OverOutput::Soft);
                 return true;
             } else {

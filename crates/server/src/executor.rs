@@ -19,7 +19,9 @@ use tembo_wire::{Protocol, ProtocolError, ReplyWriter, Request};
 
 use crate::clients::Clients;
 use crate::commands::table::Command;
-use crate::commands::table::flag::{AT_ONCE, READONLY, RUNS_QUEUE, WRITE};
+use crate::commands::table::flag::{
+    AFTER_COMMIT, AT_ONCE, FOR_SUBSCRIBERS, READONLY, RUNS_QUEUE, UNSUBSCRIBES, WRITE,
+};
 use crate::commands::{Context, KeysJob, Out};
 use crate::config::LogLevel;
 use crate::conn::Conn;
@@ -35,6 +37,8 @@ const QUOTED_BYTES_MAX: usize = 128;
 
 /// Times that space is reclaimed before a command that found the pool full is tried again.
 const RECLAIMS_PER_RETRY: usize = 64;
+
+const NOT_FOR_MONITORS: &str = "ERR Replica can't interact with the keyspace";
 
 /// A reply that depends on uncommitted writes.
 pub(crate) struct Mark {
@@ -67,7 +71,8 @@ impl<'s, 'p> Executor<'s, 'p> {
         // Requests until the next look ahead. None before the first: it may be the only one.
         let mut hinted = 1;
         loop {
-            if conn.is_blocked() || conn.output.bytes.len() > self.state.config.turn_reply_bytes {
+            let waits = conn.session.publishing && self.keys.pubsub.is_backlogged();
+            if conn.is_blocked() || waits || conn.output.bytes.len() > self.state.config.turn_reply_bytes {
                 conn.stalled = !conn.input.unread().is_empty();
                 return;
             }
@@ -79,7 +84,9 @@ impl<'s, 'p> Executor<'s, 'p> {
             hinted -= 1;
             let consumed = match parser.parse(input.unread(), &self.state.config.limits) {
                 Ok(tembo_wire::Parsed::Request(request)) => {
+                    let posted = self.keys.pubsub.posted;
                     self.execute(slot, &request, session, &mut output.bytes, job);
+                    session.publishing = self.keys.pubsub.posted != posted;
                     request.consumed()
                 }
                 Ok(tembo_wire::Parsed::Empty { consumed }) => consumed,
@@ -149,12 +156,19 @@ impl<'s, 'p> Executor<'s, 'p> {
             Err(fault) => return self.refuse_request(request, session, output, &fault),
         };
         session.command = command.name;
+        if session.is_subscriber() && session.protocol == Protocol::Resp2 && !command.has(FOR_SUBSCRIBERS) {
+            return self.refuse(session, request, output, &not_for_subscribers(command));
+        }
+        if session.monitors.is_some() && command.has(READONLY | WRITE | AFTER_COMMIT) {
+            return self.refuse(session, request, output, &Fault::Error(NOT_FOR_MONITORS));
+        }
         if session.queue.is_some() {
             if !command.has(AT_ONCE) {
                 return self.enqueue(command, request, session, output);
             }
             if command.has(RUNS_QUEUE) {
-                return self.run_transaction(slot, session, output);
+                self.run_transaction(slot, session, output);
+                return self.show_to_monitors(command, request, session);
             }
         }
         let mut start = output.len();
@@ -165,9 +179,13 @@ impl<'s, 'p> Executor<'s, 'p> {
                 self.write_fault(output, session.protocol, command.name, &fault);
                 break;
             }
+            if command.has(UNSUBSCRIBES) {
+                self.deliver_all(session, output);
+            }
             start = output.len();
         }
-        if self.keys.is_dirty() && command.has(READONLY | WRITE) {
+        self.show_to_monitors(command, request, session);
+        if self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
             self.state.stats.batched_commands += u64::from(command.has(WRITE));
             self.mark(start, (slot, output));
         }
@@ -207,11 +225,13 @@ impl<'s, 'p> Executor<'s, 'p> {
         reply_bytes_max: usize,
     ) -> Answer {
         let savepoint = if command.has(WRITE) { Some(self.keys.savepoint()?) } else { None };
+        let mark = self.keys.pubsub.mark();
         let out = Out::new(output, session.protocol, reply_bytes_max);
         let Executor { keys, state, clients, .. } = self;
         let result = (command.handler)(&mut Context { keys, session, out, state, clients, job }, request);
         if let (Err(_), Some(savepoint)) = (&result, savepoint) {
             self.keys.rollback_to(savepoint);
+            self.keys.pubsub.drop_since(mark);
         }
         result
     }
@@ -270,7 +290,12 @@ impl<'s, 'p> Executor<'s, 'p> {
 
     /// Commits the batch. Afterwards all output may be sent.
     pub(crate) fn commit_batch(&mut self, current: Option<Current<'_>>) {
-        if let Err(error) = self.keys.commit() {
+        let committed = self.keys.commit();
+        match &committed {
+            Ok(()) => self.keys.pubsub.note_committed(),
+            Err(_) => self.keys.pubsub.note_failed(),
+        }
+        if let Err(error) = committed {
             let pool = self.keys.pool();
             self.state.log_failed_commit(self.marks.len(), &error, pool);
             let line = match error {
@@ -355,6 +380,16 @@ fn without_line_ends(line: &[u8]) -> &[u8] {
 fn clipped(bytes: &[u8]) -> &[u8] {
     let bytes = quotable(bytes);
     &bytes[..bytes.len().min(QUOTED_BYTES_MAX)]
+}
+
+/// A connection of RESP2 cannot tell a message from a reply.
+#[cold]
+fn not_for_subscribers(command: &Command) -> Fault {
+    let text = format!(
+        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+        command.name
+    );
+    Fault::Quoting(text.into_bytes())
 }
 
 fn unknown_command(request: &Request<'_>) -> Fault {

@@ -26,6 +26,8 @@ pub(crate) struct Facts<'a> {
     /// Cleared databases still hold space.
     pub(crate) is_reclaiming: bool,
     pub(crate) watched_keys: usize,
+    /// Channels, patterns and channels of shards that have subscribers.
+    pub(crate) pubsub_counts: [usize; 3],
     /// Each database that is not empty: its number, its count of keys, and its count of keys with a deadline.
     pub(crate) keyspace: Vec<(usize, u64, u64)>,
 }
@@ -166,8 +168,9 @@ fn stats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         evicted_keys: 0,
         keyspace_hits: keys.hits,
         keyspace_misses: keys.misses,
-        pubsub_channels: 0,
-        pubsub_patterns: 0,
+        pubsub_channels: facts.pubsub_counts[0],
+        pubsub_patterns: facts.pubsub_counts[1],
+        pubsubshard_channels: facts.pubsub_counts[2],
         total_forks: 0,
         total_error_replies: stats.errors,
         total_reads_processed: stats.reads,

@@ -7,6 +7,7 @@
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     transaction     EXEC: the commands since MULTI in one batch
 //!                     |- commands/    a file per family; the command table
+//!                     |- pubsub, delivery    messages, after the commit that they depend on
 //!                     keyspace/       sixteen databases with expiry, on maps of the pool
 //!                     tembo           one batch, one fence
 //! ```
@@ -59,6 +60,7 @@ mod commands;
 mod config;
 mod conn;
 mod cursors;
+mod delivery;
 mod error;
 mod event_loop;
 mod executor;
@@ -70,6 +72,8 @@ mod info;
 mod keyspace;
 mod log;
 mod machine;
+mod monitor;
+mod pubsub;
 mod queue;
 mod random;
 mod server;

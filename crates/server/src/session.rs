@@ -7,12 +7,15 @@ use std::time::Instant;
 
 use tembo_wire::Protocol;
 
+use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
 
 /// A client's state.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: u64,
+    /// Its place among the clients.
+    pub(crate) slot: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     /// The socket's file descriptor, for CLIENT LIST.
@@ -31,6 +34,11 @@ pub(crate) struct Session {
     /// The commands since MULTI.
     pub(crate) queue: Option<Rc<Queue>>,
     pub(crate) watched: Watched,
+    pub(crate) subscriptions: Subscriptions,
+    /// It sees all commands, under this number.
+    pub(crate) monitors: Option<u64>,
+    /// Its last command sent messages.
+    pub(crate) publishing: bool,
     /// It is to be disconnected once its output is sent.
     pub(crate) quitting: bool,
     /// It is to be disconnected now; what is left for it is not sent.
@@ -43,6 +51,7 @@ impl Session {
     pub(crate) fn new(id: u64, peer: SocketAddr, local: SocketAddr, fd: i32, now: Instant) -> Self {
         Session {
             id,
+            slot: 0,
             peer,
             local,
             fd,
@@ -57,6 +66,9 @@ impl Session {
             no_evict: false,
             queue: None,
             watched: Watched::default(),
+            subscriptions: Subscriptions::default(),
+            monitors: None,
+            publishing: false,
             quitting: false,
             killed: false,
             buffers: BufferSizes::default(),
@@ -68,7 +80,13 @@ impl Session {
         self.name.capacity()
             + self.library_name.capacity()
             + self.library_version.capacity()
+            + self.subscriptions.bytes
             + self.transaction_bytes()
+    }
+
+    /// Whether it has subscribed to something.
+    pub(crate) fn is_subscriber(&self) -> bool {
+        !self.subscriptions.is_empty()
     }
 
     /// Whether the client runs on this machine.
@@ -111,7 +129,14 @@ impl Session {
 
     /// The letters of CLIENT LIST; `changed` is whether a watched key was.
     fn flags(&self, changed: bool) -> String {
-        let flags = [(self.queue.is_some(), 'x'), (changed, 'd'), (self.quitting, 'c')];
+        let flags = [
+            (self.monitors.is_some(), 'O'),
+            (!self.subscriptions.is_empty(), 'P'),
+            (self.queue.is_some(), 'x'),
+            (changed, 'd'),
+            (self.quitting, 'c'),
+            (self.no_evict, 'e'),
+        ];
         let flags: String = flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)).collect();
         if flags.is_empty() { "N".to_owned() } else { flags }
     }
@@ -128,7 +153,7 @@ impl Session {
         let library_name = String::from_utf8_lossy(&self.library_name);
         let library_version = String::from_utf8_lossy(&self.library_version);
         format!(
-            "id={} addr={} laddr={} fd={} name={name} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
+            "id={} addr={} laddr={} fd={} name={name} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
              multi={multi} watch={} qbuf={} qbuf-free={input_free} argv-mem={} multi-mem={multi_bytes} rbs={} rbp=0 obl={} oll={} omem={} \
              tot-mem={} events={events} cmd={} user=default redir=-1 resp={} lib-name={library_name} \
              lib-ver={library_version}\n",
@@ -139,6 +164,9 @@ impl Session {
             seconds(self.since),
             seconds(self.active),
             self.database,
+            self.subscriptions.len(Kind::Channel),
+            self.subscriptions.len(Kind::Pattern),
+            self.subscriptions.len(Kind::Shard),
             self.watched.keys.len(),
             buffers.input,
             buffers.arguments,

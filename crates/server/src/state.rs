@@ -184,7 +184,7 @@ impl State {
     #[cold]
     pub(crate) fn log_over_output(&mut self, conn: &Conn, over: OverOutput) {
         self.stats.output_limit_disconnections += 1;
-        let limit = self.config.output_limits.normal;
+        let limit = *self.config.output_limits.of(&conn.session);
         let (client, unsent) = (&conn.session, conn.output.unsent());
         let allowed = match over {
             OverOutput::Hard => format!("{} are", limit.hard_bytes),

@@ -27,7 +27,7 @@ use std::rc::Rc;
 use tembo_wire::{ReplyWriter, Request, RequestQueue};
 
 use crate::commands::table::Command;
-use crate::commands::table::flag::{NO_MULTI, WALKS, WRITE};
+use crate::commands::table::flag::{NO_MULTI, UNSUBSCRIBES, WALKS, WRITE};
 use crate::commands::transaction::{databases_written, discard, forget_watched, has_changed};
 use crate::executor::Executor;
 use crate::fault::{Answer, Fault, error_line};
@@ -143,8 +143,12 @@ impl Executor<'_, '_> {
         let is_large = queue.len() * WORDS_PER_COMMAND > self.batch_words_max;
         // If the commands have to be run again, they must find the same state.
         let may_run_again = self.keys.is_reclaiming();
-        if creates || is_large || may_run_again || queue.has(WALKS) {
+        let must_deliver = queue.has(UNSUBSCRIBES) && self.keys.pubsub.has_messages();
+        if creates || is_large || may_run_again || must_deliver || queue.has(WALKS) {
             self.commit_batch(Some((slot, output)));
+        }
+        if must_deliver {
+            self.deliver_all(session, output);
         }
         let mut failed = None;
         for database in missing() {
@@ -169,6 +173,7 @@ impl Executor<'_, '_> {
         let mut can_reclaim = true;
         loop {
             let start = output.len();
+            let mark = self.keys.pubsub.mark();
             // Their other changes of the session are the same when they are run again.
             let before = (session.database, session.protocol);
             let may_ask_for_room = can_reclaim && self.keys.is_reclaiming();
@@ -186,6 +191,7 @@ impl Executor<'_, '_> {
             match ran {
                 Ok(Ok(())) => return start,
                 Ok(Err(NoRoom)) => {
+                    self.keys.pubsub.drop_since(mark);
                     output.truncate(start);
                     (session.database, session.protocol) = before;
                     self.commit_batch(Some((slot, output)));
@@ -247,6 +253,7 @@ impl Executor<'_, '_> {
             let take = |reply: &[u8]| output.extend_from_slice(reply);
             done = under_way.advance(&self.keys, session.protocol, take).map(|rest| job = rest);
         }
+        self.show_to_monitors(command, request, session);
         // The replies of writes were measured before they were written.
         if output.len() > end_max && !command.has(WRITE) {
             done = done.and(Err(TOO_LONG));
@@ -260,5 +267,6 @@ impl Executor<'_, '_> {
     /// Discards the transaction and the watches of a client that disconnects.
     pub(crate) fn part_with(&mut self, session: &mut Session) {
         discard(session, &mut self.keys);
+        self.keys.pubsub.part_with(session);
     }
 }

@@ -116,23 +116,28 @@ fn own_line(ctx: &Context<'_, '_>) -> Vec<u8> {
 
 fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut options = Options::after(request, 2);
+    let mut class = None;
     let ids: Option<Vec<u64>> = match options.next() {
         None => None,
-        Some(word) if is(word, "TYPE") && options.left() == 1 => match kind(options.value()?)? {
-            true => None,
-            false => Some(Vec::new()),
-        },
+        Some(word) if is(word, "TYPE") && options.left() == 1 => {
+            class = Some(Class::parse(options.value()?)?);
+            None
+        }
         Some(word) if is(word, "ID") && options.left() > 0 => {
             let invalid = || Fault::Error("ERR Invalid client ID");
             Some(options.map(|id| parse_u64(id).ok_or_else(invalid)).collect::<Answer<_>>()?)
         }
         Some(_) => return Err(SYNTAX),
     };
-    let mut lines = vec![(ctx.session.id, own_line(ctx))];
+    let is_in = |session: &Session| class.is_none_or(|class| Class::of(session) == class);
+    let mut lines = Vec::new();
+    if is_in(ctx.session) {
+        lines.push((ctx.session.id, own_line(ctx)));
+    }
     let now = ctx.state.now;
     let keys = &*ctx.keys;
     let describe = |conn: &Conn| (conn.session.id, conn.describe(now, has_changed(&conn.session, keys)));
-    lines.extend(ctx.clients.iter().map(describe));
+    lines.extend(ctx.clients.iter().filter(|conn| is_in(&conn.session)).map(describe));
     lines.retain(|(id, _)| ids.as_ref().is_none_or(|ids| ids.contains(id)));
     lines.sort_unstable_by_key(|(id, _)| *id);
     let text: Vec<u8> = lines.into_iter().flat_map(|(_, line)| line).collect();
@@ -140,12 +145,27 @@ fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// Whether a type of clients is that of all clients there are.
-fn kind(word: &[u8]) -> Answer<bool> {
-    match word {
-        _ if is(word, "normal") => Ok(true),
-        _ if ["master", "replica", "slave", "pubsub"].iter().any(|kind| is(word, kind)) => Ok(false),
-        _ => Err(quoting("ERR Unknown client type '", word, "'")),
+/// A type of clients.
+#[derive(Clone, Copy, PartialEq)]
+enum Class {
+    Normal,
+    Subscriber,
+    /// There are none of these.
+    Replication,
+}
+
+impl Class {
+    fn parse(word: &[u8]) -> Answer<Self> {
+        match word {
+            _ if is(word, "normal") => Ok(Class::Normal),
+            _ if is(word, "pubsub") => Ok(Class::Subscriber),
+            _ if ["master", "replica", "slave"].iter().any(|class| is(word, class)) => Ok(Class::Replication),
+            _ => Err(quoting("ERR Unknown client type '", word, "'")),
+        }
+    }
+
+    fn of(session: &Session) -> Self {
+        if session.is_subscriber() { Class::Subscriber } else { Class::Normal }
     }
 }
 
@@ -154,14 +174,13 @@ struct KillFilter<'a> {
     id: Option<u64>,
     peer: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
-    /// None has the type or the user asked for.
-    none: bool,
+    class: Option<Class>,
     skip_own: bool,
 }
 
 impl<'a> KillFilter<'a> {
     fn parse(mut options: Options<'a>) -> Answer<Self> {
-        let mut filter = KillFilter { id: None, peer: None, local: None, none: false, skip_own: true };
+        let mut filter = KillFilter { id: None, peer: None, local: None, class: None, skip_own: true };
         while let Some(word) = options.next() {
             let value = options.value()?;
             match word {
@@ -171,7 +190,7 @@ impl<'a> KillFilter<'a> {
                 }
                 _ if is(word, "ADDR") => filter.peer = Some(value),
                 _ if is(word, "LADDR") => filter.local = Some(value),
-                _ if is(word, "TYPE") => filter.none |= !kind(value)?,
+                _ if is(word, "TYPE") => filter.class = Some(Class::parse(value)?),
                 _ if is(word, "USER") && value == b"default" => {}
                 _ if is(word, "USER") => return Err(quoting("ERR No such user '", value, "'")),
                 _ if is(word, "SKIPME") && is(value, "yes") => filter.skip_own = true,
@@ -186,7 +205,7 @@ impl<'a> KillFilter<'a> {
         let is_at = |wanted: Option<&[u8]>, address: SocketAddr| {
             wanted.is_none_or(|wanted| is_address(wanted, address))
         };
-        !self.none
+        self.class.is_none_or(|class| class == Class::of(session))
             && self.id.is_none_or(|id| id == session.id)
             && is_at(self.peer, session.peer)
             && is_at(self.local, session.local)
@@ -200,7 +219,7 @@ fn is_address(text: &[u8], address: SocketAddr) -> bool {
 fn kill(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if request.arg_count() == 3 {
         let address = Some(&request[2]);
-        let filter = KillFilter { id: None, peer: address, local: None, none: false, skip_own: false };
+        let filter = KillFilter { id: None, peer: address, local: None, class: None, skip_own: false };
         return match kill_all(ctx, &filter) {
             0 => Err(Fault::Error("ERR No such client")),
             _ => {

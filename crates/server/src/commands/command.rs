@@ -4,7 +4,7 @@ use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, is};
 use super::table::Command;
-use super::table::flag::{CONNECTION, LOADING, STALE, TRANSACTION, WRITE};
+use super::table::flag::{CONNECTION, LOADING, NOT_KEYS, STALE, TRANSACTION, WRITE};
 use super::{Context, Registry, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
@@ -107,6 +107,7 @@ fn write_key_specification(reply: &mut ReplyWriter<'_>, command: &Command) {
     reply.map(3);
     reply.bulk("flags");
     let access: &[_] = match () {
+        () if command.has(NOT_KEYS) => &["not_key"],
         () if command.has(WRITE) => &["RW", "update"],
         // WATCH reads keys and returns nothing of them.
         () if command.has(TRANSACTION) => &["RO"],

@@ -4,8 +4,11 @@ use tembo_wire::number::parse_i64;
 use tembo_wire::{Protocol, Request};
 
 use super::args::{self, Options, is, is_plain_name, quoting};
+use super::pubsub::expect_delivered;
 use super::table::Command;
-use super::table::flag::{ALLOW_BUSY, AT_ONCE, CONNECTION, FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
+use super::table::flag::{
+    ALLOW_BUSY, AT_ONCE, CONNECTION, FAST, FOR_SUBSCRIBERS, LOADING, NO_AUTH, NOSCRIPT, STALE, UNSUBSCRIBES,
+};
 use super::{Context, transaction};
 use crate::fault::{Answer, Fault};
 use crate::info::REDIS_VERSION;
@@ -13,7 +16,7 @@ use crate::info::REDIS_VERSION;
 const HANDSHAKE: u32 = NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY | CONNECTION;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("ping", -1, FAST | CONNECTION, ping)
+    Command::new("ping", -1, FAST | CONNECTION | FOR_SUBSCRIBERS, ping)
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .doc("connection", "1.0.0", "Returns PONG, or its argument"),
     Command::new("echo", 2, LOADING | STALE | FAST | CONNECTION, echo).doc(
@@ -32,8 +35,12 @@ pub(super) const COMMANDS: &[Command] = &[
         "1.0.0",
         "Selects the database that commands work on",
     ),
-    Command::new("quit", -1, HANDSHAKE | AT_ONCE, quit).doc("connection", "1.0.0", "Closes the connection"),
-    Command::new("reset", 1, HANDSHAKE | AT_ONCE, reset).doc(
+    Command::new("quit", -1, HANDSHAKE | AT_ONCE | FOR_SUBSCRIBERS, quit).doc(
+        "connection",
+        "1.0.0",
+        "Closes the connection",
+    ),
+    Command::new("reset", 1, HANDSHAKE | AT_ONCE | FOR_SUBSCRIBERS | UNSUBSCRIBES, reset).doc(
         "connection",
         "6.2.0",
         "Makes the connection as it was at first",
@@ -44,11 +51,18 @@ const BAD_CLIENT_NAME: Fault =
     Fault::Error("ERR Client names cannot contain spaces, newlines or special characters.");
 
 fn ping(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if request.arg_count() > 2 {
+        return Err(Fault::Error("ERR wrong number of arguments for 'ping' command"));
+    }
+    if ctx.session.is_subscriber() && ctx.out.protocol == Protocol::Resp2 {
+        let mut reply = ctx.out.write();
+        reply.array(2);
+        reply.bulk("pong");
+        reply.bulk(request.get(1).unwrap_or_default());
+        return Ok(());
+    }
     match request.get(1) {
         None => ctx.out.write().simple("PONG"),
-        Some(_) if request.arg_count() > 2 => {
-            return Err(Fault::Error("ERR wrong number of arguments for 'ping' command"));
-        }
         Some(text) => ctx.out.write().bulk(text),
     }
     Ok(())
@@ -72,7 +86,9 @@ fn quit(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 }
 
 fn reset(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    expect_delivered(ctx)?;
     transaction::discard(ctx.session, ctx.keys);
+    ctx.keys.pubsub.part_with(ctx.session);
     let session = &mut *ctx.session;
     session.database = 0;
     session.protocol = Protocol::Resp2;

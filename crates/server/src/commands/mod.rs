@@ -14,6 +14,7 @@ mod expire;
 mod info;
 mod keys;
 mod object;
+mod pubsub;
 mod scan;
 mod scripting;
 mod server;
@@ -134,6 +135,7 @@ impl Registry {
             info::COMMANDS,
             server::COMMANDS,
             transaction::COMMANDS,
+            pubsub::COMMANDS,
             scripting::COMMANDS,
         ];
         let commands: Vec<_> = families.into_iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! The server's own affairs: TIME, DEBUG, SHUTDOWN.
+//! The server's own affairs: TIME, DEBUG, MONITOR, SHUTDOWN.
 
 use std::time::Duration;
 
@@ -24,6 +24,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "server",
         "1.0.0",
         "Makes the server sleep, for tests",
+    ),
+    Command::new("monitor", 1, ADMINISTRATION, monitor).doc(
+        "server",
+        "1.0.0",
+        "Shows all commands as they are run",
     ),
     Command::new("shutdown", -1, ADMINISTRATION | NO_MULTI | ALLOW_BUSY, shutdown).doc(
         "server",
@@ -68,6 +73,12 @@ fn debug(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             Err(super::args::quoting(before, word, after))
         }
     }
+}
+
+fn monitor(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    ctx.keys.pubsub.monitor(ctx.session);
+    ctx.out.write().ok();
+    Ok(())
 }
 
 /// Stops the server after this turn. There is nothing to save, so the options that Redis has change nothing.

@@ -24,6 +24,7 @@ mod walk;
 mod watch;
 
 use crate::fault::{Answer, Fault, KEY_TOO_LONG};
+use crate::pubsub::PubSub;
 use tembo::{Batch, Map, Pool, Savepoint};
 
 pub(crate) use format::{DATABASES, Meta, Stored};
@@ -116,6 +117,7 @@ pub(crate) struct Keyspace<'p> {
     /// The keys that the batch changes, if they are noted.
     changes: Option<Box<Changes>>,
     pub(crate) watches: Watches,
+    pub(crate) pubsub: PubSub,
     pub(crate) stats: KeyspaceStats,
 }
 
@@ -146,6 +148,7 @@ impl<'p> Keyspace<'p> {
             expiry: Vec::new(),
             changes: None,
             watches: Watches::default(),
+            pubsub: PubSub::default(),
             stats: KeyspaceStats::default(),
         })
     }

@@ -18,6 +18,7 @@ mod keys;
 mod limits;
 mod peer;
 mod protocol;
+mod pubsub;
 mod replies;
 mod scan;
 mod strings;

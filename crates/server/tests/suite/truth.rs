@@ -142,6 +142,7 @@ const INFO: &[(&str, Proof)] = &[
     ("keyspace_misses", |text, _| text == "1"),
     ("pubsub_channels", is_zero),
     ("pubsub_patterns", is_zero),
+    ("pubsubshard_channels", is_zero),
     ("total_forks", is_zero),
     ("total_error_replies", |text, _| text == "1"),
     ("total_reads_processed", |text, _| (6..1000).contains(&text.parse::<u64>().unwrap())),
