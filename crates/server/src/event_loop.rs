@@ -31,13 +31,12 @@
 //! read and one write, and its share of the poll.
 
 use std::io::{self, ErrorKind, Write};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use tembo_wire::{Protocol, ReplyWriter};
 
+use crate::address::{Accepted, Acceptor};
 use crate::buffer::BufferPool;
 use crate::clock::{self, HZ};
 use crate::config::LogLevel;
@@ -47,7 +46,7 @@ use crate::foreign_input;
 use crate::idle::Idle;
 use crate::log::Kind;
 use crate::server::{LISTENER, Stop, WAKER};
-use crate::state::Space;
+use crate::state::{Space, State};
 
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
 /// How long a client that sends no more may take nothing of what is left for it.
@@ -58,13 +57,17 @@ const COMMANDS_PER_ROUND: u64 = 4096;
 const REPLY_BYTES_PER_ROUND: usize = 16 << 20;
 /// Commands that a message about a slow turn names.
 const SLOW_COMMANDS_MAX: usize = 8;
+/// The answer to clients of other machines while there is no password.
+const DENIED: &str = "DENIED Tembo is in protected mode: there is no password, so that clients of other machines are \
+    turned away. Set a password (requirepass). Or switch protected mode off (CONFIG SET protected-mode no, from the \
+    machine itself), if nobody can reach this address who should not.";
 /// Connections accepted per turn.
 const ACCEPTS_PER_TURN: usize = 256;
 const EVENTS_PER_POLL: usize = 1024;
 
 pub(crate) struct EventLoop<'s, 'p> {
     pub(crate) poll: &'s mut Poll,
-    pub(crate) listener: &'s TcpListener,
+    acceptors: &'s [Acceptor],
     pub(crate) stop: &'s Stop,
     pub(crate) executor: Executor<'s, 'p>,
     buffers: BufferPool,
@@ -92,13 +95,13 @@ fn poll_once(poll: &mut Poll, events: &mut Events, timeout: Duration) -> io::Res
 impl<'s, 'p> EventLoop<'s, 'p> {
     pub(crate) fn new(
         poll: &'s mut Poll,
-        listener: &'s TcpListener,
+        acceptors: &'s [Acceptor],
         stop: &'s Stop,
         executor: Executor<'s, 'p>,
     ) -> Self {
         EventLoop {
             poll,
-            listener,
+            acceptors,
             stop,
             executor,
             buffers: BufferPool::default(),
@@ -395,12 +398,21 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     }
 
     fn accept(&mut self) {
+        self.accepting = false;
+        let acceptors = self.acceptors;
+        acceptors.iter().for_each(|acceptor| self.accept_from(acceptor));
+    }
+
+    fn accept_from(&mut self, acceptor: &Acceptor) {
         for _ in 0..ACCEPTS_PER_TURN {
-            match self.listener.accept() {
-                Ok((stream, peer)) => {
-                    if self.executor.clients.len() >= self.executor.state.config.max_clients {
-                        self.reject(stream, peer);
-                    } else if let Ok(conn) = self.connect(stream, peer) {
+            match acceptor.accept() {
+                Ok(accepted) => {
+                    let State { config, .. } = &*self.executor.state;
+                    if self.executor.clients.len() >= config.max_clients {
+                        self.reject(accepted);
+                    } else if config.protected_mode && config.password.is_none() && !accepted.1.is_local() {
+                        self.turn_away(accepted);
+                    } else if let Ok(conn) = self.connect(accepted) {
                         let slot = self.executor.clients.insert(conn);
                         self.register(slot);
                     }
@@ -409,7 +421,6 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 // Nothing more, or no file descriptors left: the next cron tries again.
                 Err(error) => {
-                    self.accepting = false;
                     if error.kind() != ErrorKind::WouldBlock {
                         let message = format_args!("connections cannot be accepted: {error}");
                         self.executor.state.log(LogLevel::Warning, Kind::Refused, message);
@@ -418,11 +429,13 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 }
             }
         }
+        self.accepting = true;
     }
 
-    fn connect(&mut self, stream: TcpStream, peer: SocketAddr) -> io::Result<Conn> {
+    fn connect(&mut self, accepted: Accepted) -> io::Result<Conn> {
         let state = &mut *self.executor.state;
-        let conn = Conn::new(stream, peer, self.next_client, state.now)?;
+        let mut conn = Conn::new(accepted, self.next_client, state.now);
+        conn.session.authenticated = state.config.password.is_none();
         if let Some(after) = state.config.tcp_keepalive {
             conn.keep_alive(after)?;
         }
@@ -442,7 +455,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     }
 
     #[cold]
-    fn reject(&mut self, mut stream: TcpStream, peer: SocketAddr) {
+    fn reject(&mut self, (mut stream, peer, _): Accepted) {
         let state = &mut *self.executor.state;
         state.stats.connections += 1;
         state.stats.rejected_connections += 1;
@@ -453,6 +466,21 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let mut reply = Vec::new();
         ReplyWriter::new(&mut reply, Protocol::Resp2).error("ERR max number of clients reached");
         // A fresh socket has room for it; if it does not, the client only sees the connection closed.
+        let _ = stream.write(&reply);
+    }
+
+    /// Turns a client of another machine away, as long as there is no password.
+    #[cold]
+    fn turn_away(&mut self, (mut stream, peer, _): Accepted) {
+        let state = &mut *self.executor.state;
+        state.stats.connections += 1;
+        state.stats.rejected_connections += 1;
+        let message = format_args!(
+            "a connection from {peer} is refused: there is no password (requirepass), and protected mode is on"
+        );
+        state.log(LogLevel::Warning, Kind::Security, message);
+        let mut reply = Vec::new();
+        ReplyWriter::new(&mut reply, Protocol::Resp2).error(DENIED);
         let _ = stream.write(&reply);
     }
 

@@ -15,12 +15,12 @@
 use std::ops::Range;
 
 use tembo::PREFETCH_KEYS_MAX;
-use tembo_wire::{Protocol, ProtocolError, ReplyWriter, Request};
+use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 
 use crate::clients::Clients;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{
-    AFTER_COMMIT, AT_ONCE, FOR_SUBSCRIBERS, READONLY, RUNS_QUEUE, UNSUBSCRIBES, WRITE,
+    AFTER_COMMIT, AT_ONCE, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, UNSUBSCRIBES, WRITE,
 };
 use crate::commands::{Context, KeysJob, Out};
 use crate::config::LogLevel;
@@ -38,6 +38,9 @@ const QUOTED_BYTES_MAX: usize = 128;
 /// Times that space is reclaimed before a command that found the pool full is tried again.
 const RECLAIMS_PER_RETRY: usize = 64;
 
+/// What a client may send before it has given the password.
+const STRANGERS_LIMITS: Limits =
+    Limits { max_bulk_bytes: 16 << 10, max_args: 10, max_line_bytes: 64 << 10, max_request_bytes: 1 << 20 };
 const NOT_FOR_MONITORS: &str = "ERR Replica can't interact with the keyspace";
 
 /// A reply that depends on uncommitted writes.
@@ -82,7 +85,9 @@ impl<'s, 'p> Executor<'s, 'p> {
                 hinted = PREFETCH_KEYS_MAX;
             }
             hinted -= 1;
-            let consumed = match parser.parse(input.unread(), &self.state.config.limits) {
+            let is_stranger = self.needs_password(session);
+            let limits = if is_stranger { &STRANGERS_LIMITS } else { &self.state.config.limits };
+            let consumed = match parser.parse(input.unread(), limits) {
                 Ok(tembo_wire::Parsed::Request(request)) => {
                     let posted = self.keys.pubsub.posted;
                     self.execute(slot, &request, session, &mut output.bytes, job);
@@ -95,7 +100,16 @@ impl<'s, 'p> Executor<'s, 'p> {
                     return;
                 }
                 Err(error) => {
-                    writer(&mut output.bytes, session).error_fmt(format_args!("ERR {error}"));
+                    let mut reply = writer(&mut output.bytes, session);
+                    match error {
+                        ProtocolError::InvalidCount if is_stranger => {
+                            reply.error("ERR Protocol error: unauthenticated multibulk length");
+                        }
+                        ProtocolError::InvalidLength if is_stranger => {
+                            reply.error("ERR Protocol error: unauthenticated bulk length");
+                        }
+                        error => reply.error_fmt(format_args!("ERR {error}")),
+                    }
                     session.quitting = true;
                     self.note_protocol_error(session, error);
                     return;
@@ -103,6 +117,11 @@ impl<'s, 'p> Executor<'s, 'p> {
             };
             input.consume(consumed);
         }
+    }
+
+    /// Whether a client has to give the password first.
+    fn needs_password(&self, session: &Session) -> bool {
+        !session.authenticated && self.state.config.password.is_some()
     }
 
     #[cold]
@@ -155,12 +174,25 @@ impl<'s, 'p> Executor<'s, 'p> {
             Ok(command) => command,
             Err(fault) => return self.refuse_request(request, session, output, &fault),
         };
+        if self.needs_password(session) && !command.has(NO_AUTH) {
+            return self.refuse(
+                session,
+                request,
+                output,
+                &Fault::Quoting(b"NOAUTH Authentication required.".to_vec()),
+            );
+        }
         session.command = command.name;
         if session.is_subscriber() && session.protocol == Protocol::Resp2 && !command.has(FOR_SUBSCRIBERS) {
             return self.refuse(session, request, output, &not_for_subscribers(command));
         }
         if session.monitors.is_some() && command.has(READONLY | WRITE | AFTER_COMMIT) {
-            return self.refuse(session, request, output, &Fault::Error(NOT_FOR_MONITORS));
+            return self.refuse(
+                session,
+                request,
+                output,
+                &Fault::Quoting(NOT_FOR_MONITORS.as_bytes().to_vec()),
+            );
         }
         if session.queue.is_some() {
             if !command.has(AT_ONCE) {

@@ -91,7 +91,7 @@ fn server(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         hz: HZ,
         configured_hz: HZ,
         executable: std::env::current_exe().unwrap_or_default().display(),
-        config_file: "",
+        config_file: state.config.file.as_deref().unwrap_or(Path::new("")).display(),
         io_threads_active: 0,
     )
 }

@@ -42,7 +42,7 @@
 //! - **LCS** has the option LEN only.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
-//! - **DEBUG** is for clients on this machine and only sleeps.
+//! - **Messages** leave after the commit that they depend on.
 //! - **Clients' memory** has a limit by default ([`Config::client_memory`]).
 //!
 //! # Events
@@ -52,15 +52,18 @@
 //! and TRACE. They hold no keys and no values.
 #![forbid(unsafe_code)]
 
+mod address;
 mod buffer;
 mod chunk;
 mod clients;
 mod clock;
 mod commands;
 mod config;
+mod config_file;
 mod conn;
 mod cursors;
 mod delivery;
+mod directives;
 mod error;
 mod event_loop;
 mod executor;
@@ -73,6 +76,7 @@ mod keyspace;
 mod log;
 mod machine;
 mod monitor;
+mod password;
 mod pubsub;
 mod queue;
 mod random;
@@ -81,8 +85,10 @@ mod session;
 mod state;
 mod transaction;
 
-pub use config::{ClientMemory, Config, LogLevel, OutputLimit, OutputLimits};
+pub use config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
+pub use directives::ConfigError;
 pub use error::Error;
 pub use keyspace::check::{CheckError, CheckReport, DatabaseReport, check};
+pub use password::Password;
 pub use server::{Handle, Listener, Server};
 pub use tembo_wire::Limits;

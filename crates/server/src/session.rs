@@ -1,12 +1,12 @@
 //! The state of one client, apart from its socket and buffers.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
 use tembo_wire::Protocol;
 
+use crate::address::Address;
 use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
 
@@ -16,8 +16,8 @@ pub(crate) struct Session {
     pub(crate) id: u64,
     /// Its place among the clients.
     pub(crate) slot: usize,
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: SocketAddr,
+    pub(crate) peer: Address,
+    pub(crate) local: Address,
     /// The socket's file descriptor, for CLIENT LIST.
     pub(crate) fd: i32,
     pub(crate) since: Instant,
@@ -31,6 +31,8 @@ pub(crate) struct Session {
     /// The command it ran last.
     pub(crate) command: &'static str,
     pub(crate) no_evict: bool,
+    /// It has given the password, or came when there was none.
+    pub(crate) authenticated: bool,
     /// The commands since MULTI.
     pub(crate) queue: Option<Rc<Queue>>,
     pub(crate) watched: Watched,
@@ -48,7 +50,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: u64, peer: SocketAddr, local: SocketAddr, fd: i32, now: Instant) -> Self {
+    pub(crate) fn new(id: u64, peer: Address, local: Address, fd: i32, now: Instant) -> Self {
         Session {
             id,
             slot: 0,
@@ -64,6 +66,7 @@ impl Session {
             library_version: Vec::new(),
             command: "NULL",
             no_evict: false,
+            authenticated: false,
             queue: None,
             watched: Watched::default(),
             subscriptions: Subscriptions::default(),
@@ -91,7 +94,7 @@ impl Session {
 
     /// Whether the client runs on this machine.
     pub(crate) fn is_local(&self) -> bool {
-        self.peer.ip().to_canonical().is_loopback()
+        self.peer.is_local()
     }
 }
 
@@ -135,6 +138,7 @@ impl Session {
             (self.queue.is_some(), 'x'),
             (changed, 'd'),
             (self.quitting, 'c'),
+            (matches!(self.peer, Address::Unix(_)), 'U'),
             (self.no_evict, 'e'),
         ];
         let flags: String = flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)).collect();

@@ -99,6 +99,8 @@ pub(crate) struct State {
     full: Option<Space>,
     domain: Domain,
     log: Log,
+    /// The folder of the pool.
+    pub(crate) folder: String,
     /// The address that is listened on.
     pub(crate) listen: SocketAddr,
     pub(crate) registry: Registry,
@@ -126,6 +128,7 @@ impl State {
             used_bytes_peak: 0,
             full: None,
             domain: pool.domain(),
+            folder: pool.path().and_then(std::path::Path::parent).map(folder_name).unwrap_or_default(),
             log: Log::default(),
             listen,
             registry: Registry::new(),
@@ -137,6 +140,16 @@ impl State {
             now,
             run_id: run_id[..40].to_owned(),
             stopping: false,
+        }
+    }
+
+    /// Says which directives of the configuration file have no meaning here.
+    pub(crate) fn log_without_meaning(&mut self) {
+        let names = std::mem::take(&mut self.config.without_meaning);
+        if !names.is_empty() {
+            let message =
+                format_args!("directives of the configuration without meaning here: {}", names.join(", "));
+            self.log(LogLevel::Notice, Kind::Configuration, message);
         }
     }
 
@@ -235,6 +248,12 @@ impl State {
     pub(crate) fn rate(&self, count: impl Fn(&Stats) -> u64) -> f64 {
         self.samples.rate(self.now, &self.stats, count)
     }
+}
+
+/// A folder as the system knows it.
+fn folder_name(folder: &std::path::Path) -> String {
+    let folder = if folder.as_os_str().is_empty() { std::path::Path::new(".") } else { folder };
+    std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).display().to_string()
 }
 
 /// The kind of message that this error deserves; `None` if it concerns only the client.

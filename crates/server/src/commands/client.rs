@@ -1,7 +1,5 @@
 //! CLIENT: connections seen from above.
 
-use std::net::SocketAddr;
-
 use tembo_wire::Request;
 use tembo_wire::number::parse_u64;
 
@@ -11,6 +9,7 @@ use super::table::Command;
 use super::table::flag::{ADMIN, CONNECTION, LOADING, NOSCRIPT, STALE};
 use super::transaction::has_changed;
 use super::{Context, write_help};
+use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::session::{BufferSizes, Session};
@@ -202,17 +201,17 @@ impl<'a> KillFilter<'a> {
     }
 
     fn wants(&self, session: &Session) -> bool {
-        let is_at = |wanted: Option<&[u8]>, address: SocketAddr| {
+        let is_at = |wanted: Option<&[u8]>, address: &Address| {
             wanted.is_none_or(|wanted| is_address(wanted, address))
         };
         self.class.is_none_or(|class| class == Class::of(session))
             && self.id.is_none_or(|id| id == session.id)
-            && is_at(self.peer, session.peer)
-            && is_at(self.local, session.local)
+            && is_at(self.peer, &session.peer)
+            && is_at(self.local, &session.local)
     }
 }
 
-fn is_address(text: &[u8], address: SocketAddr) -> bool {
+fn is_address(text: &[u8], address: &Address) -> bool {
     text == address.to_string().as_bytes()
 }
 

@@ -7,7 +7,7 @@
 mod args;
 mod client;
 mod command;
-mod config;
+pub(crate) mod config;
 mod connection;
 mod counter;
 mod expire;

@@ -10,6 +10,7 @@ use super::table::Command;
 use super::table::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE};
 use super::{Context, write_help};
 use crate::clock;
+use crate::config::DebugCommands;
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
 
 const ADMINISTRATION: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -49,10 +50,19 @@ fn time(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// Stops everybody, which is what tests of clients want from it; so it is for local clients only.
+/// For tests: nobody may use it unless `enable-debug-command` says so.
 fn debug(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    if !ctx.session.is_local() {
-        return Err(Fault::Error("ERR DEBUG command not allowed. It is for connections from this machine."));
+    let is_allowed = match ctx.state.config.debug_commands {
+        DebugCommands::No => false,
+        DebugCommands::Local => ctx.session.is_local(),
+        DebugCommands::Yes => true,
+    };
+    if !is_allowed {
+        return Err(Fault::Error(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
+             you can run it from a local connection, otherwise you need to set this option in the configuration file, \
+             and then restart the server.",
+        ));
     }
     match (&request[1], request.get(2)) {
         (word, Some(seconds)) if is(word, "SLEEP") && request.arg_count() == 3 => {

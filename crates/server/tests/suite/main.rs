@@ -19,6 +19,7 @@ mod limits;
 mod peer;
 mod protocol;
 mod pubsub;
+mod reachable;
 mod replies;
 mod scan;
 mod strings;

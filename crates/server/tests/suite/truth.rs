@@ -205,6 +205,12 @@ const CONFIG: &[(&str, Proof)] = &[
     ("notify-keyspace-events", is_empty),
     ("port", |text, known| text.parse() == Ok(known.port)),
     ("protected-mode", |text, _| text == "yes"),
+    ("dir", |text, known| {
+        std::path::Path::new(&known.fields["pool_path"]).parent().unwrap() == std::path::Path::new(text)
+    }),
+    ("enable-debug-command", |text, _| text == "local"),
+    ("unixsocket", is_empty),
+    ("unixsocketperm", is_zero),
     ("proto-max-bulk-len", |text, _| text == "536870912"),
     ("reply-max-bytes", |text, _| text == "1073741824"),
     ("requirepass", is_empty),
@@ -349,7 +355,16 @@ fn settings_are_read_as_redis_reads_them() {
         ("timeout", "1.5", Err("argument couldn't be parsed into an integer")),
         ("maxclients", "0", Err("argument must be between 1 and 4294967295 inclusive")),
         ("maxmemory", "1", Err("can't set immutable config")),
-        ("protected-mode", "no", Err("can't set immutable config")),
+        ("unixsocket", "/tmp/s", Err("can't set immutable config")),
+        ("dir", "/tmp", Err("can't set protected config")),
+        ("dbfilename", "x", Err("can't set protected config")),
+        (
+            "daemonize",
+            "no",
+            Err(
+                "it has no meaning here: the server stays in the foreground and logs to standard error, for a service manager",
+            ),
+        ),
     ] {
         let answer = client.ask(&format!("CONFIG SET {name} {value}"));
         match expected {
