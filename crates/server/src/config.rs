@@ -7,6 +7,7 @@ use std::time::Duration;
 use tembo::Domain;
 use tembo_wire::Limits;
 
+use crate::command_stats::Noted;
 use crate::machine;
 use crate::password::Password;
 use crate::session::Session;
@@ -37,6 +38,11 @@ pub struct Config {
     pub dir: Option<PathBuf>,
     /// For the program that opens the pool: the length up to which it may grow. None.
     pub pool_bytes_max: Option<u64>,
+    /// The classes of changes of keys that are published, *settable* as `notify-keyspace-events`. None.
+    pub(crate) notified_events: u32,
+    /// What is noted of commands that take long, *settable* as `slowlog-log-slower-than`, `slowlog-max-len`,
+    /// `latency-monitor-threshold` and `latency-tracking`. 10 ms, 128, none, yes.
+    pub(crate) noted: Noted,
     /// The configuration file, which CONFIG REWRITE writes. None.
     pub file: Option<PathBuf>,
     /// Directives of the file that have no meaning here.
@@ -224,6 +230,8 @@ impl Default for Config {
             debug_commands: DebugCommands::No,
             dir: None,
             pool_bytes_max: None,
+            notified_events: 0,
+            noted: Noted::default(),
             file: None,
             without_meaning: Vec::new(),
             max_clients: 10_000,

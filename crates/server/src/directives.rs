@@ -249,6 +249,7 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
     ("the queue of connections has the system's length", &["tcp-backlog"]),
     ("sockets are not marked", &["socket-mark-id"]),
     ("`dir` and `dbfilename` are never changed while the server runs", &["enable-protected-configs"]),
+    ("INFO has the percentiles 50, 99 and 99.9", &["latency-tracking-info-percentiles"]),
     ("there are no modules", &["enable-module-command"]),
 ];
 

@@ -61,7 +61,8 @@ pub(crate) struct Executor<'s, 'p> {
 }
 
 impl<'s, 'p> Executor<'s, 'p> {
-    pub(crate) fn new(keys: Keyspace<'p>, state: &'s mut State) -> Self {
+    pub(crate) fn new(mut keys: Keyspace<'p>, state: &'s mut State) -> Self {
+        keys.pubsub.notified = state.config.notified_events;
         let batch_words_max = state.config.batch_words_max(keys.pool().domain());
         Executor { keys, state, clients: Clients::default(), marks: Vec::new(), batch_words_max }
     }
@@ -70,6 +71,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// connection is blocked, or has got so many replies that others are to be served first.
     pub(crate) fn process(&mut self, slot: usize, conn: &mut Conn) {
         conn.stalled = false;
+        self.state.commands.begin();
         conn.session.buffers = conn.buffer_sizes();
         // Requests until the next look ahead. None before the first: it may be the only one.
         let mut hinted = 1;
@@ -127,6 +129,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     #[cold]
     fn note_protocol_error(&mut self, session: &Session, error: ProtocolError) {
         self.state.stats.errors += 1;
+        self.state.commands.note_error(b"ERR");
         let too_big = matches!(error, ProtocolError::RequestTooBig);
         self.state.stats.query_limit_disconnections += u64::from(too_big);
         let message = format_args!("client {session} is disconnected: {error}");
@@ -175,6 +178,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             Err(fault) => return self.refuse_request(request, session, output, &fault),
         };
         if self.needs_password(session) && !command.has(NO_AUTH) {
+            self.state.commands.entry(command).rejected += 1;
             return self.refuse(
                 session,
                 request,
@@ -200,6 +204,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             }
             if command.has(RUNS_QUEUE) {
                 self.run_transaction(slot, session, output);
+                self.note_command(command, request, session);
                 return self.show_to_monitors(command, request, session);
             }
         }
@@ -209,6 +214,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             output.truncate(start);
             if let Err(fault) = self.prepare_retry(fault, (slot, output)) {
                 self.write_fault(output, session.protocol, command.name, &fault);
+                self.state.commands.entry(command).failed += 1;
                 break;
             }
             if command.has(UNSUBSCRIBES) {
@@ -216,11 +222,19 @@ impl<'s, 'p> Executor<'s, 'p> {
             }
             start = output.len();
         }
+        self.note_command(command, request, session);
         self.show_to_monitors(command, request, session);
         if self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
             self.state.stats.batched_commands += u64::from(command.has(WRITE));
             self.mark(start, (slot, output));
         }
+    }
+
+    /// Notes how long a command took, which has ended.
+    #[inline]
+    fn note_command(&mut self, command: &'static Command, request: &Request<'_>, session: &Session) {
+        let State { commands, config, .. } = &mut *self.state;
+        commands.note(command, request, session, &config.noted);
     }
 
     /// Marks the reply that begins at `start`, and commits the batch if it has become large.
@@ -368,14 +382,23 @@ impl<'s, 'p> Executor<'s, 'p> {
         let pool = self.keys.pool();
         let mut reply = ReplyWriter::new(output, protocol);
         match fault {
-            Fault::Error(line) => reply.error(line),
-            Fault::Quoting(line) => reply.error(without_line_ends(line)),
+            Fault::Error(line) => {
+                reply.error(line);
+                self.state.commands.note_error(line.as_bytes());
+            }
+            Fault::Quoting(line) => {
+                reply.error(without_line_ends(line));
+                self.state.commands.note_error(line);
+            }
             Fault::Engine(error) => {
-                reply.error(error_line(error, pool));
+                let line = error_line(error, pool);
+                reply.error(&line);
+                self.state.commands.note_error(line.as_bytes());
                 self.state.log_fault(command, error, pool);
             }
             Fault::Malformed => {
                 reply.error_fmt(format_args!("ERR {MALFORMED}"));
+                self.state.commands.note_error(b"ERR");
                 let message = format_args!("{command} failed: {MALFORMED}");
                 self.state.log(LogLevel::Warning, Kind::Damage, message);
             }

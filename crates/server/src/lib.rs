@@ -57,6 +57,7 @@ mod buffer;
 mod chunk;
 mod clients;
 mod clock;
+mod command_stats;
 mod commands;
 mod config;
 mod config_file;

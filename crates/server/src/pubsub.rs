@@ -147,6 +147,8 @@ pub(crate) struct PubSub {
     bytes: usize,
     /// The message that is being delivered.
     pub(crate) delivery: Option<Delivery>,
+    /// The classes of changes of keys that are published.
+    pub(crate) notified: u32,
     /// Messages that were put into the outbox, ever.
     pub(crate) posted: u64,
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tembo::{Domain, Pool};
 
+use crate::command_stats::CommandStats;
 use crate::commands::Registry;
 use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
@@ -105,6 +106,7 @@ pub(crate) struct State {
     pub(crate) listen: SocketAddr,
     pub(crate) registry: Registry,
     pub(crate) stats: Stats,
+    pub(crate) commands: CommandStats,
     samples: Samples,
     pub(crate) cursors: Cursors,
     pub(crate) random: Random,
@@ -133,6 +135,7 @@ impl State {
             listen,
             registry: Registry::new(),
             stats: Stats::default(),
+            commands: CommandStats::default(),
             samples: Samples::default(),
             cursors: Cursors::default(),
             random,
@@ -155,6 +158,7 @@ impl State {
 
     pub(crate) fn reset_stats(&mut self) {
         self.stats = Stats::default();
+        self.commands.reset();
         self.samples = Samples::default();
     }
 

@@ -23,6 +23,7 @@
 //! may be as long as one.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use tembo_wire::{ReplyWriter, Request, RequestQueue};
 
@@ -240,13 +241,13 @@ impl Executor<'_, '_> {
     /// Runs one of the commands without a break. If it fails, the keyspace and the output are as before.
     fn run_queued(
         &mut self,
-        command: &Command,
+        command: &'static Command,
         request: &Request<'_>,
         session: &mut Session,
         output: &mut Vec<u8>,
         end_max: usize,
     ) -> Answer {
-        let (begun, mut job) = (output.len(), None);
+        let (begun, mut job, since) = (output.len(), None, Instant::now());
         let reply_bytes_max = end_max.saturating_sub(begun);
         let mut done = self.attempt(command, request, session, output, &mut job, reply_bytes_max);
         while let (Ok(()), Some(under_way)) = (&done, job.take()) {
@@ -260,7 +261,10 @@ impl Executor<'_, '_> {
         }
         if done.is_err() {
             output.truncate(begun);
+            self.state.commands.entry(command).failed += 1;
         }
+        let noted = self.state.config.noted;
+        self.state.commands.note_time(command, since.elapsed(), &noted);
         done
     }
 

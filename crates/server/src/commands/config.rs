@@ -16,7 +16,7 @@ use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
-use crate::keyspace::DATABASES;
+use crate::keyspace::{DATABASES, events};
 use crate::log::Kind;
 use crate::machine::clients_allowed;
 use crate::password::Password;
@@ -52,6 +52,9 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, 0, help)
             "Explains the subcommands",
         ),
     ])];
+
+/// Most commands that the slow log may have.
+const SLOW_LEN_MAX: i64 = 100_000;
 
 /// A setting: its name, how it is shown, and how it is changed if it can be.
 struct Parameter {
@@ -119,6 +122,20 @@ const PARAMETERS: &[Parameter] = &[
     Parameter::fixed("hz", |_| HZ.to_string()),
     Parameter::fixed("io-threads", |_| "1".to_owned()),
     Parameter::settable(
+        "latency-monitor-threshold",
+        |state| state.config.noted.latency_threshold.map_or(0, |least| least.as_millis()).to_string(),
+        |config, value| {
+            let ms = integer(value, 0, i64::MAX)?;
+            config.noted.latency_threshold = (ms > 0).then(|| Duration::from_millis(ms as u64));
+            Ok(())
+        },
+    ),
+    Parameter::settable(
+        "latency-tracking",
+        |state| yes_or_no(state.config.noted.histograms),
+        |config, value| read_yes_or_no(value).map(|on| config.noted.histograms = on),
+    ),
+    Parameter::settable(
         "loglevel",
         |state| state.config.log_level.name().to_owned(),
         |config, value| read_log_level(value).map(|level| config.log_level = level),
@@ -146,7 +163,16 @@ const PARAMETERS: &[Parameter] = &[
         |config, value| memory_or_percent(value).map(|limit| config.client_memory = limit),
     ),
     Parameter::fixed("maxmemory-policy", |_| "noeviction".to_owned()),
-    Parameter::fixed("notify-keyspace-events", |_| String::new()),
+    Parameter::settable(
+        "notify-keyspace-events",
+        |state| events::show_classes(state.config.notified_events),
+        |config, value| {
+            let classes = events::read_classes(value);
+            let classes = classes.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+            config.notified_events = classes;
+            Ok(())
+        },
+    ),
     Parameter::at_start(
         "port",
         |state| state.listen.port().to_string(),
@@ -199,6 +225,23 @@ const PARAMETERS: &[Parameter] = &[
         |config, value| {
             let ms = integer(value, 0, i32::MAX as i64)?;
             config.slow_turn = (ms > 0).then(|| Duration::from_millis(ms as u64));
+            Ok(())
+        },
+    ),
+    Parameter::settable(
+        "slowlog-log-slower-than",
+        |state| state.config.noted.slower_than.map_or(-1, |least| least.as_micros() as i64).to_string(),
+        |config, value| {
+            let micros = integer(value, -1, i64::MAX)?;
+            config.noted.slower_than = u64::try_from(micros).ok().map(Duration::from_micros);
+            Ok(())
+        },
+    ),
+    Parameter::settable(
+        "slowlog-max-len",
+        |state| state.config.noted.slow_len_max.to_string(),
+        |config, value| {
+            config.noted.slow_len_max = integer(value, 0, SLOW_LEN_MAX)? as usize;
             Ok(())
         },
     ),
@@ -460,6 +503,7 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     for (name, value, parameter) in chosen {
         parameter.set.map_or(Ok(()), |set| set(&mut config, value)).map_err(|why| refused(name, &why))?;
     }
+    ctx.keys.pubsub.notified = config.notified_events;
     ctx.state.config = config;
     ctx.out.write().ok();
     Ok(())

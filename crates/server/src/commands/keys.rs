@@ -8,6 +8,7 @@ use super::table::Command;
 use super::table::flag::{DANGEROUS, DENYOOM, FAST, KEYSPACE, READONLY, WALKS, WRITE};
 use crate::fault::{Answer, Fault, NO_SUCH_KEY, SYNTAX};
 use crate::keyspace::DATABASES;
+use crate::keyspace::events::class;
 
 const SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
 const ALL: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
@@ -80,6 +81,9 @@ fn del(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         if present {
             ctx.keys.remove(database, key, listed)?;
         }
+        if is_live {
+            ctx.keys.notify(class::GENERIC, "del", database, key);
+        }
         removed += i64::from(is_live);
     }
     ctx.out.write().integer(removed);
@@ -128,6 +132,8 @@ fn move_key(ctx: &mut Context<'_, '_>, request: &Request<'_>, replace: bool) -> 
     let listed = target.listed;
     ctx.keys.put(database, to, meta, listed, &[&payload])?;
     ctx.keys.remove(database, from, meta.deadline)?;
+    ctx.keys.notify(class::GENERIC, "rename_from", database, from);
+    ctx.keys.notify(class::GENERIC, "rename_to", database, to);
     Ok(true)
 }
 
@@ -174,6 +180,7 @@ fn copy_key(
     }
     let listed = target.listed;
     ctx.keys.put(to.0, to.1, meta, listed, &[&payload])?;
+    ctx.keys.notify(class::GENERIC, "copy_to", to.0, to.1);
     Ok(true)
 }
 

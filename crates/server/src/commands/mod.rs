@@ -18,6 +18,7 @@ mod pubsub;
 mod scan;
 mod scripting;
 mod server;
+mod slow;
 mod string;
 mod subsequence;
 mod substring;
@@ -136,6 +137,7 @@ impl Registry {
             server::COMMANDS,
             transaction::COMMANDS,
             pubsub::COMMANDS,
+            slow::COMMANDS,
             scripting::COMMANDS,
         ];
         let commands: Vec<_> = families.into_iter().flatten().collect();

@@ -48,6 +48,8 @@ pub(crate) mod flag {
     /// See [`KEYSPACE`].
     pub(crate) const SCRIPTING: u32 = 1 << 21;
 
+    /// For administrators, without the flag of that name.
+    pub(crate) const ADMIN_ONLY: u32 = 1 << 23;
     /// About messages; also a flag.
     pub(crate) const PUBSUB: u32 = 1 << 22;
 
@@ -190,7 +192,7 @@ impl Command {
             (self.has(flag::READONLY), "read"),
             (self.has(flag::WRITE), "write"),
             (self.has(flag::STRING), "string"),
-            (self.has(flag::ADMIN), "admin"),
+            (self.has(flag::ADMIN | flag::ADMIN_ONLY), "admin"),
             (self.has(flag::PUBSUB), "pubsub"),
             (fast, "fast"),
             (!fast, "slow"),

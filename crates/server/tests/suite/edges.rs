@@ -117,6 +117,9 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
     let sub = args.get(1).map(|arg| arg.to_ascii_lowercase()).unwrap_or_default();
     let word = |index: usize| args.get(index).map(Vec::as_slice).unwrap_or_default();
     match (&name[..], &sub[..]) {
+        (b"slowlog", b"get" | b"len") | (b"latency", b"latest" | b"history" | b"doctor" | b"histogram") => {
+            Treatment::Errors
+        }
         // Subscribers: `pubsub.rs` compares them.
         (b"subscribe" | b"psubscribe" | b"ssubscribe", _) => Treatment::Skip,
         (b"unsubscribe" | b"punsubscribe" | b"sunsubscribe", _) if args.len() > 2 => Treatment::Skip,
@@ -124,7 +127,8 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"shutdown" | b"quit" | b"debug" | b"reset" | b"monitor", _) => Treatment::Skip,
         (b"client", b"kill" | b"setinfo" | b"no-evict") => Treatment::Skip,
         (
-            b"client" | b"object" | b"memory" | b"config" | b"command" | b"function" | b"script" | b"pubsub",
+            b"client" | b"object" | b"memory" | b"config" | b"command" | b"function" | b"script" | b"pubsub"
+            | b"slowlog" | b"latency",
             b"help",
         ) => Treatment::Errors,
         // The two keep different facts about a key: docs/guide/server.md.

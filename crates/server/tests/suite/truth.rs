@@ -159,6 +159,8 @@ const INFO: &[(&str, Proof)] = &[
     ("used_cpu_user", is_rate),
     ("used_cpu_sys_children", is_zero),
     ("used_cpu_user_children", is_zero),
+    // Errors: the unknown command
+    ("errorstat_ERR", |text, _| text == "count=1"),
     // Tembo
     ("tembo_version", |text, _| text == env!("CARGO_PKG_VERSION")),
     ("pool_path", |text, _| text.ends_with("test.pool")),
@@ -194,6 +196,8 @@ const CONFIG: &[(&str, Proof)] = &[
     ("databases", |text, _| text == "16"),
     ("hz", |text, known| text == known.fields["hz"]),
     ("io-threads", |text, _| text == "1"),
+    ("latency-monitor-threshold", is_zero),
+    ("latency-tracking", |text, _| text == "yes"),
     ("loglevel", |text, _| text == "notice"),
     ("maxclients", |text, known| text == known.fields["maxclients"]),
     ("maxmemory", |text, _| text.parse() == Ok(MAX_BYTES)),
@@ -216,6 +220,8 @@ const CONFIG: &[(&str, Proof)] = &[
     ("requirepass", is_empty),
     ("save", is_empty),
     ("slow-turn-ms", |text, _| text == "250"),
+    ("slowlog-log-slower-than", |text, _| text == "10000"),
+    ("slowlog-max-len", |text, _| text == "128"),
     ("tcp-keepalive", |text, _| text == "300"),
     ("timeout", is_zero),
 ];
@@ -355,6 +361,8 @@ fn settings_are_read_as_redis_reads_them() {
         ("timeout", "1.5", Err("argument couldn't be parsed into an integer")),
         ("maxclients", "0", Err("argument must be between 1 and 4294967295 inclusive")),
         ("maxmemory", "1", Err("can't set immutable config")),
+        ("notify-keyspace-events", "KEq", Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")),
+        ("notify-keyspace-events", "Elx", Ok("lxE")),
         ("unixsocket", "/tmp/s", Err("can't set immutable config")),
         ("dir", "/tmp", Err("can't set protected config")),
         ("dbfilename", "x", Err("can't set protected config")),
