@@ -59,6 +59,12 @@ impl Clients {
         self.slots.iter().flatten().map(|conn| &**conn)
     }
 
+    /// The slots of the connections that a pause keeps waiting; they wait no longer.
+    pub(crate) fn take_paused(&mut self) -> Vec<usize> {
+        let conns = self.slots.iter_mut().enumerate().filter_map(|(slot, conn)| Some((slot, conn.as_mut()?)));
+        conns.filter_map(|(slot, conn)| std::mem::take(&mut conn.paused).then_some(slot)).collect()
+    }
+
     /// Memory of all connections, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory_bytes

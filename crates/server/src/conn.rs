@@ -43,6 +43,8 @@ pub(crate) struct Conn {
     pub(crate) ended: bool,
     /// Whole requests may be waiting in the input, because others are to be served first.
     pub(crate) stalled: bool,
+    /// Its next command waits for the end of a pause.
+    pub(crate) paused: bool,
     /// The socket failed.
     pub(crate) broken: bool,
     /// It is in the event loop's queue.
@@ -72,6 +74,7 @@ impl Conn {
             hung_up: false,
             ended: false,
             stalled: false,
+            paused: false,
             broken: false,
             queued: false,
             heard: false,
@@ -143,7 +146,7 @@ impl Conn {
     /// Whether something can be done for it without another event.
     pub(crate) fn is_ready(&self) -> bool {
         let can_send = self.writable && self.output.unsent() > 0;
-        let can_go_on = (self.readable || self.stalled) && !self.is_blocked();
+        let can_go_on = (self.readable || self.stalled) && !self.is_blocked() && !self.paused;
         can_send || can_go_on || self.job.is_some()
     }
 

@@ -211,6 +211,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.executor.state.now >= self.next_cron {
             self.cron();
         }
+        if self.executor.state.has_waiting && self.executor.state.pause().is_none() {
+            self.end_pause();
+        }
         if self.tidying || self.executor.keys.is_reclaiming() {
             self.tidying = self.executor.tidy(self.executor.state.config.expire_per_turn);
         }
@@ -482,6 +485,13 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let mut reply = Vec::new();
         ReplyWriter::new(&mut reply, Protocol::Resp2).error(DENIED);
         let _ = stream.write(&reply);
+    }
+
+    /// Lets those go on who waited for the end of a pause.
+    #[cold]
+    fn end_pause(&mut self) {
+        (self.executor.state.pause, self.executor.state.has_waiting) = (None, false);
+        self.executor.clients.take_paused().into_iter().for_each(|slot| self.enqueue(slot));
     }
 
     fn cron(&mut self) {

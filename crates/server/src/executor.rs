@@ -29,7 +29,7 @@ use crate::fault::{Answer, Fault, MALFORMED, error_line, quotable};
 use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::log::Kind;
-use crate::session::Session;
+use crate::session::{Replies, Session};
 use crate::state::State;
 
 /// Bytes of an unknown command that its error quotes.
@@ -91,8 +91,20 @@ impl<'s, 'p> Executor<'s, 'p> {
             let limits = if is_stranger { &STRANGERS_LIMITS } else { &self.state.config.limits };
             let consumed = match parser.parse(input.unread(), limits) {
                 Ok(tembo_wire::Parsed::Request(request)) => {
+                    if self.state.pause.is_some() && self.must_wait(&request, session) {
+                        // The request is parsed again later.
+                        (conn.stalled, conn.paused, self.state.has_waiting) = (true, true, true);
+                        return;
+                    }
                     let posted = self.keys.pubsub.posted;
-                    self.execute(slot, &request, session, &mut output.bytes, job);
+                    match session.replies {
+                        Replies::On => self.execute(slot, &request, session, &mut output.bytes, job),
+                        _ => self.execute_mutely(slot, &request, session, &mut output.bytes, job),
+                    }
+                    if matches!(session.replies, Replies::Off | Replies::SkipNext) {
+                        // The replies before are final, so that what follows can be cut off.
+                        self.mute(slot, session, &mut output.bytes);
+                    }
                     session.publishing = self.keys.pubsub.posted != posted;
                     request.consumed()
                 }
@@ -119,6 +131,21 @@ impl<'s, 'p> Executor<'s, 'p> {
             };
             input.consume(consumed);
         }
+    }
+
+    /// Whether a command has to wait for the end of a pause.
+    #[cold]
+    fn must_wait(&self, request: &Request<'_>, session: &Session) -> bool {
+        let Some(pause) = self.state.pause() else {
+            return false;
+        };
+        let changes = |flags: &dyn Fn(u32) -> bool| flags(WRITE | AFTER_COMMIT);
+        !pause.of_writes_only
+            || self.resolve(request).is_ok_and(|command| match &session.queue {
+                Some(queue) if command.has(RUNS_QUEUE) => changes(&|flags| queue.has(flags)),
+                Some(_) => false,
+                None => changes(&|flags| command.has(flags)),
+            })
     }
 
     /// Whether a client has to give the password first.
@@ -161,6 +188,41 @@ impl<'s, 'p> Executor<'s, 'p> {
         let mut keys = tembo_wire::keys_ahead(input, PREFETCH_KEYS_MAX).peekable();
         if keys.peek().is_some() {
             self.keys.prefetch(database, keys);
+        }
+    }
+
+    /// Runs a command whose reply is not wanted. No reply of the connection is marked.
+    #[cold]
+    fn execute_mutely(
+        &mut self,
+        slot: usize,
+        request: &Request<'_>,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+        job: &mut Option<KeysJob>,
+    ) {
+        let start = output.len();
+        let replies = session.replies;
+        self.execute(slot, request, session, output, job);
+        if session.replies == Replies::On {
+            // CLIENT REPLY ON and RESET answer.
+            return;
+        }
+        output.truncate(start);
+        self.marks.retain(|mark| mark.slot != slot);
+        if replies == Replies::Skip && session.replies == Replies::Skip {
+            session.replies = Replies::On;
+        }
+    }
+
+    /// Makes the replies of a connection final whose next ones are not wanted.
+    #[cold]
+    fn mute(&mut self, slot: usize, session: &mut Session, output: &mut Vec<u8>) {
+        if self.marks.iter().any(|mark| mark.slot == slot) {
+            self.commit_batch(Some((slot, output)));
+        }
+        if session.replies == Replies::SkipNext {
+            session.replies = Replies::Skip;
         }
     }
 
@@ -330,7 +392,8 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// A pool that refuses is asked again later: expired keys are invisible in any case.
     pub(crate) fn tidy(&mut self, limit: usize) -> bool {
         let reclaimed = self.keys.reclaim();
-        let expired = self.keys.expire_due(limit).unwrap_or(0);
+        let waits = self.state.keeps_expired || self.state.pause().is_some();
+        let expired = if waits { 0 } else { self.keys.expire_due(limit).unwrap_or(0) };
         expired > 0 && expired == limit || reclaimed.is_ok() && self.keys.is_reclaiming()
     }
 

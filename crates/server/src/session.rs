@@ -10,6 +10,17 @@ use crate::address::Address;
 use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
 
+/// Which replies a client gets. Messages come in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    On,
+    Off,
+    /// All but that to the command under way, which turns them off, and the next one.
+    SkipNext,
+    /// All but that to the command under way.
+    Skip,
+}
+
 /// A client's state.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -41,6 +52,7 @@ pub(crate) struct Session {
     pub(crate) monitors: Option<u64>,
     /// Its last command sent messages.
     pub(crate) publishing: bool,
+    pub(crate) replies: Replies,
     /// It is to be disconnected once its output is sent.
     pub(crate) quitting: bool,
     /// It is to be disconnected now; what is left for it is not sent.
@@ -72,6 +84,7 @@ impl Session {
             subscriptions: Subscriptions::default(),
             monitors: None,
             publishing: false,
+            replies: Replies::On,
             quitting: false,
             killed: false,
             buffers: BufferSizes::default(),

@@ -89,6 +89,14 @@ impl Space {
     }
 }
 
+/// CLIENT PAUSE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause {
+    pub(crate) end: Instant,
+    /// Commands that only read go on.
+    pub(crate) of_writes_only: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) config: Config,
@@ -115,6 +123,12 @@ pub(crate) struct State {
     pub(crate) now: Instant,
     /// Names this run of the server: 40 hexadecimal digits.
     pub(crate) run_id: String,
+    /// Clients wait.
+    pub(crate) pause: Option<Pause>,
+    /// Clients may wait for the end of a pause.
+    pub(crate) has_waiting: bool,
+    /// Expired keys are not removed, though they are invisible: DEBUG SET-ACTIVE-EXPIRE.
+    pub(crate) keeps_expired: bool,
     /// SHUTDOWN was called.
     pub(crate) stopping: bool,
 }
@@ -142,6 +156,9 @@ impl State {
             started: now,
             now,
             run_id: run_id[..40].to_owned(),
+            pause: None,
+            has_waiting: false,
+            keeps_expired: false,
             stopping: false,
         }
     }
@@ -246,6 +263,11 @@ impl State {
             }
             Some(kind) => self.log(LogLevel::Warning, kind, format_args!("{command} failed: {error}")),
         }
+    }
+
+    /// The pause under way.
+    pub(crate) fn pause(&self) -> Option<Pause> {
+        self.pause.filter(|pause| pause.end > self.now)
     }
 
     /// The recent growth of `count` per second.

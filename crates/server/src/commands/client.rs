@@ -1,9 +1,11 @@
 //! CLIENT: connections seen from above.
 
-use tembo_wire::Request;
-use tembo_wire::number::parse_u64;
+use std::time::Duration;
 
-use super::args::{Options, is, is_plain_name, quoting};
+use tembo_wire::Request;
+use tembo_wire::number::{parse_i64, parse_u64};
+
+use super::args::{Options, integer, is, is_plain_name, quoting};
 use super::connection::set_name;
 use super::table::Command;
 use super::table::flag::{ADMIN, CONNECTION, LOADING, NOSCRIPT, STALE};
@@ -12,7 +14,8 @@ use super::{Context, write_help};
 use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::session::{BufferSizes, Session};
+use crate::session::{BufferSizes, Replies, Session};
+use crate::state::Pause;
 
 const OWN: u32 = NOSCRIPT | LOADING | STALE | CONNECTION;
 const OTHERS: u32 = OWN | ADMIN;
@@ -47,6 +50,22 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, help)
             "Describes all connections",
         ),
         Command::new("client|kill", -3, OTHERS, kill).doc("connection", "2.4.0", "Closes connections"),
+        Command::new("client|reply", 3, OWN, reply).doc("connection", "3.2.0", "Turns replies off and on"),
+        Command::new("client|pause", -3, OTHERS, pause).doc(
+            "connection",
+            "3.0.0",
+            "Lets the commands of all clients wait",
+        ),
+        Command::new("client|unpause", 2, OTHERS, unpause).doc(
+            "connection",
+            "6.2.0",
+            "Lets the commands of clients wait no longer",
+        ),
+        Command::new("client|unblock", -3, OTHERS, unblock).doc(
+            "connection",
+            "5.0.0",
+            "Lets a client go on that waits in a command: none does",
+        ),
         Command::new("client|no-evict", 3, OTHERS, no_evict).doc(
             "connection",
             "7.0.0",
@@ -97,6 +116,71 @@ fn no_evict(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         _ => return Err(SYNTAX),
     };
     ctx.out.write().ok();
+    Ok(())
+}
+
+fn reply(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    match &request[2] {
+        word if is(word, "ON") => {
+            ctx.session.replies = Replies::On;
+            ctx.out.write().ok();
+        }
+        word if is(word, "OFF") => ctx.session.replies = Replies::Off,
+        word if is(word, "SKIP") => {
+            if ctx.session.replies != Replies::Off {
+                ctx.session.replies = Replies::SkipNext;
+            }
+        }
+        _ => return Err(SYNTAX),
+    }
+    Ok(())
+}
+
+fn pause(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    expect_at_most_four(request)?;
+    let of_writes_only = match request.get(3) {
+        None => false,
+        Some(word) if is(word, "ALL") => false,
+        Some(word) if is(word, "WRITE") => true,
+        Some(_) => return Err(Fault::Error("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    let not_integer = Fault::Error("ERR timeout is not an integer or out of range");
+    let ms = parse_i64(&request[2]).ok_or(not_integer)?;
+    let ms = u64::try_from(ms).map_err(|_| Fault::Error("ERR timeout is negative"))?;
+    let end = ctx.state.now.checked_add(Duration::from_millis(ms));
+    let end = end.ok_or(Fault::Error("ERR timeout is out of range"))?;
+    // A pause under way becomes longer and stricter only.
+    let old = ctx.state.pause.filter(|pause| pause.end > ctx.state.now);
+    let end = old.map_or(end, |old| old.end.max(end));
+    let of_writes_only = of_writes_only && old.is_none_or(|old| old.of_writes_only);
+    ctx.state.pause = Some(Pause { end, of_writes_only });
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn expect_at_most_four(request: &Request<'_>) -> Answer {
+    if request.arg_count() <= 4 {
+        return Ok(());
+    }
+    let before = "ERR unknown subcommand or wrong number of arguments for '";
+    Err(quoting(before, &request[1], "'. Try CLIENT HELP."))
+}
+
+fn unpause(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    ctx.state.pause = None;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn unblock(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    expect_at_most_four(request)?;
+    if let Some(word) = request.get(3)
+        && !(is(word, "TIMEOUT") || is(word, "ERROR"))
+    {
+        return Err(Fault::Error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+    }
+    integer(&request[2])?;
+    ctx.out.write().integer(0);
     Ok(())
 }
 
@@ -259,10 +343,18 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "    A description of each connection.",
         "NO-EVICT (ON|OFF)",
         "    Exempt this connection from eviction (maxmemory-clients).",
+        "PAUSE <timeout> [WRITE|ALL]",
+        "    Let the commands of all clients wait for so many milliseconds.",
+        "REPLY (ON|OFF|SKIP)",
+        "    Turn replies off and on, or skip the next one.",
         "SETINFO (LIB-NAME|LIB-VER) <value>",
         "    Say which library this connection comes from.",
         "SETNAME <name>",
         "    Name this connection.",
+        "UNBLOCK <id> [TIMEOUT|ERROR]",
+        "    Let a client go on that waits in a command; none does.",
+        "UNPAUSE",
+        "    End a pause.",
     ];
     write_help(&mut ctx.out, "client", &lines);
     Ok(())

@@ -14,6 +14,7 @@ use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
 use crate::info::REDIS_VERSION;
 use crate::log::Kind;
+use crate::session::Replies;
 
 const HANDSHAKE: u32 = NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY | CONNECTION;
 
@@ -96,6 +97,7 @@ fn reset(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     session.protocol = Protocol::Resp2;
     session.name.clear();
     session.no_evict = false;
+    session.replies = Replies::On;
     session.authenticated = ctx.state.config.password.is_none();
     ctx.out.write().simple("RESET");
     Ok(())

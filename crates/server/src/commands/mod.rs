@@ -10,6 +10,7 @@ mod command;
 pub(crate) mod config;
 mod connection;
 mod counter;
+mod debug;
 mod expire;
 mod info;
 mod keys;

@@ -8,9 +8,9 @@ use tembo_wire::number::parse_f64;
 use super::args::is;
 use super::table::Command;
 use super::table::flag::{
-    ADMIN, ADMIN_ONLY, ALLOW_BUSY, CONNECTION, DANGEROUS, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE,
+    ADMIN, ADMIN_ONLY, ALLOW_BUSY, CONNECTION, DANGEROUS, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE, WALKS,
 };
-use super::{Context, write_help};
+use super::{Context, debug, write_help};
 use crate::clock;
 use crate::config::DebugCommands;
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
@@ -23,10 +23,10 @@ pub(super) const COMMANDS: &[Command] = &[
         "2.6.0",
         "Returns the Unix time in seconds and microseconds",
     ),
-    Command::new("debug", -2, ADMINISTRATION, debug).doc(
+    Command::new("debug", -2, ADMINISTRATION | WALKS, debug).doc(
         "server",
         "1.0.0",
-        "Makes the server sleep, for tests",
+        "Looks inside and makes the server sleep, for tests",
     ),
     Command::new("monitor", 1, ADMINISTRATION, monitor).doc(
         "server",
@@ -71,6 +71,9 @@ fn debug(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
              and then restart the server.",
         ));
     }
+    if debug::run(ctx, request)? {
+        return Ok(());
+    }
     match (&request[1], request.get(2)) {
         (word, Some(seconds)) if is(word, "SLEEP") && request.arg_count() == 3 => {
             let seconds = parse_f64(seconds).ok_or(NOT_AN_INTEGER)?.clamp(0.0, SLEEP_SECONDS_MAX);
@@ -80,8 +83,7 @@ fn debug(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             Ok(())
         }
         (word, None) if is(word, "HELP") => {
-            let lines = ["SLEEP <seconds>", "    Stop the server for so long. Decimals allowed."];
-            write_help(&mut ctx.out, "debug", &lines);
+            write_help(&mut ctx.out, "debug", debug::HELP);
             Ok(())
         }
         (word, _) => {

@@ -247,13 +247,18 @@ fn set_generic(
         if options.get {
             ctx.out.bulk_or_null(found.live.map(|stored| stored.payload))?;
         }
-        if options.only_new && found.live.is_some() || options.only_existing && found.live.is_none() {
+        let (is_live, listed) = (found.live.is_some(), found.listed);
+        let kept = found.live.and_then(|stored| stored.meta.deadline);
+        if options.get && !is_live {
+            ctx.keys.notify(class::MISS, "keymiss", database, key);
+        }
+        if options.only_new && is_live || options.only_existing && !is_live {
             return Ok(false);
         }
         if options.keep_ttl {
-            deadline = found.live.and_then(|stored| stored.meta.deadline);
+            deadline = kept;
         }
-        found.listed
+        listed
     } else {
         ctx.keys.listed(database, key)?
     };
@@ -275,6 +280,8 @@ fn getdel(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     if is_live {
         ctx.keys.notify(class::GENERIC, "del", database, &request[1]);
+    } else {
+        ctx.keys.notify(class::MISS, "keymiss", database, &request[1]);
     }
     Ok(())
 }

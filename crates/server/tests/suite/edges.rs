@@ -120,6 +120,8 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"slowlog", b"get" | b"len") | (b"latency", b"latest" | b"history" | b"doctor" | b"histogram") => {
             Treatment::Errors
         }
+        (b"memory", b"stats" | b"doctor") => Treatment::Errors,
+        (b"client", b"reply" | b"pause") => Treatment::Skip,
         // Subscribers: `pubsub.rs` compares them.
         (b"subscribe" | b"psubscribe" | b"ssubscribe", _) => Treatment::Skip,
         (b"unsubscribe" | b"punsubscribe" | b"sunsubscribe", _) if args.len() > 2 => Treatment::Skip,

@@ -4,6 +4,7 @@
 //! `:1`, `$bulk`, `nil`, `[array]`, `{map}`, `(set)` or `=verbatim`. See [`support::Client::talk`].
 
 mod backpressure;
+mod clients;
 mod connection;
 mod deadlines;
 mod differential;
