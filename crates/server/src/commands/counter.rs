@@ -9,6 +9,7 @@ use super::table::Command;
 use super::table::flag::{DENYOOM, FAST, STRING, WRITE};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Meta;
+use crate::keyspace::events::class;
 
 const FLAGS: u32 = WRITE | DENYOOM | FAST | STRING;
 
@@ -70,6 +71,7 @@ fn add(ctx: &mut Context<'_, '_>, key: &[u8], increment: i64) -> Answer {
     let mut text = itoa::Buffer::new();
     let meta = Meta { deadline, modified: false };
     ctx.keys.put(database, key, meta, listed, &[text.format(new).as_bytes()])?;
+    ctx.keys.notify(class::STRING, "incrby", database, key);
     ctx.out.write().integer(new);
     Ok(())
 }
@@ -88,6 +90,7 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut text = Vec::new();
     sum.map_err(refused)?.write(&mut text);
     ctx.keys.put(database, key, Meta { deadline, modified: false }, listed, &[&text])?;
+    ctx.keys.notify(class::STRING, "incrbyfloat", database, key);
     ctx.out.bulk(&text)
 }
 

@@ -8,6 +8,7 @@ use super::string::{Unit, invalid_expire_time};
 use super::table::Command;
 use super::table::flag::{FAST, KEYSPACE, READONLY, WRITE};
 use crate::fault::{Answer, Fault};
+use crate::keyspace::events::class;
 
 const SET_FLAGS: u32 = WRITE | FAST | KEYSPACE;
 const GET_FLAGS: u32 = READONLY | FAST | KEYSPACE;
@@ -138,8 +139,14 @@ fn expire_generic(
         return Ok(());
     };
     match u64::try_from(deadline) {
-        Ok(deadline) if deadline > ctx.keys.now_ms => ctx.keys.set_deadline(database, key, Some(deadline))?,
-        _ => ctx.keys.remove(database, key, old)?,
+        Ok(deadline) if deadline > ctx.keys.now_ms => {
+            ctx.keys.set_deadline(database, key, Some(deadline))?;
+            ctx.keys.notify(class::GENERIC, "expire", database, key);
+        }
+        _ => {
+            ctx.keys.remove(database, key, old)?;
+            ctx.keys.notify(class::GENERIC, "del", database, key);
+        }
     }
     ctx.out.write().integer(1);
     Ok(())
@@ -189,6 +196,7 @@ fn persist(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         ctx.keys.find(database, key)?.live.is_some_and(|stored| stored.meta.deadline.is_some());
     if had_deadline {
         ctx.keys.set_deadline(database, key, None)?;
+        ctx.keys.notify(class::GENERIC, "persist", database, key);
     }
     ctx.out.write().integer(had_deadline.into());
     Ok(())

@@ -8,6 +8,7 @@ use super::table::Command;
 use super::table::flag::{DANGEROUS, DENYOOM, FAST, KEYSPACE, READONLY, WALKS, WRITE};
 use crate::fault::{Answer, Fault, NO_SUCH_KEY, SYNTAX};
 use crate::keyspace::DATABASES;
+use crate::keyspace::events::class;
 
 const SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
 const ALL: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
@@ -53,6 +54,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "6.2.0",
         "Copies what is under a key to another, also to another database",
     ),
+    Command::new("move", 3, WRITE | FAST | KEYSPACE, move_to_database).keys(1, 1, 1).doc(
+        "generic",
+        "1.0.0",
+        "Moves a key to another database",
+    ),
     Command::new("randomkey", 1, READONLY | KEYSPACE | WALKS, randomkey)
         .tips(&["request_policy:all_shards", "nondeterministic_output"])
         .doc("generic", "1.0.0", "Returns a random key"),
@@ -79,6 +85,9 @@ fn del(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let (is_live, present, listed) = (found.live.is_some(), found.present, found.listed);
         if present {
             ctx.keys.remove(database, key, listed)?;
+        }
+        if is_live {
+            ctx.keys.notify(class::GENERIC, "del", database, key);
         }
         removed += i64::from(is_live);
     }
@@ -125,9 +134,14 @@ fn move_key(ctx: &mut Context<'_, '_>, request: &Request<'_>, replace: bool) -> 
     if target.live.is_some() && !replace {
         return Ok(false);
     }
-    let listed = target.listed;
+    let (listed, replaced) = (target.listed, target.live.is_some());
     ctx.keys.put(database, to, meta, listed, &[&payload])?;
+    if replaced {
+        ctx.keys.notify(class::NEW, "new", database, to);
+    }
     ctx.keys.remove(database, from, meta.deadline)?;
+    ctx.keys.notify(class::GENERIC, "rename_from", database, from);
+    ctx.keys.notify(class::GENERIC, "rename_to", database, to);
     Ok(true)
 }
 
@@ -153,9 +167,28 @@ fn copy(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if database == target_database && from == to {
         return Err(Fault::Error("ERR source and destination objects are the same"));
     }
+    if ctx.keys.find(database, from)?.live.is_none() {
+        ctx.keys.notify(class::MISS, "keymiss", database, from);
+    }
     let copied = copy_key(ctx, (database, from), (target_database, to), replace)?;
     ctx.out.write().integer(copied.into());
     Ok(())
+}
+
+/// Copies a value with its deadline, if there is one.
+fn copy_value(ctx: &mut Context<'_, '_>, from: (usize, &[u8]), to: (usize, &[u8])) -> Answer<bool> {
+    let Some(stored) = ctx.keys.find(from.0, from.1)?.live else {
+        return Ok(false);
+    };
+    let (meta, payload) = (stored.meta, stored.payload.to_vec());
+    let target = ctx.keys.find(to.0, to.1)?;
+    let (listed, replaced) = (target.listed, target.live.is_some());
+    ctx.keys.put(to.0, to.1, meta, listed, &[&payload])?;
+    if replaced {
+        // Redis removes the old key first.
+        ctx.keys.notify(class::NEW, "new", to.0, to.1);
+    }
+    Ok(true)
 }
 
 fn copy_key(
@@ -164,17 +197,29 @@ fn copy_key(
     to: (usize, &[u8]),
     replace: bool,
 ) -> Answer<bool> {
-    let Some(stored) = ctx.keys.find(from.0, from.1)?.live else {
-        return Ok(false);
-    };
-    let (meta, payload) = (stored.meta, stored.payload.to_vec());
-    let target = ctx.keys.find(to.0, to.1)?;
-    if target.live.is_some() && !replace {
+    if !replace && ctx.keys.find(to.0, to.1)?.live.is_some() || !copy_value(ctx, from, to)? {
         return Ok(false);
     }
-    let listed = target.listed;
-    ctx.keys.put(to.0, to.1, meta, listed, &[&payload])?;
+    ctx.keys.notify(class::GENERIC, "copy_to", to.0, to.1);
     Ok(true)
+}
+
+fn move_to_database(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key) = (ctx.database(), &request[1]);
+    let target = args::database(&request[2])?;
+    if target == database {
+        return Err(Fault::Error("ERR source and destination objects are the same"));
+    }
+    let listed = ctx.keys.find(database, key)?.listed;
+    let moved =
+        ctx.keys.find(target, key)?.live.is_none() && copy_value(ctx, (database, key), (target, key))?;
+    if moved {
+        ctx.keys.remove(database, key, listed)?;
+        ctx.keys.notify(class::GENERIC, "move_from", database, key);
+        ctx.keys.notify(class::GENERIC, "move_to", target, key);
+    }
+    ctx.out.write().integer(moved.into());
+    Ok(())
 }
 
 fn randomkey(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {

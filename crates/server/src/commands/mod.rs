@@ -7,16 +7,19 @@
 mod args;
 mod client;
 mod command;
-mod config;
+pub(crate) mod config;
 mod connection;
 mod counter;
+mod debug;
 mod expire;
 mod info;
 mod keys;
 mod object;
+mod pubsub;
 mod scan;
 mod scripting;
 mod server;
+mod slow;
 mod string;
 mod subsequence;
 mod substring;
@@ -134,6 +137,8 @@ impl Registry {
             info::COMMANDS,
             server::COMMANDS,
             transaction::COMMANDS,
+            pubsub::COMMANDS,
+            slow::COMMANDS,
             scripting::COMMANDS,
         ];
         let commands: Vec<_> = families.into_iter().flatten().collect();

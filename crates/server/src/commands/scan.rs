@@ -109,7 +109,10 @@ fn scan(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     };
     let walked = walk(ctx.keys, ctx.session.database, &options.filter, after, options.count, take)?;
     let next = match walked.stopped_at {
-        None => 0,
+        None => {
+            ctx.state.cursors.end(cursor);
+            0
+        }
         Some(key) => ctx.state.cursors.advance(cursor, &key, &mut ctx.state.random),
     };
     let mut reply = ctx.out.write();

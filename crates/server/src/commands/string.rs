@@ -10,6 +10,7 @@ use super::table::flag::{DENYOOM, FAST, READONLY, STRING, WRITE};
 use super::table::{Command, KeyRange};
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
 use crate::keyspace::Meta;
+use crate::keyspace::events::class;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("get", 2, READONLY | FAST | STRING, get).keys(1, 1, 1).doc(
@@ -246,27 +247,41 @@ fn set_generic(
         if options.get {
             ctx.out.bulk_or_null(found.live.map(|stored| stored.payload))?;
         }
-        if options.only_new && found.live.is_some() || options.only_existing && found.live.is_none() {
+        let (is_live, listed) = (found.live.is_some(), found.listed);
+        let kept = found.live.and_then(|stored| stored.meta.deadline);
+        if options.get && !is_live {
+            ctx.keys.notify(class::MISS, "keymiss", database, key);
+        }
+        if options.only_new && is_live || options.only_existing && !is_live {
             return Ok(false);
         }
         if options.keep_ttl {
-            deadline = found.live.and_then(|stored| stored.meta.deadline);
+            deadline = kept;
         }
-        found.listed
+        listed
     } else {
         ctx.keys.listed(database, key)?
     };
     ctx.keys.put(database, key, Meta { deadline, modified: false }, listed, &[value])?;
+    ctx.keys.notify(class::STRING, "set", database, key);
+    if options.expiry.is_some() {
+        ctx.keys.notify(class::GENERIC, "expire", database, key);
+    }
     Ok(true)
 }
 
 fn getdel(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let database = ctx.database();
     let found = ctx.keys.find(database, &request[1])?;
-    let (present, listed) = (found.present, found.listed);
+    let (present, listed, is_live) = (found.present, found.listed, found.live.is_some());
     ctx.out.bulk_or_null(found.live.map(|stored| stored.payload))?;
     if present {
         ctx.keys.remove(database, &request[1], listed)?;
+    }
+    if is_live {
+        ctx.keys.notify(class::GENERIC, "del", database, &request[1]);
+    } else {
+        ctx.keys.notify(class::MISS, "keymiss", database, &request[1]);
     }
     Ok(())
 }
@@ -282,10 +297,14 @@ fn getex(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     ctx.out.bulk(stored.payload)?;
     let meta = stored.meta;
     if deadline.is_some_and(|deadline| deadline <= now_ms) {
-        return ctx.keys.remove(database, key, meta.deadline);
+        ctx.keys.remove(database, key, meta.deadline)?;
+        ctx.keys.notify(class::GENERIC, "del", database, key);
+        return Ok(());
     }
     if deadline.is_some() || options.persist && meta.deadline.is_some() {
         ctx.keys.set_deadline(database, key, deadline)?;
+        let event = if deadline.is_some() { "expire" } else { "persist" };
+        ctx.keys.notify(class::GENERIC, event, database, key);
     }
     Ok(())
 }
@@ -326,6 +345,7 @@ fn put_all<'a>(ctx: &mut Context<'_, '_>, pairs: impl Iterator<Item = (&'a [u8],
     for (key, value) in pairs {
         let listed = ctx.keys.listed(database, key)?;
         ctx.keys.put(database, key, Meta::default(), listed, &[value])?;
+        ctx.keys.notify(class::STRING, "set", database, key);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use super::table::Command;
 use super::table::flag::{DENYOOM, FAST, READONLY, STRING, WRITE};
 use crate::fault::{Answer, Fault, STRING_TOO_LONG};
 use crate::keyspace::Meta;
+use crate::keyspace::events::class;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("append", 3, WRITE | DENYOOM | FAST | STRING, append).keys(1, 1, 1).doc(
@@ -38,6 +39,7 @@ fn append(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let listed = found.listed;
     let Some(stored) = found.live else {
         ctx.keys.put(database, key, Meta::default(), listed, &[tail])?;
+        ctx.keys.notify(class::STRING, "append", database, key);
         ctx.out.write().integer(tail.len() as i64);
         return Ok(());
     };
@@ -48,6 +50,7 @@ fn append(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let meta = Meta { modified: true, ..stored.meta };
     let head = stored.payload.to_vec();
     ctx.keys.put(database, key, meta, listed, &[&head, tail])?;
+    ctx.keys.notify(class::STRING, "append", database, key);
     ctx.out.write().integer(len as i64);
     Ok(())
 }
@@ -89,6 +92,7 @@ fn setrange(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let gap = vec![0; offset - head.len()];
     let tail = old.get(end..).unwrap_or_default();
     ctx.keys.put(database, key, meta, listed, &[head, &gap, value, tail])?;
+    ctx.keys.notify(class::STRING, "setrange", database, key);
     ctx.out.write().integer(end.max(old.len()) as i64);
     Ok(())
 }

@@ -48,6 +48,11 @@ pub(crate) mod flag {
     /// See [`KEYSPACE`].
     pub(crate) const SCRIPTING: u32 = 1 << 21;
 
+    /// For administrators, without the flag of that name.
+    pub(crate) const ADMIN_ONLY: u32 = 1 << 23;
+    /// About messages; also a flag.
+    pub(crate) const PUBSUB: u32 = 1 << 22;
+
     /// Runs at once within MULTI, where other commands are queued. Of no concern to clients, like those
     /// below.
     pub(crate) const AT_ONCE: u32 = 1 << 24;
@@ -55,6 +60,14 @@ pub(crate) mod flag {
     pub(crate) const RUNS_QUEUE: u32 = 1 << 25;
     /// Goes through the keys of a database.
     pub(crate) const WALKS: u32 = 1 << 26;
+    /// Its reply waits for the commit, as those of commands do that read keys.
+    pub(crate) const AFTER_COMMIT: u32 = 1 << 27;
+    /// Allowed to subscribers that speak RESP2.
+    pub(crate) const FOR_SUBSCRIBERS: u32 = 1 << 28;
+    /// Ends subscriptions.
+    pub(crate) const UNSUBSCRIBES: u32 = 1 << 29;
+    /// The arguments at the places of keys only choose a slot of a cluster, as keys would.
+    pub(crate) const NOT_KEYS: u32 = 1 << 30;
 }
 
 /// Names of the flags, in the order of COMMAND's reply.
@@ -63,6 +76,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (flag::READONLY, "readonly"),
     (flag::DENYOOM, "denyoom"),
     (flag::ADMIN, "admin"),
+    (flag::PUBSUB, "pubsub"),
     (flag::NOSCRIPT, "noscript"),
     (flag::LOADING, "loading"),
     (flag::STALE, "stale"),
@@ -178,7 +192,8 @@ impl Command {
             (self.has(flag::READONLY), "read"),
             (self.has(flag::WRITE), "write"),
             (self.has(flag::STRING), "string"),
-            (self.has(flag::ADMIN), "admin"),
+            (self.has(flag::ADMIN | flag::ADMIN_ONLY), "admin"),
+            (self.has(flag::PUBSUB), "pubsub"),
             (fast, "fast"),
             (!fast, "slow"),
             (self.has(flag::ADMIN | flag::DANGEROUS), "dangerous"),

@@ -15,6 +15,7 @@
 //! whenever changes are taken back.
 
 pub(crate) mod check;
+pub(crate) mod events;
 mod expiry;
 pub(crate) mod format;
 mod random;
@@ -24,6 +25,8 @@ mod walk;
 mod watch;
 
 use crate::fault::{Answer, Fault, KEY_TOO_LONG};
+use crate::pubsub::PubSub;
+use events::class;
 use tembo::{Batch, Map, Pool, Savepoint};
 
 pub(crate) use format::{DATABASES, Meta, Stored};
@@ -116,6 +119,7 @@ pub(crate) struct Keyspace<'p> {
     /// The keys that the batch changes, if they are noted.
     changes: Option<Box<Changes>>,
     pub(crate) watches: Watches,
+    pub(crate) pubsub: PubSub,
     pub(crate) stats: KeyspaceStats,
 }
 
@@ -146,6 +150,7 @@ impl<'p> Keyspace<'p> {
             expiry: Vec::new(),
             changes: None,
             watches: Watches::default(),
+            pubsub: PubSub::default(),
             stats: KeyspaceStats::default(),
         })
     }
@@ -242,11 +247,14 @@ impl<'p> Keyspace<'p> {
 
     /// Looks `key` up for a command that reads, and counts a hit or a miss.
     pub(crate) fn read(&mut self, database: usize, key: &[u8]) -> Answer<Option<Stored<'_>>> {
-        let Keyspace { pool, batch, databases, now_ms, stats, .. } = self;
+        let Keyspace { pool, batch, databases, now_ms, stats, pubsub, dirty, .. } = self;
         let found = find(pool, batch, databases[database].as_deref(), *now_ms, key)?;
         match found.live {
             Some(_) => stats.hits += 1,
-            None => stats.misses += 1,
+            None => {
+                stats.misses += 1;
+                events::notify(pubsub, *dirty, class::MISS, "keymiss", database, key);
+            }
         }
         Ok(found.live)
     }
@@ -277,7 +285,7 @@ impl<'p> Keyspace<'p> {
         if key.len() > KEY_BYTES_MAX {
             return Err(KEY_TOO_LONG);
         }
-        let Keyspace { pool, batch, databases, dirty, expiry, changes, watches, .. } = self;
+        let Keyspace { pool, batch, databases, now_ms, dirty, expiry, changes, watches, pubsub, .. } = self;
         let maps = databases[database].as_deref_mut().ok_or(Fault::MissingDatabase(database))?;
         let batch = writer(pool, batch)?;
         *dirty = true;
@@ -287,7 +295,13 @@ impl<'p> Keyspace<'p> {
         let mut parts = [&[][..]; PAYLOAD_PARTS_MAX + 1];
         parts[0] = prefix.as_bytes();
         parts[1..=payload.len()].copy_from_slice(payload);
-        batch.put_parts(&maps.data, key, &parts[..=payload.len()])?;
+        let had_expired = !is_live(listed, *now_ms);
+        if had_expired {
+            events::notify(pubsub, true, class::EXPIRED, "expired", database, key);
+        }
+        if !batch.put_parts(&maps.data, key, &parts[..=payload.len()])? || had_expired {
+            events::notify(pubsub, true, class::NEW, "new", database, key);
+        }
         if listed != meta.deadline {
             if let Some(deadline) = listed {
                 maps.unlist(batch, expiry, deadline, key)?;
@@ -310,7 +324,7 @@ impl<'p> Keyspace<'p> {
 
     /// Removes `key`, which is present and listed as given.
     pub(crate) fn remove(&mut self, database: usize, key: &[u8], listed: Option<u64>) -> Answer {
-        let Keyspace { pool, batch, databases, now_ms, dirty, expiry, changes, watches, .. } = self;
+        let Keyspace { pool, batch, databases, now_ms, dirty, expiry, changes, watches, pubsub, .. } = self;
         let Some(maps) = databases[database].as_deref_mut() else {
             return Ok(());
         };
@@ -318,6 +332,8 @@ impl<'p> Keyspace<'p> {
         *dirty = true;
         if is_live(listed, *now_ms) {
             watches.touch(database, key);
+        } else {
+            events::notify(pubsub, true, class::EXPIRED, "expired", database, key);
         }
         note(changes, database, key);
         batch.remove(&maps.data, key)?;

@@ -117,12 +117,22 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
     let sub = args.get(1).map(|arg| arg.to_ascii_lowercase()).unwrap_or_default();
     let word = |index: usize| args.get(index).map(Vec::as_slice).unwrap_or_default();
     match (&name[..], &sub[..]) {
-        // They would end the connection or the server, or wait.
-        (b"shutdown" | b"quit" | b"debug" | b"reset", _) => Treatment::Skip,
-        (b"client", b"kill" | b"setinfo" | b"no-evict") => Treatment::Skip,
-        (b"client" | b"object" | b"memory" | b"config" | b"command" | b"function" | b"script", b"help") => {
+        (b"slowlog", b"get" | b"len") | (b"latency", b"latest" | b"history" | b"doctor" | b"histogram") => {
             Treatment::Errors
         }
+        (b"memory", b"stats" | b"doctor") => Treatment::Errors,
+        (b"client", b"reply" | b"pause") => Treatment::Skip,
+        // Subscribers: `pubsub.rs` compares them.
+        (b"subscribe" | b"psubscribe" | b"ssubscribe", _) => Treatment::Skip,
+        (b"unsubscribe" | b"punsubscribe" | b"sunsubscribe", _) if args.len() > 2 => Treatment::Skip,
+        // They would end the connection or the server, or wait.
+        (b"shutdown" | b"quit" | b"debug" | b"reset" | b"monitor", _) => Treatment::Skip,
+        (b"client", b"kill" | b"setinfo" | b"no-evict") => Treatment::Skip,
+        (
+            b"client" | b"object" | b"memory" | b"config" | b"command" | b"function" | b"script" | b"pubsub"
+            | b"slowlog" | b"latency",
+            b"help",
+        ) => Treatment::Errors,
         // The two keep different facts about a key: docs/guide/server.md.
         (b"object", b"freq" | b"idletime" | b"encoding" | b"refcount") => Treatment::Skip,
         (b"memory", b"usage") | (b"config", b"get") | (b"client", b"list" | b"info" | b"id") => {

@@ -41,6 +41,7 @@ const TEMPLATES: &[&str] = &[
     "SETNX K V",
     "GETSET K V",
     "GETDEL K",
+    "MOVE K D",
     "GETEX K",
     "GETEX K EX 1000",
     "GETEX K PERSIST",
