@@ -7,6 +7,8 @@
 
 #[path = "kill/exec.rs"]
 mod exec;
+#[path = "kill/collections.rs"]
+mod collections;
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -77,8 +77,9 @@ mod session;
 mod state;
 mod transaction;
 
-pub use config::{ClientMemory, Config, LogLevel, OutputLimit, OutputLimits};
+pub use config::{ClientMemory, Config, Encodings, LogLevel, OutputLimit, OutputLimits};
 pub use error::Error;
-pub use keyspace::check::{CheckError, CheckReport, DatabaseReport, check};
+pub use keyspace::check::{CheckError, CheckReport, CollectionsReport, DatabaseReport, check};
+pub use keyspace::format::COLLECTIONS as COLLECTIONS_MAP;
 pub use server::{Handle, Listener, Server};
 pub use tembo_wire::Limits;

@@ -76,9 +76,9 @@ fn del(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut removed = 0;
     for key in request.args().skip(1) {
         let found = ctx.keys.find(database, key)?;
-        let (is_live, present, listed) = (found.live.is_some(), found.present, found.listed);
+        let (is_live, present, old) = (found.live.is_some(), found.present, found.old);
         if present {
-            ctx.keys.remove(database, key, listed)?;
+            ctx.keys.remove(database, key, old)?;
         }
         removed += i64::from(is_live);
     }
@@ -96,8 +96,8 @@ fn exists(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn kind(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let exists = ctx.keys.read(ctx.session.database, &request[1])?.is_some();
-    ctx.out.write().simple(if exists { "string" } else { "none" });
+    let stored = ctx.keys.read(ctx.session.database, &request[1])?;
+    ctx.out.write().simple(stored.map_or("none", |stored| stored.meta.kind.name()));
     Ok(())
 }
 
@@ -116,7 +116,8 @@ fn renamenx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 /// Moves a key and its deadline; tells whether it did.
 fn move_key(ctx: &mut Context<'_, '_>, request: &Request<'_>, replace: bool) -> Answer<bool> {
     let (database, from, to) = (ctx.database(), &request[1], &request[2]);
-    let stored = ctx.keys.find(database, from)?.live.ok_or(NO_SUCH_KEY)?;
+    let source = ctx.keys.find(database, from)?;
+    let (stored, from_old) = (source.live.ok_or(NO_SUCH_KEY)?, source.old);
     if from == to {
         return Ok(false);
     }
@@ -125,9 +126,10 @@ fn move_key(ctx: &mut Context<'_, '_>, request: &Request<'_>, replace: bool) -> 
     if target.live.is_some() && !replace {
         return Ok(false);
     }
-    let listed = target.listed;
-    ctx.keys.put(database, to, meta, listed, &[&payload])?;
-    ctx.keys.remove(database, from, meta.deadline)?;
+    let to_old = target.old;
+    ctx.keys.put(database, to, meta, to_old, &[&payload])?;
+    // The elements of a large collection belong to the other key now.
+    ctx.keys.remove(database, from, from_old.kept())?;
     Ok(true)
 }
 
@@ -164,16 +166,15 @@ fn copy_key(
     to: (usize, &[u8]),
     replace: bool,
 ) -> Answer<bool> {
-    let Some(stored) = ctx.keys.find(from.0, from.1)?.live else {
+    if ctx.keys.find(from.0, from.1)?.live.is_none() {
         return Ok(false);
-    };
-    let (meta, payload) = (stored.meta, stored.payload.to_vec());
+    }
     let target = ctx.keys.find(to.0, to.1)?;
     if target.live.is_some() && !replace {
         return Ok(false);
     }
-    let listed = target.listed;
-    ctx.keys.put(to.0, to.1, meta, listed, &[&payload])?;
+    let old = target.old;
+    ctx.keys.copy(from, to, old)?;
     Ok(true)
 }
 

@@ -10,13 +10,18 @@ mod command;
 mod config;
 mod connection;
 mod counter;
+mod element_scan;
 mod expire;
+mod hash;
 mod info;
 mod keys;
 mod object;
+mod sampling;
 mod scan;
 mod scripting;
 mod server;
+mod set;
+mod set_algebra;
 mod string;
 mod subsequence;
 mod substring;
@@ -84,10 +89,17 @@ impl<'a> Out<'a> {
 
     /// Appends a bulk string that the client did not send, and so may be long.
     pub(crate) fn bulk(&mut self, payload: &[u8]) -> Answer {
-        if self.bytes.len().saturating_add(payload.len()) > self.end_max {
+        self.expect_room(payload.len())?;
+        self.write().bulk(payload);
+        Ok(())
+    }
+
+    /// Fails if the reply would be too long with so many bytes more.
+    #[inline(always)]
+    fn expect_room(&self, bytes: usize) -> Answer {
+        if self.bytes.len().saturating_add(bytes) > self.end_max {
             return Err(Fault::Error("ERR reply exceeds the maximum (reply-max-bytes)"));
         }
-        self.write().bulk(payload);
         Ok(())
     }
 
@@ -123,6 +135,9 @@ impl Registry {
             substring::COMMANDS,
             subsequence::COMMANDS,
             counter::COMMANDS,
+            hash::COMMANDS,
+            set::COMMANDS,
+            set_algebra::COMMANDS,
             keys::COMMANDS,
             scan::COMMANDS,
             expire::COMMANDS,

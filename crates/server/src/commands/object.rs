@@ -8,7 +8,7 @@ use super::table::Command;
 use super::table::flag::{KEYSPACE, LOADING, READONLY, STALE};
 use super::{Context, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Stored;
+use crate::keyspace::{Kind, Stored};
 
 const VARIES: &[&str] = &["nondeterministic_output"];
 
@@ -70,6 +70,9 @@ fn encoding(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 fn encoding_name(stored: &Stored<'_>) -> &'static str {
     match stored.payload {
+        _ if stored.meta.kind != Kind::String && stored.meta.modified => "hashtable",
+        _ if stored.meta.kind == Kind::Hash => "listpack",
+        _ if stored.meta.kind == Kind::Set => "intset",
         _ if stored.meta.modified => "raw",
         payload if parse_i64(payload).is_some() => "int",
         payload if payload.len() <= EMBEDDED_BYTES_MAX => "embstr",
@@ -123,7 +126,7 @@ fn usage(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 fn object_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let lines = [
         "ENCODING <key>",
-        "    What Redis would call the encoding of the value: int, embstr or raw.",
+        "    What Redis would call the encoding of the value.",
         "FREQ <key>",
         "    Not tracked.",
         "IDLETIME <key>",

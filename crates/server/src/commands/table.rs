@@ -55,6 +55,13 @@ pub(crate) mod flag {
     pub(crate) const RUNS_QUEUE: u32 = 1 << 25;
     /// Goes through the keys of a database.
     pub(crate) const WALKS: u32 = 1 << 26;
+
+    /// The keys are where an argument says. For clients, as those above.
+    pub(crate) const MOVABLE_KEYS: u32 = 1 << 27;
+    /// See [`KEYSPACE`].
+    pub(crate) const HASH: u32 = 1 << 28;
+    /// See [`KEYSPACE`].
+    pub(crate) const SET: u32 = 1 << 29;
 }
 
 /// Names of the flags, in the order of COMMAND's reply.
@@ -71,6 +78,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (flag::NO_AUTH, "no_auth"),
     (flag::NO_MULTI, "no_multi"),
     (flag::ALLOW_BUSY, "allow_busy"),
+    (flag::MOVABLE_KEYS, "movablekeys"),
 ];
 
 /// Which arguments are keys: from `first` to `last` (negative: from the end), each `step`-th. All 0 if none
@@ -178,6 +186,8 @@ impl Command {
             (self.has(flag::READONLY), "read"),
             (self.has(flag::WRITE), "write"),
             (self.has(flag::STRING), "string"),
+            (self.has(flag::HASH), "hash"),
+            (self.has(flag::SET), "set"),
             (self.has(flag::ADMIN), "admin"),
             (fast, "fast"),
             (!fast, "slow"),

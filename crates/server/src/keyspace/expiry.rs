@@ -1,7 +1,7 @@
 //! Removing keys whose time has come, in the order of their deadlines.
 
 use super::format::{Stored, decode_expiry};
-use super::{Keyspace, writer};
+use super::{Keyspace, Old, writer};
 use crate::fault::Answer;
 
 impl Keyspace<'_> {
@@ -53,15 +53,18 @@ impl Keyspace<'_> {
     fn remove_due(&mut self, number: usize, entry: &[u8]) -> Answer {
         let (deadline, key) = decode_expiry(entry)?;
         let Keyspace { pool, batch, databases, dirty, expiry, .. } = self;
+        let mut old = Old::default();
         let Some(maps) = databases[number].as_deref_mut() else {
             return Ok(());
         };
         let batch = writer(pool, batch)?;
         *dirty = true;
         let value = batch.get(&maps.data, key)?.map(Stored::decode).transpose()?;
-        if value.is_some_and(|stored| stored.meta.deadline == Some(deadline)) {
+        if let Some(stored) = value.filter(|stored| stored.meta.deadline == Some(deadline)) {
+            old = Old::of(&stored);
             batch.remove(&maps.data, key)?;
         }
-        maps.unlist(batch, expiry, deadline, key)
+        maps.unlist(batch, expiry, deadline, key)?;
+        self.doom(number, old)
     }
 }
