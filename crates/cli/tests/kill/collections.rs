@@ -45,7 +45,8 @@ impl History {
         let mut args: Vec<Vec<u8>> = Vec::new();
         let mut arg = |text: &str| args.push(text.as_bytes().to_vec());
         let count = rng.random_range(1..12);
-        let fields: Vec<String> = (0..count).map(|_| format!("field:{}", rng.random_range(0..FIELDS))).collect();
+        let fields: Vec<String> =
+            (0..count).map(|_| format!("field:{}", rng.random_range(0..FIELDS))).collect();
         match rng.random_range(0..20) {
             0 => {
                 [&"DEL", &key[..]].into_iter().for_each(&mut arg);

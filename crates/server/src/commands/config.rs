@@ -99,7 +99,7 @@ const PARAMETERS: &[Parameter] = &[
     Parameter::settable(
         "hash-max-listpack-value",
         |state| state.config.encodings.hash_value_bytes.to_string(),
-        |config, value| count(value).map(|count| config.encodings.hash_value_bytes = count),
+        |config, value| bytes(value).map(|bytes| config.encodings.hash_value_bytes = bytes),
     ),
     Parameter::settable(
         "hash-max-ziplist-entries",
@@ -109,7 +109,7 @@ const PARAMETERS: &[Parameter] = &[
     Parameter::settable(
         "hash-max-ziplist-value",
         |state| state.config.encodings.hash_value_bytes.to_string(),
-        |config, value| count(value).map(|count| config.encodings.hash_value_bytes = count),
+        |config, value| bytes(value).map(|bytes| config.encodings.hash_value_bytes = bytes),
     ),
     Parameter::fixed("hz", |_| HZ.to_string()),
     Parameter::fixed("io-threads", |_| "1".to_owned()),
@@ -193,8 +193,11 @@ fn duration(value: &[u8]) -> Result<Option<Duration>, String> {
     Ok((seconds > 0).then(|| Duration::from_secs(seconds as u64)))
 }
 
-/// Reads a number of entries or, for the limit of a value, of bytes with or without a unit.
 fn count(value: &[u8]) -> Result<u64, String> {
+    integer(value, 0, i64::MAX).map(|count| count as u64)
+}
+
+fn bytes(value: &[u8]) -> Result<u64, String> {
     memory(value, 0, i64::MAX as u64)
 }
 

@@ -45,9 +45,13 @@ impl<'a> ScanOptions<'a> {
 
 /// Reads a cursor as C's strtoul does, but for blanks: with a sign, and zeros before it.
 fn cursor(arg: &[u8]) -> Answer<u64> {
+    if arg.is_empty() {
+        return Ok(0);
+    }
     let digits = arg.strip_prefix(b"-").or(arg.strip_prefix(b"+")).unwrap_or(arg);
     let zeros = digits.iter().take_while(|&&byte| byte == b'0').count();
-    let significant = if zeros == digits.len() { &digits[zeros.saturating_sub(1)..] } else { &digits[zeros..] };
+    let significant =
+        if zeros == digits.len() { &digits[zeros.saturating_sub(1)..] } else { &digits[zeros..] };
     let number = parse_u64(significant).ok_or(INVALID_CURSOR)?;
     Ok(if arg.first() == Some(&b'-') { number.wrapping_neg() } else { number })
 }
@@ -62,25 +66,23 @@ pub(super) fn scan(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind)
         let count = options.count.min(SLICE_ELEMENTS);
         let mut reply = ReplyWriter::new(&mut body, ctx.out.protocol);
         let (mut looked_at, mut last) = (0, None);
-        // A cursor beyond all positions is of no scan, and finds nothing.
-        if let Ok(from) = u32::try_from(cursor) {
-            ctx.keys.walk_elements(&collection, from, |position, field, value| {
-                if looked_at >= count && last != Some(position) {
-                    next = i64::from(position);
-                    return ControlFlow::Break(());
-                }
-                (looked_at, last) = (looked_at + 1, Some(position));
-                if glob::matches(options.pattern, field, false) {
-                    reply.bulk(field);
+        // The upper bits of a cursor that no scan has returned mean nothing, as in Redis.
+        ctx.keys.walk_elements(&collection, cursor as u32, |position, field, value| {
+            if looked_at >= count && last != Some(position) {
+                next = i64::from(position);
+                return ControlFlow::Break(());
+            }
+            (looked_at, last) = (looked_at + 1, Some(position));
+            if glob::matches(options.pattern, field, false) {
+                reply.bulk(field);
+                taken += 1;
+                if kind == Kind::Hash {
+                    reply.bulk(value);
                     taken += 1;
-                    if kind == Kind::Hash {
-                        reply.bulk(value);
-                        taken += 1;
-                    }
                 }
-                ControlFlow::Continue(())
-            })?;
-        }
+            }
+            ControlFlow::Continue(())
+        })?;
     }
     ctx.out.expect_room(body.len())?;
     let mut reply = ctx.out.write();
@@ -97,12 +99,19 @@ mod tests {
 
     #[test]
     fn cursors_are_read_as_numbers() {
-        for (text, expected) in
-            [("0", 0), ("00", 0), ("+7", 7), ("-0", 0), ("-1", u64::MAX), ("0012", 12), ("18446744073709551615", u64::MAX)]
-        {
+        for (text, expected) in [
+            ("", 0),
+            ("0", 0),
+            ("00", 0),
+            ("+7", 7),
+            ("-0", 0),
+            ("-1", u64::MAX),
+            ("0012", 12),
+            ("18446744073709551615", u64::MAX),
+        ] {
             assert_eq!(cursor(text.as_bytes()).ok(), Some(expected), "{text}");
         }
-        for text in ["x", "1x", " 1", "18446744073709551616", "--1"] {
+        for text in ["x", "+", "-", "1x", " 1", "18446744073709551616", "--1"] {
             assert!(cursor(text.as_bytes()).is_err(), "{text}");
         }
     }

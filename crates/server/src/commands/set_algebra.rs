@@ -92,7 +92,10 @@ fn sdiffstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 /// The sets under the keys; an absent one has no members.
-fn open<'a>(ctx: &mut Context<'_, '_>, keys: impl Iterator<Item = &'a [u8]>) -> Answer<Vec<Option<Collection>>> {
+fn open<'a>(
+    ctx: &mut Context<'_, '_>,
+    keys: impl Iterator<Item = &'a [u8]>,
+) -> Answer<Vec<Option<Collection>>> {
     let database = ctx.session.database;
     keys.map(|key| ctx.keys.read_collection(database, key, Kind::Set)).collect()
 }
@@ -172,7 +175,11 @@ fn select(
 }
 
 /// Collects the members of the result, which may have so many bytes as a reply.
-fn collect(ctx: &mut Context<'_, '_>, sets: &[Option<Collection>], operation: Operation) -> Answer<Vec<Vec<u8>>> {
+fn collect(
+    ctx: &mut Context<'_, '_>,
+    sets: &[Option<Collection>],
+    operation: Operation,
+) -> Answer<Vec<Vec<u8>>> {
     let (mut members, mut bytes) = (Vec::new(), 0_usize);
     let max_bytes = ctx.state.config.reply_bytes_max;
     compute(ctx, sets, operation, |member| {

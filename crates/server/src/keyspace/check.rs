@@ -178,8 +178,8 @@ fn is_due_to_a_key(data: &Map, listing: &[u8]) -> Result<bool, tembo::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::{Keyspace, Old};
     use crate::keyspace::format::Meta;
+    use crate::keyspace::{Keyspace, Old};
 
     struct Sample {
         pool: Pool,
@@ -194,7 +194,8 @@ mod tests {
         for database in [0, 9] {
             keys.create(database).unwrap();
             for (key, deadline) in [(b"plain", None), (b"soon!", Some(7)), (b"later", Some(1 << 40))] {
-                keys.put(database, key, Meta { deadline, ..Meta::default() }, Old::default(), &[b"value"]).unwrap();
+                keys.put(database, key, Meta { deadline, ..Meta::default() }, Old::default(), &[b"value"])
+                    .unwrap();
             }
             keys.commit().unwrap();
         }

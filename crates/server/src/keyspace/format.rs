@@ -189,9 +189,8 @@ pub(crate) struct Prefix {
 impl Prefix {
     pub(crate) fn encode(meta: Meta) -> Self {
         let mut bytes = [0; PREFIX_BYTES_MAX];
-        bytes[0] = meta.kind as u8
-            | if meta.modified { MODIFIED } else { 0 }
-            | if meta.large { LARGE } else { 0 };
+        bytes[0] =
+            meta.kind as u8 | if meta.modified { MODIFIED } else { 0 } | if meta.large { LARGE } else { 0 };
         let mut len = 1;
         if let Some(deadline) = meta.deadline {
             bytes[0] |= EXPIRES;
@@ -264,8 +263,16 @@ mod tests {
 
     #[test]
     fn malformed_values_are_refused() {
-        for value in [&b""[..], b"\x03abc", b"\x0f", b"\x10abc", b"\x11abc", b"\x20abc", b"\x80", b"\x80\0\0\0\0\0\0\0"]
-        {
+        for value in [
+            &b""[..],
+            b"\x03abc",
+            b"\x0f",
+            b"\x10abc",
+            b"\x11abc",
+            b"\x20abc",
+            b"\x80",
+            b"\x80\0\0\0\0\0\0\0",
+        ] {
             assert_eq!(Stored::decode(value), Err(Malformed), "{value:?}");
         }
         assert_eq!(decode_expiry(b"1234567"), Err(Malformed));

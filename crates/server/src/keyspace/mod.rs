@@ -29,8 +29,8 @@ use crate::fault::{Answer, Fault, KEY_TOO_LONG};
 use tembo::{Batch, Map, Pool, Savepoint};
 
 use collection::registry::Registry;
-pub(crate) use format::{DATABASES, Kind, Meta, Stored};
 use format::{COLLECTIONS, ELEMENTS, KEY_BYTES_MAX, Prefix, encode_expiry, map_names};
+pub(crate) use format::{DATABASES, Kind, Meta, Stored};
 use walk::Changes;
 use watch::Watches;
 

@@ -44,7 +44,11 @@ impl Draw<'_> {
 
     fn member(&mut self, span: usize) -> Vec<u8> {
         let number = self.random.below(span);
-        if self.random.below(30) == 0 { text(self.random, number, 'm') } else { number.to_string().into_bytes() }
+        if self.random.below(30) == 0 {
+            text(self.random, number, 'm')
+        } else {
+            number.to_string().into_bytes()
+        }
     }
 
     fn hash_command(&mut self) -> Vec<Vec<u8>> {

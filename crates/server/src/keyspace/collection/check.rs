@@ -127,7 +127,9 @@ fn check_owned(lists: &mut Lists, collections: &mut Collections) -> Result<(), C
             (Some(database), Some(holder)) if holder.database == *database => holder.listed = true,
             (None, None) if lists.doomed_homes.contains(&home) => _ = lists.doomed.insert(id),
             (Some(_), None) => return Err(wrong(of_id(id), "it is listed, and no key has it")),
-            _ => return Err(wrong(of_id(id), format!("it is listed under home {home}, which is not its own"))),
+            _ => {
+                return Err(wrong(of_id(id), format!("it is listed under home {home}, which is not its own")));
+            }
         }
     }
     if let Some((id, _)) = collections.by_id.iter().find(|(_, holder)| !holder.listed) {
@@ -167,7 +169,9 @@ fn check_elements(
                 report.elements += 1;
             }
             None if doomed.contains(&element.id) => report.doomed_elements += 1,
-            None => return Err(wrong(place(), format!("no key has id {}, and it is not doomed", element.id))),
+            None => {
+                return Err(wrong(place(), format!("no key has id {}, and it is not doomed", element.id)));
+            }
         }
     }
     Ok(())

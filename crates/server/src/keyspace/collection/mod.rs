@@ -6,10 +6,15 @@
 //!
 //! # The threshold
 //!
-//! A packed collection is written anew by each change, a large one costs the record of the element, words of a
-//! leaf and the record of the key. [`PACKED_BYTES_MAX`] is where the two cost the same number of lines, with a
-//! share for the space that records of their own take: `tests.rs` has the counts. Redis's thresholds, by which
-//! OBJECT ENCODING answers, are others: a bit of the value remembers that they were crossed.
+//! A change of a packed collection costs 3 lines and one for each 64 bytes of its payload, which is written
+//! anew. One of a large hash costs 3 lines for another value (the element's record and the record word), and 5
+//! to 6 for a field more or less (also three words of a leaf, and the record of the key). All cost one fence.
+//! An element that is a record takes some 45 bytes more than one that is packed. [`PACKED_BYTES_MAX`] is where
+//! a packed collection costs not quite twice the lines of a large one, so that the usual hash of ten fields is
+//! packed, and takes a third of the space. `tests.rs` has the counts.
+//!
+//! Redis's thresholds, by which OBJECT ENCODING answers, are others: a bit of the value remembers that they
+//! were crossed.
 
 pub(crate) mod check;
 pub(crate) mod element;

@@ -159,7 +159,9 @@ mod tests {
 
     #[test]
     fn malformed_payloads_are_refused() {
-        for payload in [&b""[..], b"\x01a", b"\x01a\x02b", b"\xff", b"\x80\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\x7f"] {
+        for payload in
+            [&b""[..], b"\x01a", b"\x01a\x02b", b"\xff", b"\x80\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\x7f"]
+        {
             assert!(Packed::decode(Kind::Hash, payload).is_err(), "{payload:?}");
         }
         assert!(Packed::decode(Kind::Set, b"\x01a").is_ok());
