@@ -5,7 +5,7 @@
 //! ```text
 //!   map "dbN"             key                   -> value           N = 0..15, decimal
 //!   map "dbN.expires"     deadline_be key       -> (empty)
-//!   map "db.elements"     id_be element         -> content         elements of large collections, of all databases
+//!   map "db.elements"     id_be element         -> content         of large collections, of all databases
 //!   map "db.collections"  'n'                   -> id_le           the next id
 //!                         's'                   -> 16 bytes        the secret of the positions
 //!                         'h' N                 -> home_be         the home of database N, one byte
@@ -16,8 +16,8 @@
 //!   header   = one byte
 //!                bits 0..3  type: 0 string, 1 hash, 2 set; others are reserved
 //!                bit  4     LARGE: the elements are in "db.elements"
-//!                bit  6     MODIFIED: a string was edited in place (OBJECT ENCODING says raw); of a collection:
-//!                           Redis would have given up its compact encoding (OBJECT ENCODING says hashtable)
+//!                bit  6     MODIFIED: a string was edited in place (OBJECT ENCODING says raw);
+//!                           of a collection: Redis would have given up its compact encoding (hashtable)
 //!                bit  7     EXPIRES: a deadline follows
 //!   deadline = 8 bytes: milliseconds since the Unix epoch, UTC
 //!   payload  = the string
@@ -29,9 +29,9 @@
 //! The header is one byte because it is paid for every key; a deadline is paid only where there is one. In
 //! the second map the deadline is big-endian so that the map's order is the order of expiry.
 //!
-//! A small collection is *packed*: it lies in the key's value in order of insertion and is written anew by each
-//! change. A *large* one has a record for each element; a change costs the element's record and, if the count
-//! changes, that of the key. [`collection`](super::collection) has the threshold. A large collection stays
+//! A small collection is *packed*: it lies in the key's value in order of insertion and is written anew by
+//! each change. A *large* one has a record for each element; a change costs the element's record and, if the
+//! count changes, that of the key. [`collection`](super::collection) has the threshold. A large collection stays
 //! large.
 //!
 //! The element's key and content are those of [`collection::element`](super::collection): the element's

@@ -128,7 +128,10 @@ fn check_owned(lists: &mut Lists, collections: &mut Collections) -> Result<(), C
             (None, None) if lists.doomed_homes.contains(&home) => _ = lists.doomed.insert(id),
             (Some(_), None) => return Err(wrong(of_id(id), "it is listed, and no key has it")),
             _ => {
-                return Err(wrong(of_id(id), format!("it is listed under home {home}, which is not its own")));
+                return Err(wrong(
+                    of_id(id),
+                    format!("it is listed under home {home}, which is not its own"),
+                ));
             }
         }
     }
