@@ -395,7 +395,8 @@ impl Batch<'_> {
     /// # Errors
     ///
     /// [`Error::ForeignMap`]; [`Error::KeepsVersions`] if the map keeps versions;
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged, and then some records may have been visited.
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged, and then some records may have been
+    /// visited.
     pub fn walk<'b, K: AsRef<[u8]>>(
         &'b self,
         map: &'b Map,

@@ -11,8 +11,8 @@ use std::ops::{ControlFlow, RangeBounds};
 use tembo_pool::Tx;
 
 impl WbTree {
-    /// Gives the records whose keys lie in `bounds`, as the transaction sees them, to `visit`, in order, until
-    /// it breaks. The first record costs O(log n), the others O(1) on average.
+    /// Gives the records whose keys lie in `bounds`, as the transaction sees them, to `visit`, in order,
+    /// until it breaks. The first record costs O(log n), the others O(1) on average.
     ///
     /// # Errors
     ///

@@ -31,19 +31,19 @@
 //!
 //! A small collection is *packed*: it lies in the key's value in order of insertion and is written anew by
 //! each change. A *large* one has a record for each element; a change costs the element's record and, if the
-//! count changes, that of the key. [`collection`](super::collection) has the threshold. A large collection stays
-//! large.
+//! count changes, that of the key. [`collection`](super::collection) has the threshold. A large collection
+//! stays large.
 //!
 //! The element's key and content are those of [`collection::element`](super::collection): the element's
 //! *position*, a keyed hash of its field in 4 bytes, then the field. The elements of a collection are in the
-//! order of their positions, so that a position is all that a cursor of HSCAN or SSCAN has to be, and a random
-//! position is a random element.
+//! order of their positions, so that a position is all that a cursor of HSCAN or SSCAN has to be, and a
+//! random position is a random element.
 //!
-//! Only the key's own value has the id, so that DEL, RENAME and EXPIRE of a large collection change that value
-//! and a constant number of records. One map has the elements of all databases, and an id is never used
+//! Only the key's own value has the id, so that DEL, RENAME and EXPIRE of a large collection change that
+//! value and a constant number of records. One map has the elements of all databases, and an id is never used
 //! twice, so that a collection can change its database too. Each database has a *home*, a number out of those
-//! of the ids; a record in "db.collections" lists each large collection under its home. FLUSHDB dooms the home
-//! instead of all that it lists, and the database gets another one when it needs one.
+//! of the ids; a record in "db.collections" lists each large collection under its home. FLUSHDB dooms the
+//! home instead of all that it lists, and the database gets another one when it needs one.
 //!
 //! # Invariants
 //!
@@ -61,14 +61,14 @@
 //!
 //! # Commit point
 //!
-//! The commit of the batch. A command's changes of a value, of elements and of the lists are in one batch: the
-//! value is removed, or gets another payload, together with the entry `'d' id`.
+//! The commit of the batch. A command's changes of a value, of elements and of the lists are in one batch:
+//! the value is removed, or gets another payload, together with the entry `'d' id`.
 //!
 //! # Recovery
 //!
-//! None. Doomed ids are found in the list, not by a scan of the elements. The server removes their elements in
-//! bounded steps, each a commit of its own, and the entry with the last of them; a step that was cut off is
-//! done again.
+//! None. Doomed ids are found in the list, not by a scan of the elements. The server removes their elements
+//! in bounded steps, each a commit of its own, and the entry with the last of them; a step that was cut off
+//! is done again.
 
 use crate::fault::{Answer, Fault, WRONG_TYPE};
 

@@ -332,8 +332,8 @@ impl<'p> Keyspace<'p> {
         self.doom(database, old)
     }
 
-    /// Gives up the elements of a large collection whose value is replaced or removed. Constant time: they are
-    /// removed by [`Keyspace::reclaim`].
+    /// Gives up the elements of a large collection whose value is replaced or removed. Constant time: they
+    /// are removed by [`Keyspace::reclaim`].
     #[inline(always)]
     fn doom(&mut self, database: usize, old: Old) -> Answer {
         match old.id {

@@ -49,7 +49,8 @@ impl Keyspace<'_> {
         if self.batch.is_some() && self.changes.is_none() { Err(Fault::NeedsCommit) } else { Ok(()) }
     }
 
-    /// Gives the keys from `begin` on to `visit`, in order, each with its type if it is live, until it breaks.
+    /// Gives the keys from `begin` on to `visit`, in order, each with its type if it is live, until it
+    /// breaks.
     ///
     /// # Errors
     /// [`Fault::NeedsCommit`] if there is a batch whose changes are not noted.

@@ -38,6 +38,10 @@ fn hashes_answer_as_in_redis() {
         HGETALL h => [$c $4 $d $14.5]
         TYPE h => +hash
         OBJECT ENCODING h => $listpack
+        CONFIG SET hash-max-listpack-entries 1 => +OK
+        HSET h c 4 => :0
+        OBJECT ENCODING h => $hashtable
+        CONFIG SET hash-max-listpack-entries 128 => +OK
         GET h => -WRONGTYPE Operation against a key holding the wrong kind of value
         HSET h odd => -ERR wrong number of arguments for 'hset' command
         SET s 1 => +OK
@@ -68,6 +72,8 @@ fn sets_answer_as_in_redis() {
         SREM s x y => :1
         SADD t 2 3 4 => :3
         SINTERCARD 2 s t => :2
+        COMMAND GETKEYS SINTERCARD 2 s t LIMIT 1 => [$s $t]
+        COMMAND GETKEYS SINTERCARD 3 s t => -ERR Invalid arguments specified for command
         SINTERSTORE u s t => :2
         SUNIONSTORE u s t => :4
         SDIFFSTORE u s t => :1
@@ -143,7 +149,8 @@ fn large_collections_are_replaced_renamed_copied_and_expire() {
     server.check();
 }
 
-/// Each round adds ten thousand elements. `used_memory` counts slabs, which stay reserved, but are used again.
+/// Each round adds ten thousand elements. `used_memory` counts slabs, which stay reserved, but are used
+/// again.
 #[test]
 fn removed_large_collections_give_their_space_back() {
     let server = Fixture::start();

@@ -15,8 +15,8 @@ const COMMANDS: usize = 30_000;
 /// How much later, in milliseconds, one of the two may have run a command.
 const TOLERANCE_MS: i64 = 20_000;
 
-/// K is a key, H one of a hash, S one of a set, F one of a float, V a value, I an integer, T a time span, A a time, D a database, P a pattern,
-/// O a floating-point number, X a condition of EXPIRE.
+/// K is a key, H one of a hash, S one of a set, F one of a float, V a value, I an integer, T a time span, A a
+/// time, D a database, P a pattern, O a floating-point number, X a condition of EXPIRE.
 const TEMPLATES: &[&str] = &[
     "SET K V",
     "SET K V",

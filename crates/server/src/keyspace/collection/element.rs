@@ -12,8 +12,9 @@
 //! ```
 //!
 //! The position has 4 bytes, the id 8. A key tells by its length which of the two it is. Long fields with the
-//! same head and the same digest are told apart by their rests: they have the numbers from 0 on without a gap,
-//! so that a search ends at the first number that is absent. A removal moves the last of them into its place.
+//! same head and the same digest are told apart by their rests: they have the numbers from 0 on without a
+//! gap, so that a search ends at the first number that is absent. A removal moves the last of them into its
+//! place.
 
 use std::ops::ControlFlow;
 

@@ -7,11 +7,11 @@
 //! # The threshold
 //!
 //! A change of a packed collection costs 3 lines and one for each 64 bytes of its payload, which is written
-//! anew. One of a large hash costs 3 lines for another value (the element's record and the record word), and 5
-//! to 6 for a field more or less (also three words of a leaf, and the record of the key). All cost one fence.
-//! An element that is a record takes some 45 bytes more than one that is packed. [`PACKED_BYTES_MAX`] is where
-//! a packed collection costs not quite twice the lines of a large one, so that the usual hash of ten fields is
-//! packed, and takes a third of the space. `tests.rs` has the counts.
+//! anew. One of a large hash costs 3 lines for another value (the element's record and the record word), and
+//! 5 to 6 for a field more or less (also three words of a leaf, and the record of the key). All cost one
+//! fence. An element that is a record takes some 45 bytes more than one that is packed. [`PACKED_BYTES_MAX`]
+//! is where a packed collection costs not quite twice the lines of a large one, so that the usual hash of ten
+//! fields is packed, and takes a third of the space. `tests.rs` has the counts.
 //!
 //! Redis's thresholds, by which OBJECT ENCODING answers, are others: a bit of the value remembers that they
 //! were crossed.
@@ -157,8 +157,8 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Puts an element; returns whether its field was there. A packed collection that becomes too long becomes
-    /// a large one.
+    /// Puts an element; returns whether its field was there. A packed collection that becomes too long
+    /// becomes a large one.
     pub(crate) fn put_element(
         &mut self,
         collection: &mut Collection,
@@ -283,8 +283,8 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Copies a value to another key, in place of what is there. A large collection gets a new id, and all its
-    /// elements are copied in the pending batch, whose memory grows with them.
+    /// Copies a value to another key, in place of what is there. A large collection gets a new id, and all
+    /// its elements are copied in the pending batch, whose memory grows with them.
     pub(crate) fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8]), old: Old) -> Answer {
         let Some(stored) = self.find(from.0, from.1)?.live else {
             return Ok(());

@@ -1,9 +1,9 @@
 //! Random elements.
 //!
-//! Positions are hashes, so the element behind a random position is a random one, but one behind a wide gap is
-//! the more likely. A step over a random number of further elements evens the gaps out: an element's chance
-//! is in proportion to the sum of the [`STEPS_MAX`] gaps before it, and differs by some 20 percent. Where a
-//! walk through all elements is short, each is exactly as likely as the others.
+//! Positions are hashes, so the element behind a random position is a random one, but one behind a wide gap
+//! is the more likely. A step over a random number of further elements evens the gaps out: an element's
+//! chance is in proportion to the sum of the [`STEPS_MAX`] gaps before it, and differs by some 20 percent.
+//! Where a walk through all elements is short, each is exactly as likely as the others.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
