@@ -76,6 +76,8 @@ pub struct Config {
     pub expire_per_turn: usize,
     /// Messages less important than this are not logged, *settable* as `loglevel`. [`LogLevel::Notice`].
     pub log_level: LogLevel,
+    /// Up to where Redis keeps a collection in a compact encoding, *settable*. Redis's.
+    pub encodings: Encodings,
     /// A turn of the event loop that takes longer is logged, *settable* as `slow-turn-ms` (0 for never).
     /// 250 ms.
     pub slow_turn: Option<Duration>,
@@ -99,6 +101,24 @@ pub enum DebugCommands {
     Local,
     /// Everybody.
     Yes,
+}
+
+/// Up to where Redis keeps a collection in a compact encoding. OBJECT ENCODING answers by these; how a
+/// collection lies in the pool does not depend on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encodings {
+    /// Most fields of a hash that is a listpack, *settable* as `hash-max-listpack-entries`. 128.
+    pub hash_entries: u64,
+    /// The longest field or value in it, in bytes, *settable* as `hash-max-listpack-value`. 64.
+    pub hash_value_bytes: u64,
+    /// Most members of a set of integers that is an intset, *settable* as `set-max-intset-entries`. 512.
+    pub set_intset_entries: u64,
+}
+
+impl Default for Encodings {
+    fn default() -> Self {
+        Encodings { hash_entries: 128, hash_value_bytes: 64, set_intset_entries: 512 }
+    }
 }
 
 /// How important a message of the log is, by Redis's names.
@@ -247,6 +267,7 @@ impl Default for Config {
             batch_words_max: None,
             expire_per_turn: 128,
             log_level: LogLevel::Notice,
+            encodings: Encodings::default(),
             slow_turn: Some(Duration::from_millis(250)),
         }
     }

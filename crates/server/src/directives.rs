@@ -223,15 +223,10 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
     (
         ENCODING,
         &[
-            "hash-max-listpack-entries",
-            "hash-max-listpack-value",
-            "hash-max-ziplist-entries",
-            "hash-max-ziplist-value",
             "hll-sparse-max-bytes",
             "list-compress-depth",
             "list-max-listpack-size",
             "list-max-ziplist-size",
-            "set-max-intset-entries",
             "stream-node-max-bytes",
             "stream-node-max-entries",
             "zset-max-listpack-entries",

@@ -86,10 +86,11 @@ mod session;
 mod state;
 mod transaction;
 
-pub use config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
+pub use config::{Bind, ClientMemory, Config, DebugCommands, Encodings, LogLevel, OutputLimit, OutputLimits};
 pub use directives::ConfigError;
 pub use error::Error;
-pub use keyspace::check::{CheckError, CheckReport, DatabaseReport, check};
+pub use keyspace::check::{CheckError, CheckReport, CollectionsReport, DatabaseReport, check};
+pub use keyspace::format::COLLECTIONS as COLLECTIONS_MAP;
 pub use password::Password;
 pub use server::{Handle, Listener, Server};
 pub use tembo_wire::Limits;

@@ -1,10 +1,11 @@
 //! COMMAND: the command table, as clients see it.
 
+use tembo_wire::number::parse_i64;
 use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, is};
 use super::table::Command;
-use super::table::flag::{CONNECTION, LOADING, NOT_KEYS, STALE, TRANSACTION, WRITE};
+use super::table::flag::{CONNECTION, LOADING, MOVABLE_KEYS, NOT_KEYS, STALE, TRANSACTION, WRITE};
 use super::{Context, Registry, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
@@ -214,14 +215,22 @@ fn key_positions(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<(&'stat
         let invalid = Fault::Error("ERR Invalid command specified");
         command = command.subcommand(&request[3]).ok_or(invalid)?;
     }
-    if command.keys.first == 0 || command.has(NOT_KEYS) {
+    if command.keys.first == 0 && !command.has(MOVABLE_KEYS) || command.has(NOT_KEYS) {
         return Err(Fault::Error("ERR The command has no key arguments"));
     }
     let count = request.arg_count() - 2;
     if !command.takes(count) {
         return Err(Fault::Error("ERR Invalid number of arguments specified for command"));
     }
-    Ok((command, command.keys.positions(count).collect()))
+    let positions = if command.has(MOVABLE_KEYS) {
+        // The first argument is the number of keys, which follow it.
+        let number = parse_i64(&request[3]).and_then(|number| usize::try_from(number).ok());
+        let number = number.filter(|number| (1..=count - 2).contains(number));
+        (2..2 + number.ok_or(Fault::Error("ERR Invalid arguments specified for command"))?).collect()
+    } else {
+        command.keys.positions(count).collect()
+    };
+    Ok((command, positions))
 }
 
 /// Which commands COMMAND LIST is to name.

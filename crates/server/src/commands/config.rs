@@ -119,6 +119,26 @@ const PARAMETERS: &[Parameter] = &[
         },
     ),
     Parameter::at_start("enable-debug-command", show_debug_commands, read_debug_commands),
+    Parameter::settable(
+        "hash-max-listpack-entries",
+        |state| state.config.encodings.hash_entries.to_string(),
+        |config, value| count(value).map(|count| config.encodings.hash_entries = count),
+    ),
+    Parameter::settable(
+        "hash-max-listpack-value",
+        |state| state.config.encodings.hash_value_bytes.to_string(),
+        |config, value| bytes(value).map(|bytes| config.encodings.hash_value_bytes = bytes),
+    ),
+    Parameter::settable(
+        "hash-max-ziplist-entries",
+        |state| state.config.encodings.hash_entries.to_string(),
+        |config, value| count(value).map(|count| config.encodings.hash_entries = count),
+    ),
+    Parameter::settable(
+        "hash-max-ziplist-value",
+        |state| state.config.encodings.hash_value_bytes.to_string(),
+        |config, value| bytes(value).map(|bytes| config.encodings.hash_value_bytes = bytes),
+    ),
     Parameter::fixed("hz", |_| HZ.to_string()),
     Parameter::fixed("io-threads", |_| "1".to_owned()),
     Parameter::settable(
@@ -219,6 +239,11 @@ const PARAMETERS: &[Parameter] = &[
         },
     ),
     Parameter::fixed("save", |_| String::new()),
+    Parameter::settable(
+        "set-max-intset-entries",
+        |state| state.config.encodings.set_intset_entries.to_string(),
+        |config, value| count(value).map(|count| config.encodings.set_intset_entries = count),
+    ),
     Parameter::settable(
         "slow-turn-ms",
         |state| state.config.slow_turn.map_or(0, |limit| limit.as_millis()).to_string(),
@@ -355,6 +380,14 @@ fn seconds(duration: Option<Duration>) -> String {
 fn duration(value: &[u8]) -> Result<Option<Duration>, String> {
     let seconds = integer(value, 0, i32::MAX as i64)?;
     Ok((seconds > 0).then(|| Duration::from_secs(seconds as u64)))
+}
+
+fn count(value: &[u8]) -> Result<u64, String> {
+    integer(value, 0, i64::MAX).map(|count| count as u64)
+}
+
+fn bytes(value: &[u8]) -> Result<u64, String> {
+    memory(value, 0, i64::MAX as u64)
 }
 
 fn integer(value: &[u8], min: i64, max: i64) -> Result<i64, String> {

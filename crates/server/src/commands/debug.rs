@@ -78,8 +78,8 @@ fn digest(ctx: &mut Context<'_, '_>) -> Answer {
     // All walks come before the first look-up, which begins a batch.
     let mut keys = Vec::new();
     for database in 0..DATABASES {
-        ctx.keys.walk(database, Bound::Unbounded, |key, is_live| {
-            if is_live {
+        ctx.keys.walk(database, Bound::Unbounded, |key, kind| {
+            if kind.is_some() {
                 keys.push((database, key.to_vec()));
             }
             ControlFlow::Continue(())

@@ -133,11 +133,12 @@ fn expire_generic(
     let factor = if unit == Unit::Seconds { 1000 } else { 1 };
     let deadline = integer(&request[2])?.checked_mul(factor).and_then(|time| time.checked_add(base));
     let deadline = deadline.ok_or_else(|| invalid_expire_time(name))?;
-    let old = ctx.keys.find(database, key)?.live.map(|stored| stored.meta.deadline);
-    let Some(old) = old.filter(|&old| conditions.allow(old, deadline)) else {
+    let found = ctx.keys.find(database, key)?;
+    let (live, old) = (found.live.is_some(), found.old);
+    if !live || !conditions.allow(old.listed, deadline) {
         ctx.out.write().integer(0);
         return Ok(());
-    };
+    }
     match u64::try_from(deadline) {
         Ok(deadline) if deadline > ctx.keys.now_ms => {
             ctx.keys.set_deadline(database, key, Some(deadline))?;

@@ -82,9 +82,9 @@ fn del(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut removed = 0;
     for key in request.args().skip(1) {
         let found = ctx.keys.find(database, key)?;
-        let (is_live, present, listed) = (found.live.is_some(), found.present, found.listed);
+        let (is_live, present, old) = (found.live.is_some(), found.present, found.old);
         if present {
-            ctx.keys.remove(database, key, listed)?;
+            ctx.keys.remove(database, key, old)?;
         }
         if is_live {
             ctx.keys.notify(class::GENERIC, "del", database, key);
@@ -105,8 +105,8 @@ fn exists(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn kind(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let exists = ctx.keys.read(ctx.session.database, &request[1])?.is_some();
-    ctx.out.write().simple(if exists { "string" } else { "none" });
+    let stored = ctx.keys.read(ctx.session.database, &request[1])?;
+    ctx.out.write().simple(stored.map_or("none", |stored| stored.meta.kind.name()));
     Ok(())
 }
 
@@ -125,7 +125,8 @@ fn renamenx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 /// Moves a key and its deadline; tells whether it did.
 fn move_key(ctx: &mut Context<'_, '_>, request: &Request<'_>, replace: bool) -> Answer<bool> {
     let (database, from, to) = (ctx.database(), &request[1], &request[2]);
-    let stored = ctx.keys.find(database, from)?.live.ok_or(NO_SUCH_KEY)?;
+    let source = ctx.keys.find(database, from)?;
+    let (stored, from_old) = (source.live.ok_or(NO_SUCH_KEY)?, source.old);
     if from == to {
         return Ok(false);
     }
@@ -134,12 +135,13 @@ fn move_key(ctx: &mut Context<'_, '_>, request: &Request<'_>, replace: bool) -> 
     if target.live.is_some() && !replace {
         return Ok(false);
     }
-    let (listed, replaced) = (target.listed, target.live.is_some());
-    ctx.keys.put(database, to, meta, listed, &[&payload])?;
+    let (to_old, replaced) = (target.old, target.live.is_some());
+    ctx.keys.put(database, to, meta, to_old, &[&payload])?;
     if replaced {
         ctx.keys.notify(class::NEW, "new", database, to);
     }
-    ctx.keys.remove(database, from, meta.deadline)?;
+    // The elements of a large collection belong to the other key now.
+    ctx.keys.remove(database, from, from_old.kept())?;
     ctx.keys.notify(class::GENERIC, "rename_from", database, from);
     ctx.keys.notify(class::GENERIC, "rename_to", database, to);
     Ok(true)
@@ -175,30 +177,25 @@ fn copy(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// Copies a value with its deadline, if there is one.
-fn copy_value(ctx: &mut Context<'_, '_>, from: (usize, &[u8]), to: (usize, &[u8])) -> Answer<bool> {
-    let Some(stored) = ctx.keys.find(from.0, from.1)?.live else {
-        return Ok(false);
-    };
-    let (meta, payload) = (stored.meta, stored.payload.to_vec());
-    let target = ctx.keys.find(to.0, to.1)?;
-    let (listed, replaced) = (target.listed, target.live.is_some());
-    ctx.keys.put(to.0, to.1, meta, listed, &[&payload])?;
-    if replaced {
-        // Redis removes the old key first.
-        ctx.keys.notify(class::NEW, "new", to.0, to.1);
-    }
-    Ok(true)
-}
-
+/// Copies a key with its deadline; tells whether it did.
 fn copy_key(
     ctx: &mut Context<'_, '_>,
     from: (usize, &[u8]),
     to: (usize, &[u8]),
     replace: bool,
 ) -> Answer<bool> {
-    if !replace && ctx.keys.find(to.0, to.1)?.live.is_some() || !copy_value(ctx, from, to)? {
+    if ctx.keys.find(from.0, from.1)?.live.is_none() {
         return Ok(false);
+    }
+    let target = ctx.keys.find(to.0, to.1)?;
+    let (old, replaced) = (target.old, target.live.is_some());
+    if replaced && !replace {
+        return Ok(false);
+    }
+    ctx.keys.copy(from, to, old)?;
+    if replaced {
+        // Redis removes the old key first.
+        ctx.keys.notify(class::NEW, "new", to.0, to.1);
     }
     ctx.keys.notify(class::GENERIC, "copy_to", to.0, to.1);
     Ok(true)
@@ -210,11 +207,9 @@ fn move_to_database(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer 
     if target == database {
         return Err(Fault::Error("ERR source and destination objects are the same"));
     }
-    let listed = ctx.keys.find(database, key)?.listed;
     let moved =
-        ctx.keys.find(target, key)?.live.is_none() && copy_value(ctx, (database, key), (target, key))?;
+        ctx.keys.find(target, key)?.live.is_none() && ctx.keys.change_database(database, target, key)?;
     if moved {
-        ctx.keys.remove(database, key, listed)?;
         ctx.keys.notify(class::GENERIC, "move_from", database, key);
         ctx.keys.notify(class::GENERIC, "move_to", target, key);
     }

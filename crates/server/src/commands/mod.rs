@@ -11,14 +11,19 @@ pub(crate) mod config;
 mod connection;
 mod counter;
 mod debug;
+mod element_scan;
 mod expire;
+mod hash;
 mod info;
 mod keys;
 mod object;
 mod pubsub;
+mod sampling;
 mod scan;
 mod scripting;
 mod server;
+mod set;
+mod set_algebra;
 mod slow;
 mod string;
 mod subsequence;
@@ -87,10 +92,17 @@ impl<'a> Out<'a> {
 
     /// Appends a bulk string that the client did not send, and so may be long.
     pub(crate) fn bulk(&mut self, payload: &[u8]) -> Answer {
-        if self.bytes.len().saturating_add(payload.len()) > self.end_max {
+        self.expect_room(payload.len())?;
+        self.write().bulk(payload);
+        Ok(())
+    }
+
+    /// Fails if the reply would be too long with so many bytes more.
+    #[inline(always)]
+    fn expect_room(&self, bytes: usize) -> Answer {
+        if self.bytes.len().saturating_add(bytes) > self.end_max {
             return Err(Fault::Error("ERR reply exceeds the maximum (reply-max-bytes)"));
         }
-        self.write().bulk(payload);
         Ok(())
     }
 
@@ -126,6 +138,9 @@ impl Registry {
             substring::COMMANDS,
             subsequence::COMMANDS,
             counter::COMMANDS,
+            hash::COMMANDS,
+            set::COMMANDS,
+            set_algebra::COMMANDS,
             keys::COMMANDS,
             scan::COMMANDS,
             expire::COMMANDS,

@@ -1,5 +1,7 @@
 //! How keys are kept: OBJECT and MEMORY.
 
+use std::ops::ControlFlow;
+
 use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
@@ -8,7 +10,7 @@ use super::table::Command;
 use super::table::flag::{KEYSPACE, LOADING, READONLY, STALE};
 use super::{Context, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::{DATABASES, Stored};
+use crate::keyspace::{DATABASES, Kind, Stored};
 
 const VARIES: &[&str] = &["nondeterministic_output"];
 
@@ -73,6 +75,9 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 /// of what the tree and the allocator leave free.
 const KEY_OVERHEAD_BYTES: usize = 64;
 
+/// Elements of a large collection that an estimate looks at.
+const SAMPLES: u64 = 64;
+
 fn encoding(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let stored = ctx.keys.find(ctx.session.database, &request[2])?.live;
     let name = stored.map(|stored| encoding_name(&stored).as_bytes());
@@ -81,6 +86,9 @@ fn encoding(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 pub(super) fn encoding_name(stored: &Stored<'_>) -> &'static str {
     match stored.payload {
+        _ if stored.meta.kind != Kind::String && stored.meta.modified => "hashtable",
+        _ if stored.meta.kind == Kind::Hash => "listpack",
+        _ if stored.meta.kind == Kind::Set => "intset",
         _ if stored.meta.modified => "raw",
         payload if parse_i64(payload).is_some() => "int",
         payload if payload.len() <= EMBEDDED_BYTES_MAX => "embstr",
@@ -122,6 +130,11 @@ fn usage(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let key = &request[2];
     match ctx.keys.find(ctx.session.database, key)?.live {
         None => ctx.out.write().null(),
+        Some(stored) if stored.meta.large => {
+            let kind = stored.meta.kind;
+            let bytes = large_bytes(ctx, key, kind)?;
+            ctx.out.write().integer(bytes as i64);
+        }
         Some(stored) => {
             let expiry_bytes = stored.meta.deadline.map_or(0, |_| key.len() + 8 + KEY_OVERHEAD_BYTES);
             let bytes = key.len() + stored.payload.len() + KEY_OVERHEAD_BYTES + expiry_bytes;
@@ -129,6 +142,19 @@ fn usage(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         }
     }
     Ok(())
+}
+
+/// What a large collection takes, by the average of its first elements.
+fn large_bytes(ctx: &mut Context<'_, '_>, key: &[u8], kind: Kind) -> Answer<u64> {
+    let collection = ctx.keys.collection(ctx.session.database, key, kind)?;
+    let (mut looked_at, mut bytes) = (0, 0);
+    ctx.keys.walk_elements(&collection, 0, |_, field, value| {
+        looked_at += 1;
+        bytes += (field.len() + value.len() + KEY_OVERHEAD_BYTES) as u64;
+        if looked_at == SAMPLES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    let average = bytes / looked_at.max(1);
+    Ok((key.len() + KEY_OVERHEAD_BYTES) as u64 + average * collection.len())
 }
 
 /// The fields of Redis that can be answered here. `peak` and `total` are the pool's.
@@ -178,7 +204,7 @@ fn memory_purge(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 fn object_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let lines = [
         "ENCODING <key>",
-        "    What Redis would call the encoding of the value: int, embstr or raw.",
+        "    What Redis would call the encoding of the value.",
         "FREQ <key>",
         "    Not tracked.",
         "IDLETIME <key>",

@@ -34,7 +34,13 @@ pub(crate) mod flag {
     pub(crate) const NO_MULTI: u32 = 1 << 10;
     /// Not in the log of slow commands.
     pub(crate) const SKIP_SLOWLOG: u32 = 1 << 11;
+    /// The keys are where an argument says.
+    pub(crate) const MOVABLE_KEYS: u32 = 1 << 12;
 
+    /// See [`KEYSPACE`].
+    pub(crate) const HASH: u32 = 1 << 13;
+    /// See [`KEYSPACE`].
+    pub(crate) const SET: u32 = 1 << 14;
     /// Categories that no other bit implies.
     pub(crate) const KEYSPACE: u32 = 1 << 16;
     /// See [`KEYSPACE`].
@@ -85,6 +91,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (flag::NO_AUTH, "no_auth"),
     (flag::NO_MULTI, "no_multi"),
     (flag::ALLOW_BUSY, "allow_busy"),
+    (flag::MOVABLE_KEYS, "movablekeys"),
 ];
 
 /// Which arguments are keys: from `first` to `last` (negative: from the end), each `step`-th. All 0 if none
@@ -192,6 +199,8 @@ impl Command {
             (self.has(flag::READONLY), "read"),
             (self.has(flag::WRITE), "write"),
             (self.has(flag::STRING), "string"),
+            (self.has(flag::HASH), "hash"),
+            (self.has(flag::SET), "set"),
             (self.has(flag::ADMIN | flag::ADMIN_ONLY), "admin"),
             (self.has(flag::PUBSUB), "pubsub"),
             (fast, "fast"),

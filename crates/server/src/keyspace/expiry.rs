@@ -2,7 +2,7 @@
 
 use super::events::{self, class};
 use super::format::{Stored, decode_expiry};
-use super::{Keyspace, writer};
+use super::{Keyspace, Old, writer};
 use crate::fault::Answer;
 
 impl Keyspace<'_> {
@@ -56,16 +56,19 @@ impl Keyspace<'_> {
     fn remove_due(&mut self, number: usize, entry: &[u8]) -> Answer {
         let (deadline, key) = decode_expiry(entry)?;
         let Keyspace { pool, batch, databases, dirty, expiry, pubsub, .. } = self;
+        let mut old = Old::default();
         let Some(maps) = databases[number].as_deref_mut() else {
             return Ok(());
         };
         let batch = writer(pool, batch)?;
         *dirty = true;
         let value = batch.get(&maps.data, key)?.map(Stored::decode).transpose()?;
-        if value.is_some_and(|stored| stored.meta.deadline == Some(deadline)) {
+        if let Some(stored) = value.filter(|stored| stored.meta.deadline == Some(deadline)) {
+            old = Old::of(&stored);
             batch.remove(&maps.data, key)?;
             events::notify(pubsub, true, class::EXPIRED, "expired", number, key);
         }
-        maps.unlist(batch, expiry, deadline, key)
+        maps.unlist(batch, expiry, deadline, key)?;
+        self.doom(number, old)
     }
 }

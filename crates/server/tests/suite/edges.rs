@@ -76,6 +76,8 @@ const ARGUMENTS: &[&[u8]] = &[
     b"TYPE",
     b"string",
     b"hash",
+    b"WITHVALUES",
+    b"LIMIT",
     b"SAMPLES",
     b"ASYNC",
     b"sync",
@@ -109,6 +111,8 @@ enum Treatment {
     Time,
     /// A float beyond what 80 bits hold exactly.
     Float,
+    /// Elements in any order.
+    Unordered,
     Skip,
 }
 
@@ -146,7 +150,12 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"scan", b"0") => Treatment::Errors,
         (b"scan", _) => Treatment::Skip,
         (b"ttl" | b"pttl" | b"expiretime" | b"pexpiretime", _) => Treatment::Time,
-        (b"incrbyfloat", _) => Treatment::Float,
+        (b"incrbyfloat" | b"hincrbyfloat", _) => Treatment::Float,
+        (b"hscan" | b"sscan", _) if !matches!(word(2), b"" | b"0") => Treatment::Skip,
+        // Chance; and SPOP would leave different sets.
+        (b"hrandfield" | b"srandmember", _) => Treatment::Errors,
+        (b"spop", _) => Treatment::Skip,
+        (b"smembers" | b"sinter" | b"sunion" | b"sdiff" | b"sscan", _) => Treatment::Unordered,
         _ => Treatment::Exact,
     }
 }
@@ -163,7 +172,20 @@ fn is_same(treatment: &Treatment, tembo: &Value, redis: &Value) -> bool {
             (Some(a), Some(b)) => (a - b).abs() <= 1e-15 * a.abs(),
             _ => tembo == redis,
         },
+        Treatment::Unordered => sorted(tembo) == sorted(redis),
         _ => tembo == redis,
+    }
+}
+
+/// A reply as text, with the elements of arrays and sets in order.
+fn sorted(value: &Value) -> String {
+    match value {
+        Value::Array(items) | Value::Set(items) => {
+            let mut items: Vec<_> = items.iter().map(sorted).collect();
+            items.sort();
+            format!("{}[{}]", if matches!(value, Value::Set(_)) { "~" } else { "" }, items.join(" "))
+        }
+        value => show(value),
     }
 }
 

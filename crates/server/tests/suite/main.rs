@@ -5,6 +5,8 @@
 
 mod backpressure;
 mod clients;
+mod collections;
+mod collections_differential;
 mod connection;
 mod deadlines;
 mod differential;
