@@ -107,7 +107,7 @@ pub enum DebugCommands {
 /// collection lies in the pool does not depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encodings {
-    /// Most fields of a hash that is a listpack, *settable* as `hash-max-listpack-entries`. 128.
+    /// Most fields of a hash that is a listpack, *settable* as `hash-max-listpack-entries`. 512.
     pub hash_entries: u64,
     /// The longest field or value in it, in bytes, *settable* as `hash-max-listpack-value`. 64.
     pub hash_value_bytes: u64,
@@ -117,7 +117,7 @@ pub struct Encodings {
 
 impl Default for Encodings {
     fn default() -> Self {
-        Encodings { hash_entries: 128, hash_value_bytes: 64, set_intset_entries: 512 }
+        Encodings { hash_entries: 512, hash_value_bytes: 64, set_intset_entries: 512 }
     }
 }
 

@@ -41,7 +41,7 @@ fn hashes_answer_as_in_redis() {
         CONFIG SET hash-max-listpack-entries 1 => +OK
         HSET h c 4 => :0
         OBJECT ENCODING h => $hashtable
-        CONFIG SET hash-max-listpack-entries 128 => +OK
+        CONFIG SET hash-max-listpack-entries 512 => +OK
         GET h => -WRONGTYPE Operation against a key holding the wrong kind of value
         HSET h odd => -ERR wrong number of arguments for 'hset' command
         SET s 1 => +OK

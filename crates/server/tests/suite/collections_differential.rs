@@ -1,7 +1,7 @@
 //! Hashes and sets around every border of size, on Tembo and on a real Redis, where there is one: the replies
 //! must be the same, but for an order that is chance.
 //!
-//! The borders are Redis's (128 fields, 64 bytes, 512 integers) and those of the pool: the longest packed
+//! The borders are Redis's (512 fields, 64 bytes, 512 integers) and those of the pool: the longest packed
 //! payload, lengths of one and of two bytes, the longest field that a key of the pool holds.
 
 use tembo_wire::Value;
@@ -14,7 +14,7 @@ const SEED_VARIABLE: &str = "TEMBO_DIFFERENTIAL_SEED";
 const ROUNDS: usize = 2500;
 
 /// Field numbers in use, by key: each size class has its own.
-const SPANS: [usize; 6] = [4, 30, 40, 127, 129, 600];
+const SPANS: [usize; 6] = [4, 30, 40, 129, 513, 600];
 const LENGTHS: [usize; 12] = [0, 1, 10, 12, 63, 64, 65, 127, 128, 511, 513, 1500];
 
 fn text(random: &mut Random, number: usize, letter: char) -> Vec<u8> {
@@ -188,5 +188,70 @@ fn small_hashes_keep_the_order_of_insertion_as_in_redis() {
         assert_eq!(ours.ask(&command), theirs.ask(&command), "{command}");
     }
     drop(redis);
+    server.check();
+}
+
+/// The commands that bring a collection across each border by one element or one byte at a time, each followed
+/// by what tells of it.
+fn border_commands() -> Vec<Vec<Vec<u8>>> {
+    let mut commands: Vec<Vec<Vec<u8>>> = Vec::new();
+    let mut run = |args: &[&[u8]]| commands.push(args.iter().map(|arg| arg.to_vec()).collect());
+    for number in 0..520 {
+        let field = number.to_string();
+        run(&[b"HSET", b"many", field.as_bytes(), b"v"]);
+        run(&[b"OBJECT", b"ENCODING", b"many"]);
+    }
+    for number in 0..520 {
+        run(&[b"SADD", b"integers", number.to_string().as_bytes()]);
+        run(&[b"OBJECT", b"ENCODING", b"integers"]);
+    }
+    for key in [&b"integers"[..], b"many"] {
+        let remove: &[u8] = if key == b"many" { b"HDEL" } else { b"SREM" };
+        (0..130).for_each(|number| run(&[remove, key, number.to_string().as_bytes()]));
+        run(&[b"OBJECT", b"ENCODING", key]);
+    }
+    // 64 bytes are Redis's border, 127 and 128 that of a length of two bytes, about 500 that of a packed
+    // payload, 512 that of a field in a key.
+    for len in (60..70).chain(120..135).chain(485..530) {
+        let (text, key) = (vec![b'x'; len], format!("length:{len}"));
+        for (kind, field, value) in [("f", &text[..], &b"v"[..]), ("v", b"f", &text), ("b", &text, &text)] {
+            let key = format!("{key}:{kind}");
+            let key = key.as_bytes();
+            run(&[b"HSET", key, field, value]);
+            run(&[b"OBJECT", b"ENCODING", key]);
+            run(&[b"HSET", key, b"other", b"1"]);
+            run(&[b"HGET", key, field]);
+            run(&[b"HDEL", key, b"other"]);
+            run(&[b"HGETALL", key]);
+            run(&[b"HSTRLEN", key, field]);
+        }
+        run(&[b"SADD", key.as_bytes(), &text, b"1"]);
+        run(&[b"SISMEMBER", key.as_bytes(), &text]);
+        run(&[b"SREM", key.as_bytes(), b"1"]);
+        run(&[b"SMEMBERS", key.as_bytes()]);
+        run(&[b"SREM", key.as_bytes(), &text]);
+        run(&[b"EXISTS", key.as_bytes()]);
+    }
+    commands
+}
+
+#[test]
+fn every_border_is_crossed_as_in_redis() {
+    let Some((redis, _)) = start_redis() else { return };
+    let server = Fixture::start();
+    for protocol in ["HELLO 2", "HELLO 3"] {
+        let (mut ours, mut theirs) = (server.client(), redis.client());
+        for client in [&mut ours, &mut theirs] {
+            client.ask(protocol);
+            client.ask("FLUSHALL");
+        }
+        for commands in border_commands().chunks(50) {
+            let replies = run(&mut ours, commands).into_iter().zip(run(&mut theirs, commands));
+            for (args, (tembo, redis)) in commands.iter().zip(replies) {
+                let shown: Vec<_> = args.iter().map(|arg| arg.escape_ascii().to_string()).collect();
+                assert_eq!(show(&tembo), show(&redis), "{}", shown.join(" "));
+            }
+        }
+    }
     server.check();
 }
