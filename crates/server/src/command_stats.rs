@@ -36,7 +36,7 @@ pub(crate) struct Entry {
     pub(crate) rejected: u64,
     /// Ended in an error.
     pub(crate) failed: u64,
-    /// Of the times in nanoseconds.
+    /// How the times in nanoseconds are distributed.
     pub(crate) times: Option<Box<Histogram<u64>>>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct CommandStats {
     last: Instant,
 }
 
-/// What is noted of commands: see the directives of these names.
+/// The facts about commands that are noted: see the directives of these names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noted {
     /// Commands that take longer are in the slow log.
@@ -133,7 +133,7 @@ impl CommandStats {
         entries
     }
 
-    /// Forgets the histograms of times.
+    /// The entry of a command.
     pub(crate) fn entry(&mut self, command: &'static Command) -> &mut Entry {
         // Names are unique, and so are their places.
         let key = command.name.as_ptr() as usize;

@@ -32,7 +32,7 @@ pub struct Config {
     pub protected_mode: bool,
     /// The password of the default user, *settable* as `requirepass`. None.
     pub password: Option<Password>,
-    /// Who may use DEBUG. Nobody.
+    /// The clients that may use DEBUG. None.
     pub debug_commands: DebugCommands,
     /// For the program that opens the pool: the folder that it is in. None.
     pub dir: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub struct Config {
     pub pool_bytes_max: Option<u64>,
     /// The classes of changes of keys that are published, *settable* as `notify-keyspace-events`. None.
     pub(crate) notified_events: u32,
-    /// What is noted of commands that take long, *settable* as `slowlog-log-slower-than`, `slowlog-max-len`,
+    /// The facts about commands that are noted, *settable* as `slowlog-log-slower-than`, `slowlog-max-len`,
     /// `latency-monitor-threshold` and `latency-tracking`. 10 ms, 128, none, yes.
     pub(crate) noted: Noted,
     /// The configuration file, which CONFIG REWRITE writes. None.
@@ -92,7 +92,7 @@ pub struct Bind {
     pub optional: bool,
 }
 
-/// Who may use DEBUG.
+/// The clients that may use DEBUG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DebugCommands {
     /// Nobody.

@@ -30,7 +30,7 @@ pub(crate) fn rewrite(file: &Path, current: &[Setting], defaults: &[Setting]) ->
     let fresh = folder.join(format!(".{name}.{}", std::process::id()));
     let written = write_fresh(&fresh, file, &text).and_then(|()| std::fs::rename(&fresh, file));
     if written.is_err() {
-        // What was written of it is of no use; that it could not be written is the error to report.
+        // The half of a file is of no use; that it could not be written is the error to report.
         let _ = std::fs::remove_file(&fresh);
         return written;
     }

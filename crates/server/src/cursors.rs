@@ -9,7 +9,8 @@
 //!
 //! Each scan under way has a slot, which holds its last two positions: the client may repeat its last call.
 //! The slot of a scan that has come to its end is the next to be used. When slots or memory run out the scan
-//! that was idle for longest is forgotten, and all are when the server stops. A forgotten cursor is refused, so that no client takes half a scan for a whole one.
+//! that was idle for longest is forgotten, and all are when the server stops. A forgotten cursor is refused,
+//! so that no client takes half a scan for a whole one.
 
 use std::collections::VecDeque;
 

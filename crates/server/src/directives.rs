@@ -38,7 +38,7 @@ pub enum ConfigError {
         path: PathBuf,
         /// The number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The mistake.
         why: String,
     },
 }
@@ -333,7 +333,7 @@ impl Config {
     /// Takes one directive, as a line of a configuration file would have it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub fn take_directive(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
         if let Some(set) = settings::setter_at_start(name) {
             return set(self, value).map_err(|why| format!("{name}: {why}"));

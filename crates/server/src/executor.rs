@@ -39,7 +39,7 @@ const QUOTED_BYTES_MAX: usize = 128;
 /// Times that space is reclaimed before a command that found the pool full is tried again.
 const RECLAIMS_PER_RETRY: usize = 64;
 
-/// What a client may send before it has given the password.
+/// The limits of a client that has not given the password yet.
 const STRANGERS_LIMITS: Limits =
     Limits { max_bulk_bytes: 16 << 10, max_args: 10, max_line_bytes: 64 << 10, max_request_bytes: 1 << 20 };
 const NOT_FOR_MONITORS: &str = "ERR Replica can't interact with the keyspace";
@@ -97,16 +97,7 @@ impl<'s, 'p> Executor<'s, 'p> {
                         (conn.stalled, conn.paused, self.state.has_waiting) = (true, true, true);
                         return;
                     }
-                    let posted = self.keys.pubsub.posted;
-                    match session.replies {
-                        Replies::On => self.execute(slot, &request, session, &mut output.bytes, job),
-                        _ => self.execute_mutely(slot, &request, session, &mut output.bytes, job),
-                    }
-                    if matches!(session.replies, Replies::Off | Replies::SkipNext) {
-                        // The replies before are final, so that what follows can be cut off.
-                        self.mute(slot, session, &mut output.bytes);
-                    }
-                    session.publishing = self.keys.pubsub.posted != posted;
+                    self.serve_request(slot, &request, session, &mut output.bytes, job);
                     request.consumed()
                 }
                 Ok(tembo_wire::Parsed::Empty { consumed }) => consumed,
@@ -115,16 +106,7 @@ impl<'s, 'p> Executor<'s, 'p> {
                     return;
                 }
                 Err(error) => {
-                    let mut reply = writer(&mut output.bytes, session);
-                    match error {
-                        ProtocolError::InvalidCount if is_stranger => {
-                            reply.error("ERR Protocol error: unauthenticated multibulk length");
-                        }
-                        ProtocolError::InvalidLength if is_stranger => {
-                            reply.error("ERR Protocol error: unauthenticated bulk length");
-                        }
-                        error => reply.error_fmt(format_args!("ERR {error}")),
-                    }
+                    write_protocol_error(&mut output.bytes, session, error, is_stranger);
                     session.quitting = true;
                     self.note_protocol_error(session, error);
                     return;
@@ -132,6 +114,28 @@ impl<'s, 'p> Executor<'s, 'p> {
             };
             input.consume(consumed);
         }
+    }
+
+    /// Runs a request, whether its reply is wanted or not.
+    #[inline(always)]
+    fn serve_request(
+        &mut self,
+        slot: usize,
+        request: &Request<'_>,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+        job: &mut Option<KeysJob>,
+    ) {
+        let posted = self.keys.pubsub.posted;
+        match session.replies {
+            Replies::On => self.execute(slot, request, session, output, job),
+            _ => self.execute_mutely(slot, request, session, output, job),
+        }
+        if matches!(session.replies, Replies::Off | Replies::SkipNext) {
+            // The replies before are final, so that what follows can be cut off.
+            self.mute(slot, session, output);
+        }
+        session.publishing = self.keys.pubsub.posted != posted;
     }
 
     /// Whether a command has to wait for the end of a pause.
@@ -240,27 +244,11 @@ impl<'s, 'p> Executor<'s, 'p> {
             Ok(command) => command,
             Err(fault) => return self.refuse_request(request, session, output, &fault),
         };
-        if self.needs_password(session) && !command.has(NO_AUTH) {
+        if let Some(fault) = self.not_for(session, command) {
             self.state.commands.entry(command).rejected += 1;
-            return self.refuse(
-                session,
-                request,
-                output,
-                &Fault::Quoting(b"NOAUTH Authentication required.".to_vec()),
-            );
+            return self.refuse(session, request, output, &fault);
         }
         session.command = command.name;
-        if session.is_subscriber() && session.protocol == Protocol::Resp2 && !command.has(FOR_SUBSCRIBERS) {
-            return self.refuse(session, request, output, &not_for_subscribers(command));
-        }
-        if session.monitors.is_some() && command.has(READONLY | WRITE | AFTER_COMMIT) {
-            return self.refuse(
-                session,
-                request,
-                output,
-                &Fault::Quoting(NOT_FOR_MONITORS.as_bytes().to_vec()),
-            );
-        }
         if session.queue.is_some() {
             if !command.has(AT_ONCE) {
                 return self.enqueue(command, request, session, output);
@@ -291,6 +279,19 @@ impl<'s, 'p> Executor<'s, 'p> {
             self.state.stats.batched_commands += u64::from(command.has(WRITE));
             self.mark(start, (slot, output));
         }
+    }
+
+    /// Why a client may not run a command, if it may not.
+    #[inline(always)]
+    fn not_for(&self, session: &Session, command: &Command) -> Option<Fault> {
+        if self.needs_password(session) && !command.has(NO_AUTH) {
+            return Some(Fault::Quoting(b"NOAUTH Authentication required.".to_vec()));
+        }
+        if session.is_subscriber() && session.protocol == Protocol::Resp2 && !command.has(FOR_SUBSCRIBERS) {
+            return Some(not_for_subscribers(command));
+        }
+        let is_monitor = session.monitors.is_some() && command.has(READONLY | WRITE | AFTER_COMMIT);
+        is_monitor.then(|| Fault::Quoting(NOT_FOR_MONITORS.as_bytes().to_vec()))
     }
 
     /// Notes how long a command took, which has ended.
@@ -488,6 +489,20 @@ fn replace(output: &mut Vec<u8>, marks: &[Mark], line: &str) {
         tail_start = mark.reply.end;
     }
     output.extend_from_slice(&tail[tail_start - tail_offset..]);
+}
+
+#[cold]
+fn write_protocol_error(output: &mut Vec<u8>, session: &Session, error: ProtocolError, is_stranger: bool) {
+    let mut reply = writer(output, session);
+    match error {
+        ProtocolError::InvalidCount if is_stranger => {
+            reply.error("ERR Protocol error: unauthenticated multibulk length");
+        }
+        ProtocolError::InvalidLength if is_stranger => {
+            reply.error("ERR Protocol error: unauthenticated bulk length");
+        }
+        error => reply.error_fmt(format_args!("ERR {error}")),
+    }
 }
 
 fn writer<'a>(output: &'a mut Vec<u8>, session: &Session) -> ReplyWriter<'a> {

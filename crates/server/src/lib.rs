@@ -29,8 +29,8 @@
 //! # Differences from Redis 7.0
 //!
 //! - **Scans.** SCAN walks the keys in their order; its cursors are names for positions that the server
-//!   remembers. A cursor from before a restart, or of a scan idle while tens of thousands of others went on, is
-//!   refused.
+//!   remembers. A cursor from before a restart, or of a scan idle while tens of thousands of others went on,
+//!   is refused.
 //! - **KEYS** on a large database is not a snapshot: other clients are served meanwhile.
 //! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since
 //!   a deadline is stored with the value. No key is ever evicted.

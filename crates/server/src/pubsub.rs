@@ -39,7 +39,7 @@ const OUTBOX_BYTES_MAX: usize = 16 << 20;
 /// Memory that a subscription takes in addition to its name.
 const SUBSCRIPTION_BYTES: usize = 160;
 
-/// What a client can subscribe to.
+/// The kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Channel,
@@ -58,7 +58,7 @@ pub(crate) struct ClientRef {
 /// The subscribers of one name, by the numbers of their subscriptions.
 pub(crate) type Subscribers = BTreeMap<u64, ClientRef>;
 
-/// What one client has subscribed to, with the numbers of its subscriptions.
+/// The names that one client has subscribed to, with the numbers of its subscriptions.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     channels: BTreeMap<Rc<[u8]>, u64>,
@@ -103,7 +103,7 @@ impl Subscriptions {
     }
 }
 
-/// What is to be sent to whom.
+/// The content of a message.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// To a channel, or a channel of a shard.
@@ -142,7 +142,7 @@ pub(crate) struct PubSub {
     outbox: VecDeque<Message>,
     /// How many of the first are committed.
     committed: usize,
-    /// Of all messages in the outbox.
+    /// Sums over all messages in the outbox.
     receptions: u64,
     bytes: usize,
     /// The message that is being delivered.
@@ -345,7 +345,7 @@ impl PubSub {
         Some(message)
     }
 
-    /// Gives to `visit` those who are to receive a message, each with the pattern that brings it, if one does.
+    /// Gives to `visit` those who are to receive a message, each with the pattern, if one brings it.
     pub(crate) fn recipients(&self, message: &Message, mut visit: impl FnMut(ClientRef, Option<&Rc<[u8]>>)) {
         let before =
             |subscribers: &Subscribers, pattern, visit: &mut dyn FnMut(ClientRef, Option<&Rc<[u8]>>)| {

@@ -188,7 +188,7 @@ fn getkeysandflags(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// What a command does to its `nth` key, in the words of Redis's specifications of keys.
+/// The access of a command to its `nth` key, in the words of Redis's specifications of keys.
 fn key_access(command: &Command, nth: usize, has_get: bool) -> &'static [&'static str] {
     match (command.name, nth) {
         ("set", _) if has_get => &["RW", "access", "update"],

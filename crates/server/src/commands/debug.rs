@@ -62,7 +62,7 @@ fn object(ctx: &mut Context<'_, '_>, key: &[u8]) -> Answer {
     Ok(())
 }
 
-/// FNV-1a, in as many bits as Redis's digests have hexadecimal digits for. It is for comparing, not for secrets.
+/// FNV-1a with 128 bits. It is for comparing, not for secrets.
 fn mix(digest: u128, bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -91,7 +91,7 @@ fn digest(ctx: &mut Context<'_, '_>) -> Answer {
             let deadline = stored.meta.deadline.unwrap_or(0).to_le_bytes();
             let prefix = [&(database as u32).to_le_bytes()[..], &(key.len() as u64).to_le_bytes()].concat();
             let parts = [&prefix, &key, &deadline[..], stored.payload];
-            all ^= parts.into_iter().fold(0, |digest, part| mix(digest, part));
+            all ^= parts.into_iter().fold(0, mix);
         }
     }
     ctx.out.write().simple(shown(all));

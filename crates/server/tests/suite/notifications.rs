@@ -7,7 +7,7 @@ use crate::support::{Client, Fixture, show};
 const SEED: u64 = 0x7e3b_0037;
 const SEED_VARIABLE: &str = "TEMBO_DIFFERENTIAL_SEED";
 
-/// What a subscriber to everything has got, up to a message that shows the end.
+/// The messages that a subscriber to everything has got, up to a message that shows the end.
 fn drain(subscriber: &mut Client, publisher: &mut Client) -> Vec<String> {
     publisher.ask("PUBLISH the-end x");
     let mut got = Vec::new();

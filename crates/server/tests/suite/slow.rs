@@ -1,4 +1,4 @@
-//! What took long, and how often commands were run.
+//! Commands that took long, and how often commands were run.
 
 use crate::support::Fixture;
 

@@ -368,8 +368,8 @@ fn settings_are_read_as_redis_reads_them() {
         ("maxmemory", "1", Err("can't set immutable config")),
         ("notify-keyspace-events", "KEq", Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")),
         ("notify-keyspace-events", "Elx", Ok("lxE")),
-        ("unixsocket", "/tmp/s", Err("can't set immutable config")),
-        ("dir", "/tmp", Err("can't set protected config")),
+        ("unixsocket", "s", Err("can't set immutable config")),
+        ("dir", "elsewhere", Err("can't set protected config")),
         ("dbfilename", "x", Err("can't set protected config")),
         (
             "daemonize",
