@@ -6,9 +6,9 @@ use tembo_wire::Request;
 
 use super::Context;
 use super::args::is;
-use super::object::encoding_name;
+use super::object::{encoding_name, large_bytes};
 use crate::fault::{Answer, NO_SUCH_KEY};
-use crate::keyspace::DATABASES;
+use crate::keyspace::{DATABASES, Keyspace, Kind, Meta};
 
 pub(super) const HELP: &[&str] = &[
     "CHANGE-REPL-ID",
@@ -42,9 +42,8 @@ pub(super) fn run(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer<bo
         _ if is(word, "DIGEST-VALUE") && count > 2 => {
             ctx.out.write().array(count - 2);
             for key in request.args().skip(2) {
-                let found = ctx.keys.find(ctx.session.database, key)?.live;
-                let digest = found.map_or(0, |stored| mix(0, stored.payload));
-                ctx.out.write().simple(shown(digest));
+                let value = value_digest(ctx.keys, ctx.session.database, key)?;
+                ctx.out.write().simple(shown(value.map_or(0, |value| value.digest)));
             }
         }
         _ => return Ok(false),
@@ -54,7 +53,11 @@ pub(super) fn run(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer<bo
 
 fn object(ctx: &mut Context<'_, '_>, key: &[u8]) -> Answer {
     let stored = ctx.keys.find(ctx.session.database, key)?.live.ok_or(NO_SUCH_KEY)?;
-    let (encoding, bytes) = (encoding_name(&stored), stored.payload.len());
+    let (encoding, Meta { kind, large, .. }) = (encoding_name(&stored), stored.meta);
+    let bytes = match large {
+        true => large_bytes(ctx, key, kind)?,
+        false => stored.payload.len() as u64,
+    };
     let text = format!(
         "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:0 lru_seconds_idle:0"
     );
@@ -73,6 +76,31 @@ fn shown(digest: u128) -> String {
     format!("{digest:040x}")
 }
 
+struct ValueDigest {
+    deadline: Option<u64>,
+    digest: u128,
+}
+
+/// The digest of a value that is there. Elements have no order, and it does not matter how they are kept.
+fn value_digest(keys: &mut Keyspace<'_>, database: usize, key: &[u8]) -> Answer<Option<ValueDigest>> {
+    let Some(stored) = keys.find(database, key)?.live else {
+        return Ok(None);
+    };
+    let Meta { deadline, kind, .. } = stored.meta;
+    if kind == Kind::String {
+        return Ok(Some(ValueDigest { deadline, digest: mix(0, stored.payload) }));
+    }
+    let collection = keys.collection(database, key, kind)?;
+    let mut elements = 0;
+    keys.walk_elements(&collection, 0, |_, field, value| {
+        let parts = [&(field.len() as u64).to_le_bytes()[..], field, value];
+        elements ^= parts.into_iter().fold(0, mix);
+        ControlFlow::Continue(())
+    })?;
+    let digest = mix(mix(0, kind.name().as_bytes()), &elements.to_le_bytes());
+    Ok(Some(ValueDigest { deadline, digest }))
+}
+
 /// The exclusive or over all keys, which has no order, as in Redis.
 fn digest(ctx: &mut Context<'_, '_>) -> Answer {
     // All walks come before the first look-up, which begins a batch.
@@ -87,10 +115,10 @@ fn digest(ctx: &mut Context<'_, '_>) -> Answer {
     }
     let mut all = 0;
     for (database, key) in keys {
-        if let Some(stored) = ctx.keys.find(database, &key)?.live {
-            let deadline = stored.meta.deadline.unwrap_or(0).to_le_bytes();
+        if let Some(value) = value_digest(ctx.keys, database, &key)? {
+            let deadline = value.deadline.unwrap_or(0).to_le_bytes();
             let prefix = [&(database as u32).to_le_bytes()[..], &(key.len() as u64).to_le_bytes()].concat();
-            let parts = [&prefix, &key, &deadline[..], stored.payload];
+            let parts = [&prefix, &key, &deadline[..], &value.digest.to_le_bytes()];
             all ^= parts.into_iter().fold(0, mix);
         }
     }

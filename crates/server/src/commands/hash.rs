@@ -142,7 +142,7 @@ fn put_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, name: &str) -> Answ
         let limits = &ctx.state.config.encodings;
         created += i64::from(!put(ctx.keys, &mut hash, limits, &request[at], &request[at + 1])?);
     }
-    ctx.keys.store(key, hash)?;
+    ctx.keys.store_changed(key, hash, "hset")?;
     Ok(created)
 }
 
@@ -152,7 +152,7 @@ fn hsetnx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let is_new = ctx.keys.element(&hash, field)?.is_none();
     if is_new {
         put(ctx.keys, &mut hash, &ctx.state.config.encodings, field, &request[3])?;
-        ctx.keys.store(key, hash)?;
+        ctx.keys.store_changed(key, hash, "hset")?;
     }
     ctx.out.write().integer(is_new.into());
     Ok(())
@@ -242,7 +242,7 @@ fn hdel(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         removed += i64::from(ctx.keys.remove_element(&mut hash, field)?);
     }
     if removed > 0 {
-        ctx.keys.store(key, hash)?;
+        ctx.keys.store_changed(key, hash, "hdel")?;
     }
     ctx.out.write().integer(removed);
     Ok(())
@@ -259,7 +259,7 @@ fn hincrby(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut text = itoa::Buffer::new();
     let text = text.format(new).as_bytes();
     put(ctx.keys, &mut hash, &ctx.state.config.encodings, field, text)?;
-    ctx.keys.store(key, hash)?;
+    ctx.keys.store_changed(key, hash, "hincrby")?;
     ctx.out.write().integer(new);
     Ok(())
 }
@@ -280,7 +280,7 @@ fn hincrbyfloat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut text = Vec::new();
     old.checked_add(increment).map_err(|_| infinite)?.write(&mut text);
     put(ctx.keys, &mut hash, &ctx.state.config.encodings, field, &text)?;
-    ctx.keys.store(key, hash)?;
+    ctx.keys.store_changed(key, hash, "hincrbyfloat")?;
     ctx.out.bulk(&text)
 }
 

@@ -94,7 +94,7 @@ fn sadd(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         added += i64::from(add(ctx.keys, &mut set, &ctx.state.config.encodings, member)?);
     }
     if added > 0 {
-        ctx.keys.store(key, set)?;
+        ctx.keys.store_changed(key, set, "sadd")?;
     }
     ctx.out.write().integer(added);
     Ok(())
@@ -108,7 +108,7 @@ fn srem(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         removed += i64::from(ctx.keys.remove_element(&mut set, member)?);
     }
     if removed > 0 {
-        ctx.keys.store(key, set)?;
+        ctx.keys.store_changed(key, set, "srem")?;
     }
     ctx.out.write().integer(removed);
     Ok(())
@@ -180,7 +180,7 @@ fn spop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         ctx.keys.remove_element(&mut set, member)?;
     }
     if !popped.is_empty() {
-        ctx.keys.store(key, set)?;
+        ctx.keys.store_changed(key, set, "spop")?;
     }
     if count.is_none() {
         return ctx.out.bulk_or_null(popped.first().map(|(member, _)| &member[..]));
@@ -236,9 +236,9 @@ fn move_member(
     }
     let removed = ctx.keys.remove_element(source, member)?;
     if removed {
-        ctx.keys.store(from, source.clone())?;
+        ctx.keys.store_changed(from, source.clone(), "srem")?;
         if add(ctx.keys, &mut target, &ctx.state.config.encodings, member)? {
-            ctx.keys.store(to, target)?;
+            ctx.keys.store_changed(to, target, "sadd")?;
         }
     }
     Ok(removed)

@@ -16,6 +16,7 @@ use super::{Context, set};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::Kind;
 use crate::keyspace::collection::Collection;
+use crate::keyspace::events::class;
 
 const STORE: u32 = WRITE | DENYOOM | SET;
 const UNORDERED: &[&str] = &["nondeterministic_output_order"];
@@ -63,6 +64,17 @@ enum Operation {
     Intersection,
     Union,
     Difference,
+}
+
+impl Operation {
+    /// What Redis calls the change of the key that has the result.
+    fn stored_event(self) -> &'static str {
+        match self {
+            Operation::Intersection => "sinterstore",
+            Operation::Union => "sunionstore",
+            Operation::Difference => "sdiffstore",
+        }
+    }
 }
 
 type Members = HashSet<Vec<u8>, RandomState>;
@@ -211,8 +223,15 @@ fn store(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: Operation)
     for member in &members {
         set::add(ctx.keys, &mut result, &ctx.state.config.encodings, member)?;
     }
-    let len = result.len();
-    ctx.keys.store(target, result)?;
+    let (len, had_target) = (result.len(), ctx.keys.find(database, target)?.live.is_some());
+    if len > 0 {
+        ctx.keys.store_changed(target, result, operation.stored_event())?;
+    } else {
+        ctx.keys.store(target, result)?;
+        if had_target {
+            ctx.keys.notify(class::GENERIC, "del", database, target);
+        }
+    }
     ctx.out.write().integer(len as i64);
     Ok(())
 }

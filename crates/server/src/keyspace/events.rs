@@ -18,6 +18,10 @@ pub(crate) mod class {
     pub(crate) const GENERIC: u32 = 1 << 2;
     /// Commands for strings.
     pub(crate) const STRING: u32 = 1 << 3;
+    /// Commands for sets.
+    pub(crate) const SET: u32 = 1 << 5;
+    /// Commands for hashes.
+    pub(crate) const HASH: u32 = 1 << 6;
     /// Keys whose time has come.
     pub(crate) const EXPIRED: u32 = 1 << 8;
     /// Reads of keys that are not there.
@@ -32,8 +36,8 @@ const LETTERS: &[(u8, u32)] = &[
     (b'g', class::GENERIC),
     (b'$', class::STRING),
     (b'l', 1 << 4),
-    (b's', 1 << 5),
-    (b'h', 1 << 6),
+    (b's', class::SET),
+    (b'h', class::HASH),
     (b'z', 1 << 7),
     (b'x', class::EXPIRED),
     (b'e', 1 << 9),

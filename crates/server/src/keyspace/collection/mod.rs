@@ -27,6 +27,7 @@ mod tests;
 
 use std::ops::ControlFlow;
 
+use super::events::class;
 use super::format::{Kind, Meta, Stored, large_payload};
 use super::{Found, Keyspace, Old, writer};
 use crate::fault::{Answer, Fault};
@@ -271,6 +272,23 @@ impl<'p> Keyspace<'p> {
                 self.put(database, key, collection.meta, collection.old, &[&payload])
             }
         }
+    }
+
+    /// As [`store`](Self::store), for a collection that a command has changed: tells of that and, if no
+    /// elements are left, of the end of the key.
+    pub(crate) fn store_changed(&mut self, key: &[u8], collection: Collection, event: &str) -> Answer {
+        let (database, is_empty) = (collection.database, collection.len() == 0);
+        let class = match collection.meta.kind {
+            Kind::String => class::STRING,
+            Kind::Hash => class::HASH,
+            Kind::Set => class::SET,
+        };
+        self.store(key, collection)?;
+        self.notify(class, event, database, key);
+        if is_empty {
+            self.notify(class::GENERIC, "del", database, key);
+        }
+        Ok(())
     }
 
     /// Takes an id without elements off the list.
