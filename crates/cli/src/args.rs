@@ -12,7 +12,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use tembo::{Durability, FlushInstruction, Options};
-use tembo_server::LogLevel;
+use tembo_server::{LogLevel, Password};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,7 +65,7 @@ impl Command {
     /// The pool that it is about, if there is one.
     pub(crate) fn pool(&self) -> Option<&Path> {
         match self {
-            Command::Serve(serve) => Some(&serve.pool),
+            Command::Serve(serve) => Some(serve.pool()),
             Command::Info(info) => Some(&info.pool),
             Command::Check(check) => Some(&check.pool),
             Command::Maps(maps) => Some(&maps.pool),
@@ -148,19 +148,30 @@ impl PoolChoices {
 Examples:
   tembo serve
   tembo serve --listen 127.0.0.1:7000 --pool /mnt/pmem/a.pool --durability dax
-  tembo serve --listen 10.0.0.5:6379 --protected-mode no
+  tembo serve --listen 10.0.0.5:6379 --requirepass-file /etc/tembo/password
+  tembo serve --config /etc/redis/redis.conf --pool a.pool
+  tembo serve --unixsocket /run/tembo.sock --unixsocketperm 770
   tembo serve --durability synced --max-bytes 8G
 
 The server acknowledges a write when it is durable, and prints at its start which failures that survives. \
 In the page cache of a disk, the default there, a power failure can cost the whole pool. Stop the server with \
 Ctrl-C, SIGTERM or the SHUTDOWN command. After kill -9, too, every acknowledged write is there.")]
 pub(crate) struct Serve {
-    /// Address and port to listen on; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6379", value_parser = listen_address)]
-    pub(crate) listen: SocketAddr,
-    /// The pool; created if absent
-    #[arg(long, value_name = "PATH", default_value = "./tembo.pool")]
-    pub(crate) pool: PathBuf,
+    /// A file with Redis's directives; options of this command line come before it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Address and port to listen on; port 0 takes a free one [default: 127.0.0.1:6379]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// A socket of the file system to listen on, too
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unixsocket: Option<PathBuf>,
+    /// The permissions of that socket, in octal
+    #[arg(long, value_name = "MODE", value_parser = socket_mode, requires = "unixsocket")]
+    pub(crate) unixsocketperm: Option<u32>,
+    /// The pool; created if absent [default: ./tembo.pool, or tembo.pool in the `dir` of the configuration]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) pool: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) choices: PoolChoices,
     /// Do not let the pool grow beyond this; a full pool refuses writes, and still reads and deletes
@@ -169,16 +180,38 @@ pub(crate) struct Serve {
     /// How many maps a new pool has names for, at most 4096 [default: 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) root_count: Option<u32>,
-    /// Most clients at a time
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one())]
-    pub(crate) maxclients: u64,
-    /// Refuse an address that other machines can reach. There are no passwords: whoever reaches it can read
-    /// and change everything
-    #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = yes_or_no(), action = ArgAction::Set)]
-    pub(crate) protected_mode: bool,
-    /// Log messages of this importance and above to standard error
-    #[arg(long, value_name = "LEVEL", default_value = "notice", value_parser = log_level())]
-    pub(crate) log_level: LogLevel,
+    /// Most clients at a time [default: 10000]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) maxclients: Option<u64>,
+    /// Ask clients for this password. Others on this machine may see it in the list of processes:
+    /// --requirepass-file and --config keep it from them
+    #[arg(long, value_name = "PASSWORD", value_parser = password, conflicts_with = "requirepass_file")]
+    pub(crate) requirepass: Option<Password>,
+    /// Ask clients for the password in this file: its first line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) requirepass_file: Option<PathBuf>,
+    /// As long as there is no password, turn clients of other machines away [default: yes]
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no(), action = ArgAction::Set)]
+    pub(crate) protected_mode: Option<bool>,
+    /// Log messages of this importance and above to standard error [default: notice]
+    #[arg(long, value_name = "LEVEL", value_parser = log_level())]
+    pub(crate) log_level: Option<LogLevel>,
+}
+
+impl Serve {
+    /// The pool, as far as the command line says it.
+    pub(crate) fn pool(&self) -> &Path {
+        self.pool.as_deref().unwrap_or(Path::new("./tembo.pool"))
+    }
+}
+
+fn password(text: &str) -> Result<Password, String> {
+    Password::new(text).ok_or_else(|| "a password is not empty".to_owned())
+}
+
+fn socket_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|&mode| mode <= 0o777);
+    mode.ok_or_else(|| "expected an octal number up to 777".to_owned())
 }
 
 /// `tembo info`
@@ -517,24 +550,26 @@ mod tests {
     #[test]
     fn serve_has_the_defaults_of_the_documentation() {
         let Ok(Command::Serve(serve)) = parse("tembo serve") else { panic!("not serve") };
-        assert_eq!(serve.listen.to_string(), "127.0.0.1:6379");
-        assert_eq!(serve.pool, PathBuf::from("./tembo.pool"));
+        assert_eq!((serve.listen, serve.config), (None, None), "the server's own: 127.0.0.1:6379");
+        assert_eq!(serve.pool, None, "the server's own: ./tembo.pool");
         assert_eq!(serve.choices.durability, Durability::Auto);
-        assert_eq!((serve.max_bytes, serve.maxclients, serve.choices.flush), (None, 10_000, None));
+        assert_eq!((serve.max_bytes, serve.maxclients, serve.choices.flush), (None, None, None));
         assert!(!serve.choices.no_non_temporal);
-        assert_eq!((serve.protected_mode, serve.log_level), (true, LogLevel::Notice));
+        assert_eq!((serve.protected_mode, serve.log_level), (None, None));
     }
 
     #[test]
     fn serve_takes_every_option() {
         let line = "tembo serve --listen [::1]:0 --pool a --durability emulated --no-non-temporal --max-bytes 8G --maxclients 5 \
-            --protected-mode no --log-level debug";
+            --protected-mode no --log-level debug --requirepass hunter2 --config f --unixsocket s --unixsocketperm 770";
         let Ok(Command::Serve(serve)) = parse(line) else { panic!("not serve") };
-        assert!(serve.listen.is_ipv6() && serve.choices.no_non_temporal);
+        assert!(serve.listen.unwrap().is_ipv6() && serve.choices.no_non_temporal);
         assert_eq!(serve.choices.durability, Durability::Emulated);
         assert_eq!(serve.max_bytes, Some(Size { bytes: 8 << 30 }));
-        assert_eq!((serve.maxclients, serve.protected_mode), (5, false));
-        assert_eq!(serve.log_level, LogLevel::Debug);
+        assert_eq!((serve.maxclients, serve.protected_mode), (Some(5), Some(false)));
+        assert_eq!(serve.log_level, Some(LogLevel::Debug));
+        assert_eq!((serve.unixsocketperm, &serve.requirepass), (Some(0o770), &Password::new("hunter2")));
+        assert!(!format!("{serve:?}").contains("hunter2"));
     }
 
     #[test]
@@ -554,6 +589,8 @@ mod tests {
             ("tembo serve --max-bytes lots", "1024"),
             ("tembo serve --maxclients 0", "1.."),
             ("tembo serve --protected-mode off", "[possible values: yes, no]"),
+            ("tembo serve --unixsocket s --unixsocketperm 999", "octal"),
+            ("tembo serve --unixsocketperm 700", "--unixsocket"),
             ("tembo serve --log-level info", "debug, verbose, notice, warning"),
             ("tembo check", "<POOL>"),
             ("tembo check a --seed 1", "--expect-seeded"),

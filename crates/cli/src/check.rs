@@ -182,10 +182,23 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
         Err(error) => return Err(error.into()),
     };
     verdict.seen = Some(Seen::of(report));
+    check_server(&pool)?;
     if let Some(acknowledged) = arguments.expect_seeded {
         verdict.seeded_operations = Some(seeded::verify(&pool, arguments.seed, acknowledged)?);
     }
     unproved.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Checks the databases of the server, if the pool has them.
+fn check_server(pool: &tembo::Pool) -> Outcome {
+    if pool.find_map(tembo_server::COLLECTIONS_MAP)?.is_none() {
+        return Ok(());
+    }
+    match tembo_server::check(pool) {
+        Ok(_) => Ok(()),
+        Err(tembo_server::CheckError::Pool(error)) => Err(error.into()),
+        Err(damage) => Err(Failure::Store(Kind::Damaged, damage.to_string())),
+    }
 }
 
 impl Seen {

@@ -9,9 +9,10 @@ use crate::unclean;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tembo::{Domain, Pool};
-use tembo_server::{Config, Handle, Listener, Server};
+use tembo_server::{Config, Handle, Listener, Password, Server};
 
 /// Length of a new pool, if it may become that long.
 const INITIAL_BYTES: u64 = 64 << 20;
@@ -19,20 +20,21 @@ const INITIAL_BYTES: u64 = 64 << 20;
 /// Serves until a signal or a client stops the server.
 pub(crate) fn run(arguments: &Serve) -> Outcome {
     let begun = Instant::now();
-    refuse_exposure(arguments)?;
+    let config = configure(arguments)?;
     crate::log::start();
     // The address comes first: a pool is made only for a server that can be reached.
-    let listener = Listener::bind(arguments.listen).map_err(cannot_serve)?;
-    let existed = arguments.pool.symlink_metadata().is_ok();
-    let pool = open(arguments)?;
-    let mut config = Config::default();
-    config.listen = arguments.listen;
-    config.protected_mode = arguments.protected_mode;
-    config.log_level = arguments.log_level;
-    config.max_clients = usize::try_from(arguments.maxclients).unwrap_or(usize::MAX);
+    let listener = Listener::of(&config).map_err(cannot_serve)?;
+    let path = pool_path(arguments, &config);
+    let existed = path.symlink_metadata().is_ok();
+    let pool = open(arguments, &config, &path)?;
+    let is_exposed = !config.listen.ip().to_canonical().is_loopback() && config.password.is_none();
+    let warning = is_exposed.then_some(match config.protected_mode {
+        true => "Clients of other machines are turned away: there is no password.",
+        false => "Whoever can reach this address can read and change everything: there is no password.",
+    });
     let mut server = Server::with_listener(config, listener, pool.clone()).map_err(cannot_serve)?;
     stop_on_signals(server.handle())?;
-    let greeting = greeting(arguments, existed, &pool, &server, begun.elapsed());
+    let greeting = greeting(&path, warning, existed, &pool, &server, begun.elapsed());
     note_unknown(&pool)?;
     match print(&greeting) {
         // The output has no reader; clients are served all the same.
@@ -40,32 +42,61 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         printed => printed?,
     }
     server.run().map_err(cannot_serve)?;
-    eprintln!("tembo: stopped; every acknowledged write is in {}", arguments.pool.display());
+    eprintln!("tembo: stopped; every acknowledged write is in {}", path.display());
     Ok(())
 }
 
-/// Refuses, before there is a pool, an address that is not for this machine alone, unless it is asked for
-/// in so many words.
-fn refuse_exposure(arguments: &Serve) -> Outcome {
-    let address = arguments.listen;
-    if !arguments.protected_mode || address.ip().to_canonical().is_loopback() {
-        return Ok(());
+/// The configuration file's settings, and those of the command line, which come first.
+fn configure(arguments: &Serve) -> Outcome<Config> {
+    let mut config = Config::default();
+    if let Some(file) = &arguments.config {
+        config.read_file(file).map_err(|error| Failure::Usage(error.to_string()))?;
     }
-    Err(Failure::Usage(format!(
-        "{}; listen on 127.0.0.1 or [::1], or add --protected-mode no",
-        tembo_server::Error::Exposed { address }
-    )))
+    if let Some(address) = arguments.listen {
+        (config.listen, config.tcp) = (address, true);
+        config.bind.clear();
+    }
+    if let Some(path) = &arguments.unixsocket {
+        (config.unix_socket, config.unix_socket_mode) = (Some(path.clone()), arguments.unixsocketperm);
+    }
+    config.protected_mode = arguments.protected_mode.unwrap_or(config.protected_mode);
+    config.log_level = arguments.log_level.unwrap_or(config.log_level);
+    if let Some(clients) = arguments.maxclients {
+        config.max_clients = usize::try_from(clients).unwrap_or(usize::MAX);
+    }
+    if let Some(password) = &arguments.requirepass {
+        config.password = Some(password.clone());
+    }
+    if let Some(file) = &arguments.requirepass_file {
+        config.password = Some(read_password(file)?);
+    }
+    Ok(config)
 }
 
-fn open(arguments: &Serve) -> Outcome<Pool> {
+fn read_password(file: &Path) -> Outcome<Password> {
+    let cannot = |why: String| Failure::Usage(format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| cannot(error.to_string()))?;
+    let line = text.lines().next().unwrap_or_default();
+    Password::new(line).ok_or_else(|| cannot("its first line has no password".to_owned()))
+}
+
+/// The pool: as the command line says, or in the folder of the configuration.
+fn pool_path(arguments: &Serve, config: &Config) -> PathBuf {
+    match (&arguments.pool, &config.dir) {
+        (None, Some(folder)) => folder.join("tembo.pool"),
+        _ => arguments.pool().to_owned(),
+    }
+}
+
+fn open(arguments: &Serve, config: &Config, path: &Path) -> Outcome<Pool> {
     let mut options = arguments.choices.options().create(true);
     if let Some(count) = arguments.root_count {
         options = options.root_count(count);
     }
-    if let Some(max) = arguments.max_bytes {
-        options = options.max_bytes(max.bytes).initial_bytes(INITIAL_BYTES.min(max.bytes));
+    if let Some(max) = arguments.max_bytes.map(|max| max.bytes).or(config.pool_bytes_max) {
+        options = options.max_bytes(max).initial_bytes(INITIAL_BYTES.min(max));
     }
-    unclean::open(&options, &arguments.pool)
+    unclean::open(&options, path)
 }
 
 fn cannot_serve(error: tembo_server::Error) -> Failure {
@@ -99,19 +130,26 @@ fn stop_on_signals(handle: Handle) -> Outcome {
 }
 
 /// The first output: the pool, the failures that a write survives, and how to stop the server.
-fn greeting(arguments: &Serve, existed: bool, pool: &Pool, server: &Server, took: Duration) -> String {
+fn greeting(
+    path: &Path,
+    warning: Option<&str>,
+    existed: bool,
+    pool: &Pool,
+    server: &Server,
+    took: Duration,
+) -> String {
     let stats = pool.stats();
     let mut lines = Lines::default();
     lines
         .add("listening", server.local_addr())
-        .add("pool", format!("{} ({})", arguments.pool.display(), how_opened(existed, pool)))
+        .add("pool", format!("{} ({})", path.display(), how_opened(existed, pool)))
         .add(
             "size",
             format!("{}, may grow to {}", human_bytes(stats.pool_bytes), human_bytes(stats.max_bytes)),
         )
         .add("durability", pool.domain());
-    if !arguments.listen.ip().is_loopback() {
-        lines.add("", "Whoever can reach this address can read and change everything: there is no password.");
+    if let Some(warning) = warning {
+        lines.add("", warning);
     }
     if let Some(instruction) = pool.flush_instruction() {
         lines.add("flush", instruction);

@@ -5,6 +5,8 @@
 //! `TEMBO_KILL_SEED` repeats one, `TEMBO_KILL_DURABILITY` names the domain.
 #![forbid(unsafe_code)]
 
+#[path = "kill/collections.rs"]
+mod collections;
 #[path = "kill/exec.rs"]
 mod exec;
 

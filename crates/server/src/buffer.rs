@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
+use std::rc::Rc;
 
 use crate::chunk::{Chunk, OWNED_BYTES_MIN};
 
@@ -20,6 +21,9 @@ const KEPT_BYTES_TOTAL: usize = 8 << 20;
 const WRITE_BYTES: usize = 1 << 20;
 /// The most parts that one write call is given.
 const WRITE_SLICES: usize = 16;
+
+/// Messages of this length are not copied for each of their receivers.
+const SHARED_BYTES_MIN: usize = 16 << 10;
 
 /// Empty buffers.
 #[derive(Debug, Default)]
@@ -260,6 +264,19 @@ impl Output {
         }
         self.bytes.clear();
         pool.outputs.put(std::mem::take(&mut self.bytes));
+    }
+
+    /// Appends bytes that others get too. Long ones are not copied. No reply may be marked.
+    pub(crate) fn append(&mut self, shared: &Rc<[u8]>) {
+        if shared.len() < SHARED_BYTES_MIN {
+            return self.bytes.extend_from_slice(shared);
+        }
+        let sent = if self.queue.is_empty() { std::mem::take(&mut self.sent) } else { 0 };
+        if sent < self.bytes.len() {
+            self.enqueue(sent);
+        }
+        self.bytes.clear();
+        self.push(Chunk::Shared(shared.clone()));
     }
 
     /// Lays `bytes` from `sent` on into the queue.

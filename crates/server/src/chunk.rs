@@ -3,6 +3,8 @@
 //! It is mapped, and so goes back to the system when it is dropped. What an allocator is given back it may
 //! keep: one small block behind hundreds of megabytes is enough.
 
+use std::rc::Rc;
+
 use memmap2::MmapMut;
 
 /// Sizes of chunks: of the first of a client, and of the largest.
@@ -20,6 +22,8 @@ pub(crate) enum Chunk {
         len: usize,
     },
     Owned(Vec<u8>),
+    /// A message that other connections have too. Each of them counts all of it.
+    Shared(Rc<[u8]>),
 }
 
 impl Chunk {
@@ -37,6 +41,7 @@ impl Chunk {
         match self {
             Chunk::Mapped { memory, len } => &memory[..*len],
             Chunk::Owned(bytes) => bytes,
+            Chunk::Shared(bytes) => bytes,
         }
     }
 
@@ -45,6 +50,7 @@ impl Chunk {
         match self {
             Chunk::Mapped { memory, .. } => memory.len(),
             Chunk::Owned(bytes) => bytes.capacity(),
+            Chunk::Shared(bytes) => bytes.len(),
         }
     }
 
@@ -57,6 +63,7 @@ impl Chunk {
                 *len += taken.len();
             }
             Chunk::Owned(bytes) => bytes.extend_from_slice(taken),
+            Chunk::Shared(_) => debug_assert!(taken.is_empty(), "it is as long as its memory"),
         }
         rest
     }

@@ -9,17 +9,20 @@ pub(crate) struct Clients {
     vacant: Vec<usize>,
     /// Slots of connections to be closed.
     killed: Vec<usize>,
+    /// Slots of connections that got messages.
+    pushed: Vec<usize>,
     /// Memory of all connections, as of the end of their last rounds.
     memory_bytes: usize,
 }
 
 impl Clients {
     /// Takes in a connection and returns its slot.
-    pub(crate) fn insert(&mut self, conn: Conn) -> usize {
+    pub(crate) fn insert(&mut self, mut conn: Conn) -> usize {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
+        conn.session.slot = slot;
         self.slots[slot] = Some(Box::new(conn));
         slot
     }
@@ -54,6 +57,12 @@ impl Clients {
     /// The connections that are in their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Conn> {
         self.slots.iter().flatten().map(|conn| &**conn)
+    }
+
+    /// The slots of the connections that a pause keeps waiting; they wait no longer.
+    pub(crate) fn take_paused(&mut self) -> Vec<usize> {
+        let conns = self.slots.iter_mut().enumerate().filter_map(|(slot, conn)| Some((slot, conn.as_mut()?)));
+        conns.filter_map(|(slot, conn)| std::mem::take(&mut conn.paused).then_some(slot)).collect()
     }
 
     /// Memory of all connections, in bytes.
@@ -94,6 +103,18 @@ impl Clients {
             }
         }
         (self.killed.len() - before) as i64
+    }
+
+    /// Notes that a connection got a message, which is to be sent.
+    pub(crate) fn note_pushed(&mut self, slot: usize) {
+        if self.pushed.last() != Some(&slot) {
+            self.pushed.push(slot);
+        }
+    }
+
+    /// The connections that got messages since the last call, some of them several times.
+    pub(crate) fn take_pushed(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.pushed)
     }
 
     /// The connections that were killed since the last call.

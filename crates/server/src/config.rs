@@ -1,12 +1,16 @@
 //! The settings of a server.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tembo::Domain;
 use tembo_wire::Limits;
 
+use crate::command_stats::Noted;
 use crate::machine;
+use crate::password::Password;
+use crate::session::Session;
 
 /// How a server listens and what it allows its clients. Those marked *settable* can be changed while it runs,
 /// by CONFIG SET.
@@ -15,8 +19,34 @@ use crate::machine;
 pub struct Config {
     /// Address to listen on; port 0 lets the system choose. 127.0.0.1:6379.
     pub listen: SocketAddr,
-    /// An address beyond this machine is refused, since there are no passwords. `true`.
+    /// The addresses to listen on, all at the port of [`listen`](Config::listen). None: that address only.
+    pub bind: Vec<Bind>,
+    /// Whether to listen on the network at all. `true`.
+    pub tcp: bool,
+    /// A socket of the file system to listen on, too. None.
+    pub unix_socket: Option<PathBuf>,
+    /// The permissions of that socket. None: those that the process gives to files.
+    pub unix_socket_mode: Option<u32>,
+    /// As long as there is no password, clients of other machines are turned away, *settable* as
+    /// `protected-mode`. `true`.
     pub protected_mode: bool,
+    /// The password of the default user, *settable* as `requirepass`. None.
+    pub password: Option<Password>,
+    /// The clients that may use DEBUG. None.
+    pub debug_commands: DebugCommands,
+    /// For the program that opens the pool: the folder that it is in. None.
+    pub dir: Option<PathBuf>,
+    /// For the program that opens the pool: the length up to which it may grow. None.
+    pub pool_bytes_max: Option<u64>,
+    /// The classes of changes of keys that are published, *settable* as `notify-keyspace-events`. None.
+    pub(crate) notified_events: u32,
+    /// The facts about commands that are noted, *settable* as `slowlog-log-slower-than`, `slowlog-max-len`,
+    /// `latency-monitor-threshold` and `latency-tracking`. 10 ms, 128, none, yes.
+    pub(crate) noted: Noted,
+    /// The configuration file, which CONFIG REWRITE writes. None.
+    pub file: Option<PathBuf>,
+    /// Directives of the file that have no meaning here.
+    pub(crate) without_meaning: Vec<String>,
     /// Most clients at a time, *settable* as `maxclients`. 10000; fewer if the process may not open as many
     /// files.
     pub max_clients: usize,
@@ -29,8 +59,7 @@ pub struct Config {
     /// as `client-query-buffer-limit`. Redis's.
     pub limits: Limits,
     /// How much of replies that a client does not take is kept for it before it is disconnected, *settable*
-    /// as `client-output-buffer-limit`. Redis's: no limit for ordinary clients, of which there are no
-    /// others yet.
+    /// as `client-output-buffer-limit`. Redis's: no limit for ordinary clients, 32 MiB for subscribers.
     pub output_limits: OutputLimits,
     /// How much memory all clients may have together, *settable* as `maxmemory-clients`. Beyond it the
     /// largest are disconnected. A quarter of the memory that this process may use, and at least 256 MiB.
@@ -47,9 +76,49 @@ pub struct Config {
     pub expire_per_turn: usize,
     /// Messages less important than this are not logged, *settable* as `loglevel`. [`LogLevel::Notice`].
     pub log_level: LogLevel,
+    /// Up to where Redis keeps a collection in a compact encoding, *settable*. Redis's.
+    pub encodings: Encodings,
     /// A turn of the event loop that takes longer is logged, *settable* as `slow-turn-ms` (0 for never).
     /// 250 ms.
     pub slow_turn: Option<Duration>,
+}
+
+/// An address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The address.
+    pub ip: IpAddr,
+    /// The machine need not have it. In a configuration file it begins with a minus.
+    pub optional: bool,
+}
+
+/// The clients that may use DEBUG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DebugCommands {
+    /// Nobody.
+    No,
+    /// Clients on this machine.
+    Local,
+    /// Everybody.
+    Yes,
+}
+
+/// Up to where Redis keeps a collection in a compact encoding. OBJECT ENCODING answers by these; how a
+/// collection lies in the pool does not depend on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encodings {
+    /// Most fields of a hash that is a listpack, *settable* as `hash-max-listpack-entries`. 512.
+    pub hash_entries: u64,
+    /// The longest field or value in it, in bytes, *settable* as `hash-max-listpack-value`. 64.
+    pub hash_value_bytes: u64,
+    /// Most members of a set of integers that is an intset, *settable* as `set-max-intset-entries`. 512.
+    pub set_intset_entries: u64,
+}
+
+impl Default for Encodings {
+    fn default() -> Self {
+        Encodings { hash_entries: 512, hash_value_bytes: 64, set_intset_entries: 512 }
+    }
 }
 
 /// How important a message of the log is, by Redis's names.
@@ -96,8 +165,7 @@ pub struct OutputLimit {
     pub soft_seconds: u64,
 }
 
-/// Redis's classes of clients, each with a limit. All clients are ordinary ones: there is neither
-/// replication nor publish and subscribe.
+/// Redis's classes of clients, each with a limit. There are no replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLimits {
     /// For ordinary clients.
@@ -106,6 +174,13 @@ pub struct OutputLimits {
     pub replica: OutputLimit,
     /// For subscribers.
     pub pubsub: OutputLimit,
+}
+
+impl OutputLimits {
+    /// The limit of a client's class.
+    pub(crate) fn of(&self, session: &Session) -> &OutputLimit {
+        if session.is_subscriber() { &self.pubsub } else { &self.normal }
+    }
 }
 
 impl Default for OutputLimits {
@@ -166,7 +241,19 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            bind: Vec::new(),
+            tcp: true,
+            unix_socket: None,
+            unix_socket_mode: None,
             protected_mode: true,
+            password: None,
+            debug_commands: DebugCommands::No,
+            dir: None,
+            pool_bytes_max: None,
+            notified_events: 0,
+            noted: Noted::default(),
+            file: None,
+            without_meaning: Vec::new(),
             max_clients: 10_000,
             idle_timeout: None,
             tcp_keepalive: Some(Duration::from_secs(300)),
@@ -180,6 +267,7 @@ impl Default for Config {
             batch_words_max: None,
             expire_per_turn: 128,
             log_level: LogLevel::Notice,
+            encodings: Encodings::default(),
             slow_turn: Some(Duration::from_millis(250)),
         }
     }

@@ -1,14 +1,13 @@
 //! One client's connection: its socket, its buffers and what is going on with it.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use rustix::net::sockopt;
 use tembo_wire::RequestParser;
 
+use crate::address::{Accepted, Stream};
 use crate::buffer::{BufferPool, Filled, Input, Output};
 use crate::commands::KeysJob;
 use crate::config::OutputLimit;
@@ -25,7 +24,7 @@ pub(crate) enum OverOutput {
 
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) session: Session,
     pub(crate) parser: RequestParser,
     pub(crate) input: Input,
@@ -44,6 +43,8 @@ pub(crate) struct Conn {
     pub(crate) ended: bool,
     /// Whole requests may be waiting in the input, because others are to be served first.
     pub(crate) stalled: bool,
+    /// Its next command waits for the end of a pause.
+    pub(crate) paused: bool,
     /// The socket failed.
     pub(crate) broken: bool,
     /// It is in the event loop's queue.
@@ -58,10 +59,9 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// Takes on a connection that was just accepted.
-    pub(crate) fn new(stream: TcpStream, peer: SocketAddr, id: u64, now: Instant) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        let session = Session::new(id, peer, stream.local_addr()?, stream.as_raw_fd(), now);
-        Ok(Conn {
+    pub(crate) fn new((stream, peer, local): Accepted, id: u64, now: Instant) -> Self {
+        let session = Session::new(id, peer, local, stream.as_raw_fd(), now);
+        Conn {
             stream,
             session,
             parser: RequestParser::new(),
@@ -74,20 +74,24 @@ impl Conn {
             hung_up: false,
             ended: false,
             stalled: false,
+            paused: false,
             broken: false,
             queued: false,
             heard: false,
             over_soft_limit: None,
             counted_bytes: 0,
-        })
+        }
     }
 
     /// Lets TCP probe the connection once it was silent for so long.
     pub(crate) fn keep_alive(&self, after: Duration) -> io::Result<()> {
-        sockopt::set_socket_keepalive(&self.stream, true)?;
-        sockopt::set_tcp_keepidle(&self.stream, after)?;
-        sockopt::set_tcp_keepintvl(&self.stream, (after / 3).max(Duration::from_secs(1)))?;
-        sockopt::set_tcp_keepcnt(&self.stream, 3)?;
+        let Stream::Tcp(stream) = &self.stream else {
+            return Ok(());
+        };
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, after)?;
+        sockopt::set_tcp_keepintvl(stream, (after / 3).max(Duration::from_secs(1)))?;
+        sockopt::set_tcp_keepcnt(stream, 3)?;
         Ok(())
     }
 
@@ -142,7 +146,7 @@ impl Conn {
     /// Whether something can be done for it without another event.
     pub(crate) fn is_ready(&self) -> bool {
         let can_send = self.writable && self.output.unsent() > 0;
-        let can_go_on = (self.readable || self.stalled) && !self.is_blocked();
+        let can_go_on = (self.readable || self.stalled) && !self.is_blocked() && !self.paused;
         can_send || can_go_on || self.job.is_some()
     }
 

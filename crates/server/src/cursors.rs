@@ -4,21 +4,24 @@
 //! key and does not; so the server remembers it and the client gets a number for it:
 //!
 //! ```text
-//!   cursor = nonce (52 bits) slot (10 bits)        never 0, which begins and ends a scan
+//!   cursor = nonce (46 bits) slot (16 bits)        never 0, which begins and ends a scan
 //! ```
 //!
 //! Each scan under way has a slot, which holds its last two positions: the client may repeat its last call.
-//! When slots or memory run out the scan that was idle for longest is forgotten, and all are when the server
-//! stops. A forgotten cursor is refused, so that no client takes half a scan for a whole one.
+//! The slot of a scan that has come to its end is the next to be used. When slots or memory run out the scan
+//! that was idle for longest is forgotten, and all are when the server stops. A forgotten cursor is refused,
+//! so that no client takes half a scan for a whole one.
+
+use std::collections::VecDeque;
 
 use crate::random::Random;
 
 /// Scans that can be under way.
 const SLOTS_MAX: usize = 1 << SLOT_BITS;
-const SLOT_BITS: u32 = 10;
-const NONCE_BITS: u32 = 52;
+const SLOT_BITS: u32 = 16;
+const NONCE_BITS: u32 = 46;
 /// Bytes of keys that are remembered.
-const KEY_BYTES_MAX: usize = 16 << 20;
+const KEY_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]
 struct Position {
@@ -32,6 +35,8 @@ struct Slot {
     previous: Position,
     /// When it was used, in ticks of the table.
     used: u64,
+    /// Its scan has come to the end, which the client may yet ask for again.
+    ended: bool,
 }
 
 impl Slot {
@@ -44,6 +49,8 @@ impl Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Cursors {
     slots: Vec<Slot>,
+    /// Slots that were vacant, or whose scans had ended, when they were put here.
+    spare: VecDeque<usize>,
     key_bytes: usize,
     ticks: u64,
 }
@@ -70,22 +77,36 @@ impl Cursors {
         if before.cursor == cursor {
             slot.previous = before;
         }
-        slot.used = self.ticks;
+        (slot.used, slot.ended) = (self.ticks, false);
         self.key_bytes += slot.key_bytes();
         self.forget_some();
         next
     }
 
+    /// Notes that the scan that got this cursor has come to its end.
+    pub(crate) fn end(&mut self, cursor: u64) {
+        let index = slot_of(cursor);
+        if self.position(cursor).is_some() && !std::mem::replace(&mut self.slots[index].ended, true) {
+            self.spare.push_back(index);
+        }
+    }
+
     /// An empty slot.
     fn vacate(&mut self) -> usize {
-        if let Some(index) = self.slots.iter().position(|slot| slot.used == 0) {
-            return index;
+        while let Some(index) = self.spare.pop_front() {
+            if self.slots[index].used == 0 || self.slots[index].ended {
+                self.key_bytes -= self.slots[index].key_bytes();
+                self.slots[index] = Slot::default();
+                return index;
+            }
         }
         if self.slots.len() < SLOTS_MAX {
             self.slots.push(Slot::default());
             return self.slots.len() - 1;
         }
-        self.forget_oldest().unwrap_or(0)
+        // There is one, and it is put first among the spare ones.
+        self.forget_oldest();
+        self.spare.pop_front().unwrap_or(0)
     }
 
     /// Forgets scans until the others fit. The one used last stays.
@@ -99,6 +120,7 @@ impl Cursors {
             in_use.filter(|(_, slot)| slot.used != self.ticks).min_by_key(|(_, slot)| slot.used)?;
         self.key_bytes -= self.slots[index].key_bytes();
         self.slots[index] = Slot::default();
+        self.spare.push_front(index);
         Some(index)
     }
 }
@@ -151,6 +173,26 @@ mod tests {
         for cursor in [busy, new, names[2], names[SLOTS_MAX - 1]] {
             assert!(cursors.position(cursor).is_some());
         }
+    }
+
+    #[test]
+    fn the_slot_of_a_scan_that_ended_is_used_again() {
+        let (mut cursors, mut random) = (Cursors::default(), Random::new());
+        for _ in 0..100 {
+            let first = cursors.advance(0, b"a", &mut random);
+            let second = cursors.advance(first, b"b", &mut random);
+            cursors.end(second);
+            cursors.end(second);
+            assert_eq!(cursors.position(second), Some(&b"b"[..]), "the last step can be repeated");
+        }
+        assert_eq!((cursors.slots.len(), cursors.spare.len()), (1, 1));
+        // One that goes on after its end is not taken away.
+        let first = cursors.advance(0, b"a", &mut random);
+        cursors.end(first);
+        let again = cursors.advance(first, b"b", &mut random);
+        cursors.advance(0, b"c", &mut random);
+        assert_eq!(cursors.position(again), Some(&b"b"[..]));
+        assert_eq!(cursors.key_bytes, cursors.slots.iter().map(Slot::key_bytes).sum::<usize>());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// The reason why a server could not be started or had to stop. An error of one client or command is answered
 /// to that client, and is never one of these.
@@ -16,15 +17,13 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
-    /// The address can be reached from other machines, and anyone who reaches it could read and change
-    /// everything: there are no passwords. Listen on a loopback address, or switch
-    /// [`protected_mode`](crate::Config::protected_mode) off.
-    #[error(
-        "{address} can be reached from other machines, and there are no passwords: whoever reaches it can read and change everything"
-    )]
-    Exposed {
-        /// The address.
-        address: SocketAddr,
+    /// The socket of the file system cannot be listened on. Remove what has its name, or choose another.
+    #[error("cannot listen on {}: {source}", path.display())]
+    UnixSocket {
+        /// Its path.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
     },
     /// The system's event queue failed.
     #[error("the event loop failed: {0}")]

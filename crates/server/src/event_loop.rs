@@ -31,13 +31,12 @@
 //! read and one write, and its share of the poll.
 
 use std::io::{self, ErrorKind, Write};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use tembo_wire::{Protocol, ReplyWriter};
 
+use crate::address::{Accepted, Acceptor};
 use crate::buffer::BufferPool;
 use crate::clock::{self, HZ};
 use crate::config::LogLevel;
@@ -47,7 +46,7 @@ use crate::foreign_input;
 use crate::idle::Idle;
 use crate::log::Kind;
 use crate::server::{LISTENER, Stop, WAKER};
-use crate::state::Space;
+use crate::state::{Space, State};
 
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
 /// How long a client that sends no more may take nothing of what is left for it.
@@ -58,13 +57,17 @@ const COMMANDS_PER_ROUND: u64 = 4096;
 const REPLY_BYTES_PER_ROUND: usize = 16 << 20;
 /// Commands that a message about a slow turn names.
 const SLOW_COMMANDS_MAX: usize = 8;
+/// The answer to clients of other machines while there is no password.
+const DENIED: &str = "DENIED Tembo is in protected mode: there is no password, so that clients of other machines are \
+    turned away. Set a password (requirepass). Or switch protected mode off (CONFIG SET protected-mode no, from the \
+    machine itself), if nobody can reach this address who should not.";
 /// Connections accepted per turn.
 const ACCEPTS_PER_TURN: usize = 256;
 const EVENTS_PER_POLL: usize = 1024;
 
 pub(crate) struct EventLoop<'s, 'p> {
     pub(crate) poll: &'s mut Poll,
-    pub(crate) listener: &'s TcpListener,
+    acceptors: &'s [Acceptor],
     pub(crate) stop: &'s Stop,
     pub(crate) executor: Executor<'s, 'p>,
     buffers: BufferPool,
@@ -92,13 +95,13 @@ fn poll_once(poll: &mut Poll, events: &mut Events, timeout: Duration) -> io::Res
 impl<'s, 'p> EventLoop<'s, 'p> {
     pub(crate) fn new(
         poll: &'s mut Poll,
-        listener: &'s TcpListener,
+        acceptors: &'s [Acceptor],
         stop: &'s Stop,
         executor: Executor<'s, 'p>,
     ) -> Self {
         EventLoop {
             poll,
-            listener,
+            acceptors,
             stop,
             executor,
             buffers: BufferPool::default(),
@@ -129,7 +132,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     }
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let idle = self.ready.is_empty() && !self.accepting && !self.tidying;
+        let delivering = self.executor.keys.pubsub.has_deliveries();
+        let idle = self.ready.is_empty() && !self.accepting && !self.tidying && !delivering;
         let until_cron = self.next_cron.saturating_duration_since(self.executor.state.now);
         let mut waiting_since = None;
         if idle {
@@ -207,6 +211,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.executor.state.now >= self.next_cron {
             self.cron();
         }
+        if self.executor.state.has_waiting && self.executor.state.pause().is_none() {
+            self.end_pause();
+        }
         if self.tidying || self.executor.keys.is_reclaiming() {
             self.tidying = self.executor.tidy(self.executor.state.config.expire_per_turn);
         }
@@ -222,6 +229,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
         ready.clear();
         self.spare = ready;
+        self.deliver();
     }
 
     /// Serves clients until they have run enough commands to be answered; returns those that are left.
@@ -238,11 +246,28 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.executor.commit_batch(None);
         let (served, rest) = ready.split_at(served);
         served.iter().for_each(|&slot| self.finish(slot));
+        self.hold_to_memory();
+        rest
+    }
+
+    /// Delivers a slice of the messages.
+    fn deliver(&mut self) {
+        if !self.executor.keys.pubsub.has_deliveries() {
+            return;
+        }
+        self.executor.deliver_slice();
+        for slot in self.executor.clients.take_pushed() {
+            self.finish(slot);
+        }
+        self.hold_to_memory();
+    }
+
+    /// Disconnects clients if all together have too much memory.
+    fn hold_to_memory(&mut self) {
         let limit = self.executor.state.client_memory_limit();
         if limit.is_some_and(|limit| self.executor.clients.memory_bytes() as u64 > limit) {
             self.evict(limit.unwrap_or_default());
         }
-        rest
     }
 
     /// Disconnects the clients that have the most memory, until the others have no more than they may.
@@ -358,7 +383,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     /// Disconnects a client that has not taken too many of its replies.
     fn hold_to_limit(&mut self, conn: &mut Conn) {
         let state = &mut *self.executor.state;
-        if let Some(over) = conn.check_output(&state.config.output_limits.normal, state.now) {
+        let limit = *state.config.output_limits.of(&conn.session);
+        if let Some(over) = conn.check_output(&limit, state.now) {
             conn.session.killed = true;
             state.log_over_output(conn, over);
         }
@@ -375,12 +401,21 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     }
 
     fn accept(&mut self) {
+        self.accepting = false;
+        let acceptors = self.acceptors;
+        acceptors.iter().for_each(|acceptor| self.accept_from(acceptor));
+    }
+
+    fn accept_from(&mut self, acceptor: &Acceptor) {
         for _ in 0..ACCEPTS_PER_TURN {
-            match self.listener.accept() {
-                Ok((stream, peer)) => {
-                    if self.executor.clients.len() >= self.executor.state.config.max_clients {
-                        self.reject(stream, peer);
-                    } else if let Ok(conn) = self.connect(stream, peer) {
+            match acceptor.accept() {
+                Ok(accepted) => {
+                    let State { config, .. } = &*self.executor.state;
+                    if self.executor.clients.len() >= config.max_clients {
+                        self.reject(accepted);
+                    } else if config.protected_mode && config.password.is_none() && !accepted.1.is_local() {
+                        self.turn_away(accepted);
+                    } else if let Ok(conn) = self.connect(accepted) {
                         let slot = self.executor.clients.insert(conn);
                         self.register(slot);
                     }
@@ -389,7 +424,6 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 // Nothing more, or no file descriptors left: the next cron tries again.
                 Err(error) => {
-                    self.accepting = false;
                     if error.kind() != ErrorKind::WouldBlock {
                         let message = format_args!("connections cannot be accepted: {error}");
                         self.executor.state.log(LogLevel::Warning, Kind::Refused, message);
@@ -398,11 +432,13 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 }
             }
         }
+        self.accepting = true;
     }
 
-    fn connect(&mut self, stream: TcpStream, peer: SocketAddr) -> io::Result<Conn> {
+    fn connect(&mut self, accepted: Accepted) -> io::Result<Conn> {
         let state = &mut *self.executor.state;
-        let conn = Conn::new(stream, peer, self.next_client, state.now)?;
+        let mut conn = Conn::new(accepted, self.next_client, state.now);
+        conn.session.authenticated = state.config.password.is_none();
         if let Some(after) = state.config.tcp_keepalive {
             conn.keep_alive(after)?;
         }
@@ -422,7 +458,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     }
 
     #[cold]
-    fn reject(&mut self, mut stream: TcpStream, peer: SocketAddr) {
+    fn reject(&mut self, (mut stream, peer, _): Accepted) {
         let state = &mut *self.executor.state;
         state.stats.connections += 1;
         state.stats.rejected_connections += 1;
@@ -436,6 +472,28 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let _ = stream.write(&reply);
     }
 
+    /// Turns a client of another machine away, as long as there is no password.
+    #[cold]
+    fn turn_away(&mut self, (mut stream, peer, _): Accepted) {
+        let state = &mut *self.executor.state;
+        state.stats.connections += 1;
+        state.stats.rejected_connections += 1;
+        let message = format_args!(
+            "a connection from {peer} is refused: there is no password (requirepass), and protected mode is on"
+        );
+        state.log(LogLevel::Warning, Kind::Security, message);
+        let mut reply = Vec::new();
+        ReplyWriter::new(&mut reply, Protocol::Resp2).error(DENIED);
+        let _ = stream.write(&reply);
+    }
+
+    /// Lets those go on who waited for the end of a pause.
+    #[cold]
+    fn end_pause(&mut self) {
+        (self.executor.state.pause, self.executor.state.has_waiting) = (None, false);
+        self.executor.clients.take_paused().into_iter().for_each(|slot| self.enqueue(slot));
+    }
+
     fn cron(&mut self) {
         let now = self.executor.state.now;
         self.next_cron = now + CRON_PERIOD;
@@ -445,12 +503,13 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let Executor { clients, state, .. } = &mut self.executor;
         state.sample(space);
         self.buffers.shrink();
-        let (idle_timeout, output_limit) = (state.config.idle_timeout, state.config.output_limits.normal);
+        let (idle_timeout, output_limits) = (state.config.idle_timeout, state.config.output_limits);
         clients.kill(|conn| {
             let silence = now.saturating_duration_since(conn.session.active);
             let seconds = silence.as_secs();
             let leaving = conn.session.quitting || conn.ended;
-            let message = if idle_timeout.is_some_and(|timeout| silence > timeout) {
+            let may_idle = conn.session.is_subscriber() || conn.session.monitors.is_some();
+            let message = if !may_idle && idle_timeout.is_some_and(|timeout| silence > timeout) {
                 format_args!(
                     "client {} is disconnected: it was silent for {seconds} s (timeout)",
                     conn.session
@@ -460,7 +519,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                     "client {} is disconnected: it is leaving and takes no replies for {seconds} s",
                     conn.session
                 )
-            } else if conn.is_over_soft_limit(&output_limit, now) {
+            } else if conn.is_over_soft_limit(output_limits.of(&conn.session), now) {
                 state.log_over_output(conn, OverOutput::Soft);
                 return true;
             } else {

@@ -16,11 +16,13 @@
 use std::ops::Range;
 
 use tembo::PREFETCH_KEYS_MAX;
-use tembo_wire::{Protocol, ProtocolError, ReplyWriter, Request};
+use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 
 use crate::clients::Clients;
 use crate::commands::table::Command;
-use crate::commands::table::flag::{AT_ONCE, READONLY, RUNS_QUEUE, WRITE};
+use crate::commands::table::flag::{
+    AFTER_COMMIT, AT_ONCE, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, UNSUBSCRIBES, WRITE,
+};
 use crate::commands::{Context, KeysJob, Out};
 use crate::config::LogLevel;
 use crate::conn::Conn;
@@ -28,7 +30,7 @@ use crate::fault::{Answer, Fault, MALFORMED, error_line, quotable};
 use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::log::Kind;
-use crate::session::Session;
+use crate::session::{Replies, Session};
 use crate::state::State;
 
 /// Bytes of an unknown command that its error quotes.
@@ -36,6 +38,11 @@ const QUOTED_BYTES_MAX: usize = 128;
 
 /// Times that space is reclaimed before a command that found the pool full is tried again.
 const RECLAIMS_PER_RETRY: usize = 64;
+
+/// The limits of a client that has not given the password yet.
+const STRANGERS_LIMITS: Limits =
+    Limits { max_bulk_bytes: 16 << 10, max_args: 10, max_line_bytes: 64 << 10, max_request_bytes: 1 << 20 };
+const NOT_FOR_MONITORS: &str = "ERR Replica can't interact with the keyspace";
 
 /// A reply that depends on uncommitted writes.
 pub(crate) struct Mark {
@@ -55,7 +62,8 @@ pub(crate) struct Executor<'s, 'p> {
 }
 
 impl<'s, 'p> Executor<'s, 'p> {
-    pub(crate) fn new(keys: Keyspace<'p>, state: &'s mut State) -> Self {
+    pub(crate) fn new(mut keys: Keyspace<'p>, state: &'s mut State) -> Self {
+        keys.pubsub.notified = state.config.notified_events;
         let batch_words_max = state.config.batch_words_max(keys.pool().domain());
         Executor { keys, state, clients: Clients::default(), marks: Vec::new(), batch_words_max }
     }
@@ -64,11 +72,13 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// connection is blocked, or has got so many replies that others are to be served first.
     pub(crate) fn process(&mut self, slot: usize, conn: &mut Conn) {
         conn.stalled = false;
+        self.state.commands.begin();
         conn.session.buffers = conn.buffer_sizes();
         // Requests until the next look ahead. None before the first: it may be the only one.
         let mut hinted = 1;
         loop {
-            if conn.is_blocked() || conn.output.bytes.len() > self.state.config.turn_reply_bytes {
+            let waits = conn.session.publishing && self.keys.pubsub.is_backlogged();
+            if conn.is_blocked() || waits || conn.output.bytes.len() > self.state.config.turn_reply_bytes {
                 conn.stalled = !conn.input.unread().is_empty();
                 return;
             }
@@ -78,9 +88,16 @@ impl<'s, 'p> Executor<'s, 'p> {
                 hinted = PREFETCH_KEYS_MAX;
             }
             hinted -= 1;
-            let consumed = match parser.parse(input.unread(), &self.state.config.limits) {
+            let is_stranger = self.needs_password(session);
+            let limits = if is_stranger { &STRANGERS_LIMITS } else { &self.state.config.limits };
+            let consumed = match parser.parse(input.unread(), limits) {
                 Ok(tembo_wire::Parsed::Request(request)) => {
-                    self.execute(slot, &request, session, &mut output.bytes, job);
+                    if self.state.pause.is_some() && self.must_wait(&request, session) {
+                        // The request is parsed again later.
+                        (conn.stalled, conn.paused, self.state.has_waiting) = (true, true, true);
+                        return;
+                    }
+                    self.serve_request(slot, &request, session, &mut output.bytes, job);
                     request.consumed()
                 }
                 Ok(tembo_wire::Parsed::Empty { consumed }) => consumed,
@@ -89,7 +106,7 @@ impl<'s, 'p> Executor<'s, 'p> {
                     return;
                 }
                 Err(error) => {
-                    writer(&mut output.bytes, session).error_fmt(format_args!("ERR {error}"));
+                    write_protocol_error(&mut output.bytes, session, error, is_stranger);
                     session.quitting = true;
                     self.note_protocol_error(session, error);
                     return;
@@ -99,9 +116,52 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
+    /// Runs a request, whether its reply is wanted or not.
+    #[inline(always)]
+    fn serve_request(
+        &mut self,
+        slot: usize,
+        request: &Request<'_>,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+        job: &mut Option<KeysJob>,
+    ) {
+        let posted = self.keys.pubsub.posted;
+        match session.replies {
+            Replies::On => self.execute(slot, request, session, output, job),
+            _ => self.execute_mutely(slot, request, session, output, job),
+        }
+        if matches!(session.replies, Replies::Off | Replies::SkipNext) {
+            // The replies before are final, so that what follows can be cut off.
+            self.mute(slot, session, output);
+        }
+        session.publishing = self.keys.pubsub.posted != posted;
+    }
+
+    /// Whether a command has to wait for the end of a pause.
+    #[cold]
+    fn must_wait(&self, request: &Request<'_>, session: &Session) -> bool {
+        let Some(pause) = self.state.pause() else {
+            return false;
+        };
+        let changes = |flags: &dyn Fn(u32) -> bool| flags(WRITE | AFTER_COMMIT);
+        !pause.of_writes_only
+            || self.resolve(request).is_ok_and(|command| match &session.queue {
+                Some(queue) if command.has(RUNS_QUEUE) => changes(&|flags| queue.has(flags)),
+                Some(_) => false,
+                None => changes(&|flags| command.has(flags)),
+            })
+    }
+
+    /// Whether a client has to give the password first.
+    fn needs_password(&self, session: &Session) -> bool {
+        !session.authenticated && self.state.config.password.is_some()
+    }
+
     #[cold]
     fn note_protocol_error(&mut self, session: &Session, error: ProtocolError) {
         self.state.stats.errors += 1;
+        self.state.commands.note_error(b"ERR");
         let too_big = matches!(error, ProtocolError::RequestTooBig);
         self.state.stats.query_limit_disconnections += u64::from(too_big);
         let message = format_args!("client {session} is disconnected: {error}");
@@ -136,6 +196,41 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
+    /// Runs a command whose reply is not wanted. No reply of the connection is marked.
+    #[cold]
+    fn execute_mutely(
+        &mut self,
+        slot: usize,
+        request: &Request<'_>,
+        session: &mut Session,
+        output: &mut Vec<u8>,
+        job: &mut Option<KeysJob>,
+    ) {
+        let start = output.len();
+        let replies = session.replies;
+        self.execute(slot, request, session, output, job);
+        if session.replies == Replies::On {
+            // CLIENT REPLY ON and RESET answer.
+            return;
+        }
+        output.truncate(start);
+        self.marks.retain(|mark| mark.slot != slot);
+        if replies == Replies::Skip && session.replies == Replies::Skip {
+            session.replies = Replies::On;
+        }
+    }
+
+    /// Makes the replies of a connection final whose next ones are not wanted.
+    #[cold]
+    fn mute(&mut self, slot: usize, session: &mut Session, output: &mut Vec<u8>) {
+        if self.marks.iter().any(|mark| mark.slot == slot) {
+            self.commit_batch(Some((slot, output)));
+        }
+        if session.replies == Replies::SkipNext {
+            session.replies = Replies::Skip;
+        }
+    }
+
     fn execute(
         &mut self,
         slot: usize,
@@ -149,13 +244,19 @@ impl<'s, 'p> Executor<'s, 'p> {
             Ok(command) => command,
             Err(fault) => return self.refuse_request(request, session, output, &fault),
         };
+        if let Some(fault) = self.not_for(session, command) {
+            self.state.commands.entry(command).rejected += 1;
+            return self.refuse(session, request, output, &fault);
+        }
         session.command = command.name;
         if session.queue.is_some() {
             if !command.has(AT_ONCE) {
                 return self.enqueue(command, request, session, output);
             }
             if command.has(RUNS_QUEUE) {
-                return self.run_transaction(slot, session, output);
+                self.run_transaction(slot, session, output);
+                self.note_command(command, request, session);
+                return self.show_to_monitors(command, request, session);
             }
         }
         let mut start = output.len();
@@ -164,14 +265,40 @@ impl<'s, 'p> Executor<'s, 'p> {
             output.truncate(start);
             if let Err(fault) = self.prepare_retry(fault, (slot, output)) {
                 self.write_fault(output, session.protocol, command.name, &fault);
+                self.state.commands.entry(command).failed += 1;
                 break;
+            }
+            if command.has(UNSUBSCRIBES) {
+                self.deliver_all(session, output);
             }
             start = output.len();
         }
-        if self.keys.is_dirty() && command.has(READONLY | WRITE) {
+        self.note_command(command, request, session);
+        self.show_to_monitors(command, request, session);
+        if self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
             self.state.stats.batched_commands += u64::from(command.has(WRITE));
             self.mark(start, (slot, output));
         }
+    }
+
+    /// Why a client may not run a command, if it may not.
+    #[inline(always)]
+    fn not_for(&self, session: &Session, command: &Command) -> Option<Fault> {
+        if self.needs_password(session) && !command.has(NO_AUTH) {
+            return Some(Fault::Quoting(b"NOAUTH Authentication required.".to_vec()));
+        }
+        if session.is_subscriber() && session.protocol == Protocol::Resp2 && !command.has(FOR_SUBSCRIBERS) {
+            return Some(not_for_subscribers(command));
+        }
+        let is_monitor = session.monitors.is_some() && command.has(READONLY | WRITE | AFTER_COMMIT);
+        is_monitor.then(|| Fault::Quoting(NOT_FOR_MONITORS.as_bytes().to_vec()))
+    }
+
+    /// Notes how long a command took, which has ended.
+    #[inline]
+    fn note_command(&mut self, command: &'static Command, request: &Request<'_>, session: &Session) {
+        let State { commands, config, .. } = &mut *self.state;
+        commands.note(command, request, session, &config.noted);
     }
 
     /// Marks the reply that begins at `start`, and commits the batch if it has become large.
@@ -208,12 +335,16 @@ impl<'s, 'p> Executor<'s, 'p> {
         reply_bytes_max: usize,
     ) -> Answer {
         let begin = if command.has(WRITE) { Some(self.keys.begin_command()?) } else { None };
+        let mark = self.keys.pubsub.mark();
         let out = Out::new(output, session.protocol, reply_bytes_max);
         let Executor { keys, state, clients, .. } = self;
         let result = (command.handler)(&mut Context { keys, session, out, state, clients, job }, request);
         match (&result, begin) {
             (Ok(()), Some(_)) => self.keys.end_command(),
-            (Err(_), Some(begin)) => self.keys.rollback_to(begin),
+            (Err(_), Some(begin)) => {
+                self.keys.rollback_to(begin);
+                self.keys.pubsub.drop_since(mark);
+            }
             (_, None) => {}
         }
         result
@@ -267,13 +398,19 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// A pool that refuses is asked again later: expired keys are invisible in any case.
     pub(crate) fn tidy(&mut self, limit: usize) -> bool {
         let reclaimed = self.keys.reclaim();
-        let expired = self.keys.expire_due(limit).unwrap_or(0);
+        let waits = self.state.keeps_expired || self.state.pause().is_some();
+        let expired = if waits { 0 } else { self.keys.expire_due(limit).unwrap_or(0) };
         expired > 0 && expired == limit || reclaimed.is_ok() && self.keys.is_reclaiming()
     }
 
     /// Commits the batch. Afterwards all output may be sent.
     pub(crate) fn commit_batch(&mut self, current: Option<Current<'_>>) {
-        if let Err(error) = self.keys.commit() {
+        let committed = self.keys.commit();
+        match &committed {
+            Ok(()) => self.keys.pubsub.note_committed(),
+            Err(_) => self.keys.pubsub.note_failed(),
+        }
+        if let Err(error) = committed {
             let pool = self.keys.pool();
             self.state.log_failed_commit(self.marks.len(), &error, pool);
             let line = match error {
@@ -314,14 +451,23 @@ impl<'s, 'p> Executor<'s, 'p> {
         let pool = self.keys.pool();
         let mut reply = ReplyWriter::new(output, protocol);
         match fault {
-            Fault::Error(line) => reply.error(line),
-            Fault::Quoting(line) => reply.error(without_line_ends(line)),
+            Fault::Error(line) => {
+                reply.error(line);
+                self.state.commands.note_error(line.as_bytes());
+            }
+            Fault::Quoting(line) => {
+                reply.error(without_line_ends(line));
+                self.state.commands.note_error(line);
+            }
             Fault::Engine(error) => {
-                reply.error(error_line(error, pool));
+                let line = error_line(error, pool);
+                reply.error(&line);
+                self.state.commands.note_error(line.as_bytes());
                 self.state.log_fault(command, error, pool);
             }
             Fault::Malformed => {
                 reply.error_fmt(format_args!("ERR {MALFORMED}"));
+                self.state.commands.note_error(b"ERR");
                 let message = format_args!("{command} failed: {MALFORMED}");
                 self.state.log(LogLevel::Warning, Kind::Damage, message);
             }
@@ -345,6 +491,20 @@ fn replace(output: &mut Vec<u8>, marks: &[Mark], line: &str) {
     output.extend_from_slice(&tail[tail_start - tail_offset..]);
 }
 
+#[cold]
+fn write_protocol_error(output: &mut Vec<u8>, session: &Session, error: ProtocolError, is_stranger: bool) {
+    let mut reply = writer(output, session);
+    match error {
+        ProtocolError::InvalidCount if is_stranger => {
+            reply.error("ERR Protocol error: unauthenticated multibulk length");
+        }
+        ProtocolError::InvalidLength if is_stranger => {
+            reply.error("ERR Protocol error: unauthenticated bulk length");
+        }
+        error => reply.error_fmt(format_args!("ERR {error}")),
+    }
+}
+
 fn writer<'a>(output: &'a mut Vec<u8>, session: &Session) -> ReplyWriter<'a> {
     ReplyWriter::new(output, session.protocol)
 }
@@ -358,6 +518,16 @@ fn without_line_ends(line: &[u8]) -> &[u8] {
 fn clipped(bytes: &[u8]) -> &[u8] {
     let bytes = quotable(bytes);
     &bytes[..bytes.len().min(QUOTED_BYTES_MAX)]
+}
+
+/// A connection of RESP2 cannot tell a message from a reply.
+#[cold]
+fn not_for_subscribers(command: &Command) -> Fault {
+    let text = format!(
+        "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+        command.name
+    );
+    Fault::Quoting(text.into_bytes())
 }
 
 fn unknown_command(request: &Request<'_>) -> Fault {

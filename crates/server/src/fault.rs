@@ -30,6 +30,8 @@ impl From<tembo::Error> for Fault {
 
 pub(crate) const SYNTAX: Fault = Fault::Error("ERR syntax error");
 pub(crate) const NOT_AN_INTEGER: Fault = Fault::Error("ERR value is not an integer or out of range");
+pub(crate) const WRONG_TYPE: Fault =
+    Fault::Error("WRONGTYPE Operation against a key holding the wrong kind of value");
 pub(crate) const NO_SUCH_KEY: Fault = Fault::Error("ERR no such key");
 pub(crate) const STRING_TOO_LONG: Fault =
     Fault::Error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");

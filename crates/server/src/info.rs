@@ -26,6 +26,8 @@ pub(crate) struct Facts<'a> {
     /// Cleared databases still hold space.
     pub(crate) is_reclaiming: bool,
     pub(crate) watched_keys: usize,
+    /// Channels, patterns and channels of shards that have subscribers.
+    pub(crate) pubsub_counts: [usize; 3],
     /// Each database that is not empty: its number, its count of keys, and its count of keys with a deadline.
     pub(crate) keyspace: Vec<(usize, u64, u64)>,
 }
@@ -40,6 +42,9 @@ const SECTIONS: &[(&str, Section)] = &[
     ("Stats", stats),
     ("Replication", replication),
     ("CPU", cpu),
+    ("Commandstats", commandstats),
+    ("Errorstats", errorstats),
+    ("Latencystats", latencystats),
     ("Tembo", tembo),
     ("Cluster", cluster),
     ("Keyspace", keyspace),
@@ -48,11 +53,13 @@ const SECTIONS: &[(&str, Section)] = &[
 /// The sections that `wanted` names in any case, or all of them.
 pub(crate) fn write(facts: &Facts<'_>, wanted: &[&[u8]]) -> String {
     let is = |word: &[u8], name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-    let everything = ["all", "default", "everything"];
-    let all = wanted.is_empty() || wanted.iter().any(|word| everything.iter().any(|name| is(word, name)));
+    let has = |names: &[&str]| wanted.iter().any(|word| names.iter().any(|name| is(word, name)));
+    let all = has(&["all", "everything"]);
+    let default = all || wanted.is_empty() || has(&["default"]);
     let mut text = String::new();
     for (name, section) in SECTIONS {
-        if all || wanted.iter().any(|word| is(word, name)) {
+        let by_default = default && (all || !["Commandstats", "Latencystats"].contains(name));
+        if by_default || wanted.iter().any(|word| is(word, name)) {
             let separator = if text.is_empty() { "" } else { "\r\n" };
             // Writing to a string does not fail.
             let _ = write!(text, "{separator}# {name}\r\n");
@@ -89,7 +96,7 @@ fn server(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         hz: HZ,
         configured_hz: HZ,
         executable: std::env::current_exe().unwrap_or_default().display(),
-        config_file: "",
+        config_file: state.config.file.as_deref().unwrap_or(Path::new("")).display(),
         io_threads_active: 0,
     )
 }
@@ -166,8 +173,9 @@ fn stats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         evicted_keys: 0,
         keyspace_hits: keys.hits,
         keyspace_misses: keys.misses,
-        pubsub_channels: 0,
-        pubsub_patterns: 0,
+        pubsub_channels: facts.pubsub_counts[0],
+        pubsub_patterns: facts.pubsub_counts[1],
+        pubsubshard_channels: facts.pubsub_counts[2],
         total_forks: 0,
         total_error_replies: stats.errors,
         total_reads_processed: stats.reads,
@@ -221,6 +229,39 @@ fn tembo(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
 
 fn cluster(_: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     fields!(out, cluster_enabled: 0)
+}
+
+fn commandstats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
+    facts.state.commands.entries().into_iter().try_for_each(|entry| {
+        write!(
+            out,
+            "cmdstat_{}:calls={},usec={},usec_per_call={:.2},rejected_calls={},failed_calls={}\r\n",
+            entry.command.name,
+            entry.calls,
+            entry.micros(),
+            entry.micros_per_call(),
+            entry.rejected,
+            entry.failed
+        )
+    })
+}
+
+fn errorstats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
+    let mut errors = facts.state.commands.errors.iter();
+    errors.try_for_each(|(word, count)| write!(out, "errorstat_{word}:count={count}\r\n"))
+}
+
+fn latencystats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
+    for entry in facts.state.commands.entries() {
+        let Some(times) = &entry.times else {
+            continue;
+        };
+        let micros = |quantile: f64| times.value_at_quantile(quantile) as f64 / 1000.0;
+        let (p50, p99, p999) = (micros(0.5), micros(0.99), micros(0.999));
+        let name = entry.command.name;
+        write!(out, "latency_percentiles_usec_{name}:p50={p50:.3},p99={p99:.3},p99.9={p999:.3}\r\n")?;
+    }
+    Ok(())
 }
 
 /// Redis also estimates the mean of what is left to live, which nothing here measures.

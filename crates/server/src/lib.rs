@@ -7,6 +7,7 @@
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     transaction     EXEC: the commands since MULTI in one batch
 //!                     |- commands/    a file per family; the command table
+//!                     |- pubsub, delivery    messages, after the commit that they depend on
 //!                     keyspace/       sixteen databases with expiry, on maps of the pool
 //!                     tembo           one batch, one fence
 //! ```
@@ -28,8 +29,8 @@
 //! # Differences from Redis 7.0
 //!
 //! - **Scans.** SCAN walks the keys in their order; its cursors are names for positions that the server
-//!   remembers. A cursor from before a restart, or of a scan idle while a thousand others went on, is
-//!   refused.
+//!   remembers. A cursor from before a restart, or of a scan idle while tens of thousands of others went on,
+//!   is refused.
 //! - **KEYS** on a large database is not a snapshot: other clients are served meanwhile.
 //! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since
 //!   a deadline is stored with the value. No key is ever evicted.
@@ -41,7 +42,7 @@
 //! - **LCS** has the option LEN only.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
-//! - **DEBUG** is for clients on this machine and only sleeps.
+//! - **Messages** leave after the commit that they depend on.
 //! - **Clients' memory** has a limit by default ([`Config::client_memory`]).
 //!
 //! # Events
@@ -51,14 +52,19 @@
 //! and TRACE. They hold no keys and no values.
 #![forbid(unsafe_code)]
 
+mod address;
 mod buffer;
 mod chunk;
 mod clients;
 mod clock;
+mod command_stats;
 mod commands;
 mod config;
+mod config_file;
 mod conn;
 mod cursors;
+mod delivery;
+mod directives;
 mod error;
 mod event_loop;
 mod executor;
@@ -70,6 +76,9 @@ mod info;
 mod keyspace;
 mod log;
 mod machine;
+mod monitor;
+mod password;
+mod pubsub;
 mod queue;
 mod random;
 mod server;
@@ -77,8 +86,11 @@ mod session;
 mod state;
 mod transaction;
 
-pub use config::{ClientMemory, Config, LogLevel, OutputLimit, OutputLimits};
+pub use config::{Bind, ClientMemory, Config, DebugCommands, Encodings, LogLevel, OutputLimit, OutputLimits};
+pub use directives::ConfigError;
 pub use error::Error;
-pub use keyspace::check::{CheckError, CheckReport, DatabaseReport, check};
+pub use keyspace::check::{CheckError, CheckReport, CollectionsReport, DatabaseReport, check};
+pub use keyspace::format::COLLECTIONS as COLLECTIONS_MAP;
+pub use password::Password;
 pub use server::{Handle, Listener, Server};
 pub use tembo_wire::Limits;

@@ -37,6 +37,8 @@ pub(crate) enum Kind {
     Damage,
     /// The engine refused what the server should not have asked for, or its device failed.
     Fault,
+    /// The configuration was read or written.
+    Configuration,
     /// A turn of the event loop was slow.
     SlowTurn,
 }
@@ -58,6 +60,7 @@ impl Kind {
             Kind::Commit => "failed commits",
             Kind::Damage => "damage",
             Kind::Fault => "faults",
+            Kind::Configuration => "the configuration",
             Kind::SlowTurn => "slow turns",
         }
     }

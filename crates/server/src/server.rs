@@ -1,13 +1,19 @@
 //! Starting and stopping a server.
 
+use std::fs::Permissions;
+use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mio::net::TcpListener;
-use mio::{Interest, Poll, Token, Waker};
+use mio::net::{TcpListener, UnixListener};
+use mio::{Poll, Token, Waker};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::config::Config;
+use crate::address::Acceptor;
+use crate::config::{Bind, Config};
 use crate::error::Error;
 use crate::event_loop::EventLoop;
 use crate::executor::Executor;
@@ -16,6 +22,8 @@ use crate::machine::clients_allowed;
 use crate::state::State;
 use tembo::Pool;
 
+/// Connections that the system may hold before they are accepted; it has a maximum of its own.
+const BACKLOG: i32 = 1024;
 pub(crate) const LISTENER: Token = Token(usize::MAX);
 pub(crate) const WAKER: Token = Token(usize::MAX - 1);
 
@@ -27,7 +35,7 @@ pub(crate) const WAKER: Token = Token(usize::MAX - 1);
 pub struct Server {
     pool: Pool,
     poll: Poll,
-    listener: TcpListener,
+    acceptors: Vec<Acceptor>,
     stop: Stop,
     state: State,
 }
@@ -36,7 +44,8 @@ pub struct Server {
 /// left behind.
 #[derive(Debug)]
 pub struct Listener {
-    inner: TcpListener,
+    acceptors: Vec<Acceptor>,
+    /// The first address.
     local: SocketAddr,
 }
 
@@ -49,15 +58,86 @@ impl Listener {
         let listen_error = |source| Error::Listen { address, source };
         let inner = TcpListener::bind(address).map_err(listen_error)?;
         let local = inner.local_addr().map_err(listen_error)?;
-        Ok(Listener { inner, local })
+        Ok(Listener { acceptors: vec![Acceptor::Tcp(inner)], local })
+    }
+
+    /// [`Listener::bind`], where an address of IPv6 leaves that of IPv4 to others.
+    fn bind_alone(address: SocketAddr) -> Result<Self, Error> {
+        if address.is_ipv4() {
+            return Listener::bind(address);
+        }
+        let bind = || -> io::Result<Self> {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = net::socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
+            sockopt::set_ipv6_v6only(&socket, true)?;
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            net::bind(&socket, &address)?;
+            net::listen(&socket, BACKLOG)?;
+            let inner = TcpListener::from_std(socket.into());
+            let local = inner.local_addr()?;
+            Ok(Listener { acceptors: vec![Acceptor::Tcp(inner)], local })
+        };
+        bind().map_err(|source| Error::Listen { address, source })
+    }
+
+    /// Listens on all that is configured: addresses, and a socket of the file system.
+    ///
+    /// # Errors
+    /// [`Error::Listen`] if one of the addresses cannot be listened on, unless it is optional;
+    /// [`Error::UnixSocket`] likewise. A socket that nobody listens on any more is replaced.
+    pub fn of(config: &Config) -> Result<Self, Error> {
+        let mut listener = Listener { acceptors: Vec::new(), local: SocketAddr::new(config.listen.ip(), 0) };
+        if config.tcp {
+            let own = Bind { ip: config.listen.ip(), optional: false };
+            let mut port = config.listen.port();
+            let all = if config.bind.is_empty() { &[own][..] } else { &config.bind };
+            for bind in all {
+                match Listener::bind_alone(SocketAddr::new(bind.ip, port)) {
+                    Err(_) if bind.optional => {}
+                    Err(error) => return Err(error),
+                    Ok(one) => {
+                        if listener.acceptors.is_empty() {
+                            (listener.local, port) = (one.local, one.local.port());
+                        }
+                        listener.acceptors.extend(one.acceptors);
+                    }
+                }
+            }
+        }
+        if let Some(path) = &config.unix_socket {
+            let error = |source| Error::UnixSocket { path: path.clone(), source };
+            listener.acceptors.push(listen_in_file_system(path, config.unix_socket_mode).map_err(error)?);
+        }
+        Ok(listener)
     }
 }
 
-fn refuse_exposure(config: &Config, address: SocketAddr) -> Result<(), Error> {
-    if config.protected_mode && !is_loopback(address) {
-        return Err(Error::Exposed { address });
+/// Listens on a socket of the file system, which gets its permissions before anybody can connect.
+fn listen_in_file_system(path: &Path, mode: Option<u32>) -> io::Result<Acceptor> {
+    let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+        std::fs::remove_file(path)?;
     }
-    Ok(())
+    let name = || Arc::from(path.to_string_lossy());
+    let Some(mode) = mode else {
+        return Ok(Acceptor::Unix(UnixListener::bind(path)?, name()));
+    };
+    // Nobody can connect to it under another name, in a folder that only this user may enter.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let hidden = folder.join(format!(".tembo-socket-{}", std::process::id()));
+    let mut builder = std::fs::DirBuilder::new();
+    builder.mode(0o700).create(&hidden)?;
+    let bound = (|| {
+        let listener = UnixListener::bind(hidden.join("s"))?;
+        std::fs::set_permissions(hidden.join("s"), Permissions::from_mode(mode))?;
+        if path.symlink_metadata().is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        std::fs::rename(hidden.join("s"), path)?;
+        Ok(Acceptor::Unix(listener, name()))
+    })();
+    std::fs::remove_dir_all(&hidden)?;
+    bound
 }
 
 impl Server {
@@ -67,12 +147,9 @@ impl Server {
     /// the number of clients instead.
     ///
     /// # Errors
-    /// [`Error::Exposed`] if the address is not a loopback address and `config.protected_mode` is on,
-    /// [`Error::Listen`] if the address cannot be listened on, [`Error::Poll`] if the system has no event
-    /// queue to give.
+    /// Those of [`Listener::of`], and [`Error::Poll`] if the system has no event queue to give.
     pub fn bind(config: Config, pool: Pool) -> Result<Self, Error> {
-        refuse_exposure(&config, config.listen)?;
-        let listener = Listener::bind(config.listen)?;
+        let listener = Listener::of(&config)?;
         Server::with_listener(config, listener, pool)
     }
 
@@ -80,17 +157,17 @@ impl Server {
     /// count.
     ///
     /// # Errors
-    /// [`Error::Exposed`] as for [`bind`](Self::bind), [`Error::Poll`] if the system has no event queue to
-    /// give.
+    /// [`Error::Poll`] if the system has no event queue to give.
     pub fn with_listener(mut config: Config, listener: Listener, pool: Pool) -> Result<Self, Error> {
-        let Listener { inner: mut listener, local } = listener;
-        refuse_exposure(&config, local)?;
+        let Listener { mut acceptors, local } = listener;
         let poll = Poll::new()?;
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        acceptors.iter_mut().try_for_each(|acceptor| acceptor.register(poll.registry(), LISTENER))?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         config.max_clients = config.max_clients.min(clients_allowed(config.max_clients));
         let stop = Stop { requested: Arc::default(), waker };
-        Ok(Server { poll, listener, stop, state: State::new(config, local, &pool), pool })
+        let mut state = State::new(config, local, &pool);
+        state.log_without_meaning();
+        Ok(Server { poll, acceptors, stop, state, pool })
     }
 
     /// The address that is listened on, with the port that the system chose if it was to choose.
@@ -114,7 +191,7 @@ impl Server {
         let pool = self.pool.clone();
         let keys = Keyspace::open(&pool)?;
         let executor = Executor::new(keys, &mut self.state);
-        EventLoop::new(&mut self.poll, &self.listener, &self.stop, executor).run()?;
+        EventLoop::new(&mut self.poll, &self.acceptors, &self.stop, executor).run()?;
         Ok(())
     }
 }
@@ -143,9 +220,4 @@ impl Stop {
     pub(crate) fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Acquire)
     }
-}
-
-/// Whether an address can be reached from this machine only.
-pub(crate) fn is_loopback(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
 }

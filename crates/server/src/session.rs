@@ -1,20 +1,34 @@
 //! The state of one client, apart from its socket and buffers.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
 use tembo_wire::Protocol;
 
+use crate::address::Address;
+use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
+
+/// Which replies a client gets. Messages come in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    On,
+    Off,
+    /// All but that to the command under way, which turns them off, and the next one.
+    SkipNext,
+    /// All but that to the command under way.
+    Skip,
+}
 
 /// A client's state.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: u64,
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: SocketAddr,
+    /// Its place among the clients.
+    pub(crate) slot: usize,
+    pub(crate) peer: Address,
+    pub(crate) local: Address,
     /// The socket's file descriptor, for CLIENT LIST.
     pub(crate) fd: i32,
     pub(crate) since: Instant,
@@ -28,9 +42,17 @@ pub(crate) struct Session {
     /// The command it ran last.
     pub(crate) command: &'static str,
     pub(crate) no_evict: bool,
+    /// It has given the password, or came when there was none.
+    pub(crate) authenticated: bool,
     /// The commands since MULTI.
     pub(crate) queue: Option<Rc<Queue>>,
     pub(crate) watched: Watched,
+    pub(crate) subscriptions: Subscriptions,
+    /// It sees all commands, under this number.
+    pub(crate) monitors: Option<u64>,
+    /// Its last command sent messages.
+    pub(crate) publishing: bool,
+    pub(crate) replies: Replies,
     /// It is to be disconnected once its output is sent.
     pub(crate) quitting: bool,
     /// It is to be disconnected now; what is left for it is not sent.
@@ -40,9 +62,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: u64, peer: SocketAddr, local: SocketAddr, fd: i32, now: Instant) -> Self {
+    pub(crate) fn new(id: u64, peer: Address, local: Address, fd: i32, now: Instant) -> Self {
         Session {
             id,
+            slot: 0,
             peer,
             local,
             fd,
@@ -55,8 +78,13 @@ impl Session {
             library_version: Vec::new(),
             command: "NULL",
             no_evict: false,
+            authenticated: false,
             queue: None,
             watched: Watched::default(),
+            subscriptions: Subscriptions::default(),
+            monitors: None,
+            publishing: false,
+            replies: Replies::On,
             quitting: false,
             killed: false,
             buffers: BufferSizes::default(),
@@ -68,12 +96,18 @@ impl Session {
         self.name.capacity()
             + self.library_name.capacity()
             + self.library_version.capacity()
+            + self.subscriptions.bytes
             + self.transaction_bytes()
+    }
+
+    /// Whether it has subscribed to something.
+    pub(crate) fn is_subscriber(&self) -> bool {
+        !self.subscriptions.is_empty()
     }
 
     /// Whether the client runs on this machine.
     pub(crate) fn is_local(&self) -> bool {
-        self.peer.ip().to_canonical().is_loopback()
+        self.peer.is_local()
     }
 }
 
@@ -111,7 +145,15 @@ impl Session {
 
     /// The letters of CLIENT LIST; `changed` is whether a watched key was.
     fn flags(&self, changed: bool) -> String {
-        let flags = [(self.queue.is_some(), 'x'), (changed, 'd'), (self.quitting, 'c')];
+        let flags = [
+            (self.monitors.is_some(), 'O'),
+            (!self.subscriptions.is_empty(), 'P'),
+            (self.queue.is_some(), 'x'),
+            (changed, 'd'),
+            (self.quitting, 'c'),
+            (matches!(self.peer, Address::Unix(_)), 'U'),
+            (self.no_evict, 'e'),
+        ];
         let flags: String = flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)).collect();
         if flags.is_empty() { "N".to_owned() } else { flags }
     }
@@ -128,7 +170,7 @@ impl Session {
         let library_name = String::from_utf8_lossy(&self.library_name);
         let library_version = String::from_utf8_lossy(&self.library_version);
         format!(
-            "id={} addr={} laddr={} fd={} name={name} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
+            "id={} addr={} laddr={} fd={} name={name} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
              multi={multi} watch={} qbuf={} qbuf-free={input_free} argv-mem={} multi-mem={multi_bytes} rbs={} rbp=0 obl={} oll={} omem={} \
              tot-mem={} events={events} cmd={} user=default redir=-1 resp={} lib-name={library_name} \
              lib-ver={library_version}\n",
@@ -139,6 +181,9 @@ impl Session {
             seconds(self.since),
             seconds(self.active),
             self.database,
+            self.subscriptions.len(Kind::Channel),
+            self.subscriptions.len(Kind::Pattern),
+            self.subscriptions.len(Kind::Shard),
             self.watched.keys.len(),
             buffers.input,
             buffers.arguments,

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tembo::{Domain, Pool};
 
+use crate::command_stats::CommandStats;
 use crate::commands::Registry;
 use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
@@ -88,6 +89,14 @@ impl Space {
     }
 }
 
+/// CLIENT PAUSE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause {
+    pub(crate) end: Instant,
+    /// Commands that only read go on.
+    pub(crate) of_writes_only: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) config: Config,
@@ -99,10 +108,13 @@ pub(crate) struct State {
     full: Option<Space>,
     domain: Domain,
     log: Log,
+    /// The folder of the pool.
+    pub(crate) folder: String,
     /// The address that is listened on.
     pub(crate) listen: SocketAddr,
     pub(crate) registry: Registry,
     pub(crate) stats: Stats,
+    pub(crate) commands: CommandStats,
     samples: Samples,
     pub(crate) cursors: Cursors,
     pub(crate) random: Random,
@@ -111,6 +123,12 @@ pub(crate) struct State {
     pub(crate) now: Instant,
     /// Names this run of the server: 40 hexadecimal digits.
     pub(crate) run_id: String,
+    /// Clients wait.
+    pub(crate) pause: Option<Pause>,
+    /// Clients may wait for the end of a pause.
+    pub(crate) has_waiting: bool,
+    /// Expired keys are not removed, though they are invisible: DEBUG SET-ACTIVE-EXPIRE.
+    pub(crate) keeps_expired: bool,
     /// SHUTDOWN was called.
     pub(crate) stopping: bool,
 }
@@ -126,22 +144,38 @@ impl State {
             used_bytes_peak: 0,
             full: None,
             domain: pool.domain(),
+            folder: pool.path().and_then(std::path::Path::parent).map(folder_name).unwrap_or_default(),
             log: Log::default(),
             listen,
             registry: Registry::new(),
             stats: Stats::default(),
+            commands: CommandStats::default(),
             samples: Samples::default(),
             cursors: Cursors::default(),
             random,
             started: now,
             now,
             run_id: run_id[..40].to_owned(),
+            pause: None,
+            has_waiting: false,
+            keeps_expired: false,
             stopping: false,
+        }
+    }
+
+    /// Says which directives of the configuration file have no meaning here.
+    pub(crate) fn log_without_meaning(&mut self) {
+        let names = std::mem::take(&mut self.config.without_meaning);
+        if !names.is_empty() {
+            let message =
+                format_args!("directives of the configuration without meaning here: {}", names.join(", "));
+            self.log(LogLevel::Notice, Kind::Configuration, message);
         }
     }
 
     pub(crate) fn reset_stats(&mut self) {
         self.stats = Stats::default();
+        self.commands.reset();
         self.samples = Samples::default();
     }
 
@@ -184,7 +218,7 @@ impl State {
     #[cold]
     pub(crate) fn log_over_output(&mut self, conn: &Conn, over: OverOutput) {
         self.stats.output_limit_disconnections += 1;
-        let limit = self.config.output_limits.normal;
+        let limit = *self.config.output_limits.of(&conn.session);
         let (client, unsent) = (&conn.session, conn.output.unsent());
         let allowed = match over {
             OverOutput::Hard => format!("{} are", limit.hard_bytes),
@@ -231,10 +265,21 @@ impl State {
         }
     }
 
+    /// The pause under way.
+    pub(crate) fn pause(&self) -> Option<Pause> {
+        self.pause.filter(|pause| pause.end > self.now)
+    }
+
     /// The recent growth of `count` per second.
     pub(crate) fn rate(&self, count: impl Fn(&Stats) -> u64) -> f64 {
         self.samples.rate(self.now, &self.stats, count)
     }
+}
+
+/// A folder as the system knows it.
+fn folder_name(folder: &std::path::Path) -> String {
+    let folder = if folder.as_os_str().is_empty() { std::path::Path::new(".") } else { folder };
+    std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).display().to_string()
 }
 
 /// The kind of message that this error deserves; `None` if it concerns only the client.

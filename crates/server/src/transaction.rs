@@ -23,11 +23,12 @@
 //! may be as long as one.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use tembo_wire::{ReplyWriter, Request, RequestQueue};
 
 use crate::commands::table::Command;
-use crate::commands::table::flag::{NO_MULTI, WALKS, WRITE};
+use crate::commands::table::flag::{NO_MULTI, UNSUBSCRIBES, WALKS, WRITE};
 use crate::commands::transaction::{databases_written, discard, forget_watched, has_changed};
 use crate::executor::Executor;
 use crate::fault::{Answer, Fault, error_line};
@@ -143,8 +144,12 @@ impl Executor<'_, '_> {
         let is_large = queue.len() * WORDS_PER_COMMAND > self.batch_words_max;
         // If the commands have to be run again, they must find the same state.
         let may_run_again = self.keys.is_reclaiming();
-        if creates || is_large || may_run_again || queue.has(WALKS) {
+        let must_deliver = queue.has(UNSUBSCRIBES) && self.keys.pubsub.has_messages();
+        if creates || is_large || may_run_again || must_deliver || queue.has(WALKS) {
             self.commit_batch(Some((slot, output)));
+        }
+        if must_deliver {
+            self.deliver_all(session, output);
         }
         let mut failed = None;
         for database in missing() {
@@ -169,6 +174,7 @@ impl Executor<'_, '_> {
         let mut can_reclaim = true;
         loop {
             let start = output.len();
+            let mark = self.keys.pubsub.mark();
             // Their other changes of the session are the same when they are run again.
             let before = (session.database, session.protocol);
             let may_ask_for_room = can_reclaim && self.keys.is_reclaiming();
@@ -186,6 +192,7 @@ impl Executor<'_, '_> {
             match ran {
                 Ok(Ok(())) => return start,
                 Ok(Err(NoRoom)) => {
+                    self.keys.pubsub.drop_since(mark);
                     output.truncate(start);
                     (session.database, session.protocol) = before;
                     self.commit_batch(Some((slot, output)));
@@ -234,31 +241,36 @@ impl Executor<'_, '_> {
     /// Runs one of the commands without a break. If it fails, the keyspace and the output are as before.
     fn run_queued(
         &mut self,
-        command: &Command,
+        command: &'static Command,
         request: &Request<'_>,
         session: &mut Session,
         output: &mut Vec<u8>,
         end_max: usize,
     ) -> Answer {
-        let (begun, mut job) = (output.len(), None);
+        let (begun, mut job, since) = (output.len(), None, Instant::now());
         let reply_bytes_max = end_max.saturating_sub(begun);
         let mut done = self.attempt(command, request, session, output, &mut job, reply_bytes_max);
         while let (Ok(()), Some(under_way)) = (&done, job.take()) {
             let take = |reply: &[u8]| output.extend_from_slice(reply);
             done = under_way.advance(&self.keys, session.protocol, take).map(|rest| job = rest);
         }
+        self.show_to_monitors(command, request, session);
         // The replies of writes were measured before they were written.
         if output.len() > end_max && !command.has(WRITE) {
             done = done.and(Err(TOO_LONG));
         }
         if done.is_err() {
             output.truncate(begun);
+            self.state.commands.entry(command).failed += 1;
         }
+        let noted = self.state.config.noted;
+        self.state.commands.note_time(command, since.elapsed(), &noted);
         done
     }
 
     /// Discards the transaction and the watches of a client that disconnects.
     pub(crate) fn part_with(&mut self, session: &mut Session) {
         discard(session, &mut self.keys);
+        self.keys.pubsub.part_with(session);
     }
 }

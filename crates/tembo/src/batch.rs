@@ -4,11 +4,11 @@ use crate::map::Tree;
 use crate::open_trees::TreeHandle;
 use crate::pool::Shared;
 use crate::{Error, Map, Result};
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use tembo_index::{HeldHere, Ranked, VersionedPart, VersionedTree, WbTree, Writers};
-use tembo_pool::Tx;
+use tembo_pool::{KeptSpace, Tx};
 
 /// A group of changes to any maps of a pool. A crash keeps all of them or none, and they share one fence.
 ///
@@ -458,6 +458,39 @@ impl Batch<'_> {
             Tree::Plain(tree) => Ok(tree),
             Tree::Versioned(_) => Err(tembo_index::Error::CountsNothing.into()),
         }
+    }
+
+    /// Gives the records whose keys lie in `bounds`, as this batch sees them, to `visit`, in order, until it
+    /// breaks. The first record costs O(log n), the others O(1) on average.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignMap`]; [`Error::KeepsVersions`] if the map keeps versions;
+    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged, and then some records may have been
+    /// visited.
+    pub fn walk<'b, K: AsRef<[u8]>>(
+        &'b self,
+        map: &'b Map,
+        bounds: impl RangeBounds<K>,
+        visit: impl FnMut(&'b [u8], &'b [u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        match self.tree(map)? {
+            Tree::Plain(tree) => Ok(tree.walk_in(&self.tx, bounds, visit)?),
+            Tree::Versioned(_) => Err(Error::KeepsVersions),
+        }
+    }
+
+    /// As [`put`](Self::put), for a small record that is a note of space to be freed by a later batch: it may
+    /// take half of the space that is reserved for removals, so that it works in a full pool.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put).
+    pub fn put_to_free(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.tx.use_kept_space(KeptSpace::Half);
+        let outcome = self.put_parts(map, key, &[value]);
+        self.tx.use_kept_space(KeptSpace::None);
+        outcome
     }
 
     /// A point for [`rollback_to`](Self::rollback_to).

@@ -124,6 +124,9 @@ pub enum Error {
         "the map keeps no versions; snapshots need one that was created with MapOptions::new().versioned(true)"
     )]
     NotVersioned,
+    /// A batch was to walk a map that keeps versions.
+    #[error("the map keeps versions, and a batch walks only maps that do not; take a snapshot and walk that")]
+    KeepsVersions,
     /// There is no snapshot of this name.
     #[error(
         "there is no snapshot named {}; keep one by that name, or list those that there are",

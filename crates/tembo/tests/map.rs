@@ -353,3 +353,45 @@ fn a_map_that_counts_has_ranks() {
     let batch = pool.batch().unwrap();
     assert!(batch.rank(&plain, b"a").is_err());
 }
+
+#[test]
+fn a_walk_of_a_batch_sees_the_changes_of_the_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = tembo::Options::new().create(true).open(dir.path().join("walk.pool")).unwrap();
+    let map = pool.open_map("m").unwrap();
+    let key = |number: u64| format!("{:05}", number.wrapping_mul(7919) % 3000).into_bytes();
+    let mut model = std::collections::BTreeMap::new();
+    for round in 0..40_u64 {
+        let mut batch = pool.batch().unwrap();
+        for number in round * 100..round * 100 + 100 {
+            let (key, value) = (key(number), number.to_string().into_bytes());
+            if number % 3 == 0 {
+                assert_eq!(batch.remove(&map, &key).unwrap(), model.remove(&key).is_some());
+            } else {
+                batch.put(&map, &key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+        let (low, high) = (key(round), b"02500".to_vec());
+        let bounds = (std::ops::Bound::Excluded(low.clone()), std::ops::Bound::Included(high.clone()));
+        let mut found = Vec::new();
+        let visit = |key: &[u8], value: &[u8]| {
+            found.push((key.to_vec(), value.to_vec()));
+            if found.len() == 1500 {
+                std::ops::ControlFlow::Break(())
+            } else {
+                std::ops::ControlFlow::Continue(())
+            }
+        };
+        batch.walk(&map, bounds, visit).unwrap();
+        let expected = model.iter().filter(|(key, _)| **key > low && **key <= high);
+        let expected: Vec<_> = expected.take(1500).map(|(key, value)| (key.clone(), value.clone())).collect();
+        assert_eq!(found, expected, "round {round}");
+        batch.commit().unwrap();
+    }
+    let versioned = tembo::MapOptions::new().versioned(true);
+    let versioned = pool.open_map_with("versioned", versioned).unwrap();
+    let batch = pool.batch().unwrap();
+    let refused = batch.walk::<&[u8]>(&versioned, .., |_, _| std::ops::ControlFlow::Continue(()));
+    assert!(matches!(refused, Err(tembo::Error::KeepsVersions)));
+}

@@ -121,23 +121,61 @@ fn a_pool_in_use_is_refused_with_the_name_of_its_holder() {
     workspace.run("check a.pool").ok();
 }
 
-/// A server on an address of the network came up with a warning in its greeting, although it has no
-/// passwords.
 #[test]
-fn an_address_that_others_can_reach_has_to_be_asked_for() {
+fn an_address_that_others_can_reach_is_for_those_with_a_password() {
     let workspace = Workspace::new();
-    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:7000"] {
-        let run = workspace.run(&format!("serve --pool a.pool --listen {address}"));
-        assert_eq!(run.code, Some(2), "{run:?}");
-        assert!(run.stderr.contains(address) && run.stderr.contains("--protected-mode no"), "{run:?}");
-        assert!(run.stderr.lines().count() == 1 && run.stdout.is_empty(), "{run:?}");
-    }
-    assert_eq!(workspace.names(), [""; 0], "nothing is left behind");
-    let mut command = workspace.command("serve --pool a.pool --listen 0.0.0.0:0 --protected-mode no");
+    let greeting = |arguments: &str| {
+        let mut command = workspace.command(&format!("serve --pool a.pool --listen 0.0.0.0:0 {arguments}"));
+        let server = Server::spawn(command.stderr(Stdio::piped()));
+        let greeting = server.greeting.clone();
+        server.kill();
+        greeting
+    };
+    assert!(greeting("").contains("Clients of other machines are turned away: there is no password"));
+    assert!(greeting("--protected-mode no").contains("there is no password"));
+    let greeting = greeting("--requirepass hunter2");
+    assert!(!greeting.contains("password") && !greeting.contains("hunter2"), "{greeting}");
+}
+
+/// The file that Debian's package has, with its own values, but for a port that is free.
+#[test]
+fn the_configuration_of_debians_redis_starts_it() {
+    let Ok(debian) = std::fs::read_to_string("/etc/redis/redis.conf") else {
+        return eprintln!("skipped: there is no /etc/redis/redis.conf");
+    };
+    let workspace = Workspace::new();
+    let file = "/etc/redis/redis.conf";
+    let mut command = workspace.command(&format!("serve --config {file} --pool a.pool --listen 127.0.0.1:0"));
     let server = Server::spawn(command.stderr(Stdio::piped()));
-    assert!(server.greeting.contains("there is no password"), "{}", server.greeting);
-    server.ask("PING", "+PONG\r\n");
+    server.ask("CONFIG GET tcp-keepalive", "*2\r\n$13\r\ntcp-keepalive\r\n$3\r\n300\r\n");
     server.kill();
+    // Its own addresses and port, if nobody has them.
+    if std::net::TcpListener::bind("127.0.0.1:6379").is_err() {
+        return eprintln!("skipped: port 6379 is taken");
+    }
+    std::fs::write(workspace.path("redis.conf"), debian).unwrap();
+    let mut command = workspace.command("serve --config redis.conf --pool b.pool");
+    let server = Server::spawn(command.stderr(Stdio::piped()));
+    assert_eq!(server.port, 6379);
+    server.ask("CONFIG GET bind", "*2\r\n$4\r\nbind\r\n$14\r\n127.0.0.1 -::1\r\n");
+    server.kill();
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_refused_with_its_line() {
+    let workspace = Workspace::new();
+    for (text, expected) in [
+        ("# comment\nmaxmemroy 1gb\n", "redis.conf:2: unknown directive maxmemroy; did you mean maxmemory?"),
+        ("user alice on >hunter2", "redis.conf:1: user cannot be obeyed here"),
+        ("port x", "redis.conf:1: port: argument couldn't be parsed into an integer"),
+        ("requirepass \"hunter2", "redis.conf:1: the quotes are not balanced"),
+    ] {
+        std::fs::write(workspace.path("redis.conf"), text).unwrap();
+        let run = workspace.run("serve --config redis.conf --pool a.pool");
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(run.stderr.contains(expected) && !run.stderr.contains("hunter2"), "{run:?}");
+    }
+    assert!(!workspace.path("a.pool").exists());
 }
 
 #[test]

@@ -126,6 +126,7 @@ mod length;
 mod locks;
 mod modify;
 pub(crate) mod node;
+mod pending_walk;
 mod remove;
 mod remove_range;
 mod scan;

@@ -1,19 +1,21 @@
 //! CLIENT: connections seen from above.
 
-use std::net::SocketAddr;
+use std::time::Duration;
 
 use tembo_wire::Request;
-use tembo_wire::number::parse_u64;
+use tembo_wire::number::{parse_i64, parse_u64};
 
-use super::args::{Options, is, is_plain_name, quoting};
+use super::args::{Options, integer, is, is_plain_name, quoting};
 use super::connection::set_name;
 use super::table::Command;
 use super::table::flag::{ADMIN, CONNECTION, LOADING, NOSCRIPT, STALE};
 use super::transaction::has_changed;
 use super::{Context, write_help};
+use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::session::{BufferSizes, Session};
+use crate::session::{BufferSizes, Replies, Session};
+use crate::state::Pause;
 
 const OWN: u32 = NOSCRIPT | LOADING | STALE | CONNECTION;
 const OTHERS: u32 = OWN | ADMIN;
@@ -48,6 +50,22 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, help)
             "Describes all connections",
         ),
         Command::new("client|kill", -3, OTHERS, kill).doc("connection", "2.4.0", "Closes connections"),
+        Command::new("client|reply", 3, OWN, reply).doc("connection", "3.2.0", "Turns replies off and on"),
+        Command::new("client|pause", -3, OTHERS, pause).doc(
+            "connection",
+            "3.0.0",
+            "Lets the commands of all clients wait",
+        ),
+        Command::new("client|unpause", 2, OTHERS, unpause).doc(
+            "connection",
+            "6.2.0",
+            "Lets the commands of clients wait no longer",
+        ),
+        Command::new("client|unblock", -3, OTHERS, unblock).doc(
+            "connection",
+            "5.0.0",
+            "Lets a client go on that waits in a command: none does",
+        ),
         Command::new("client|no-evict", 3, OTHERS, no_evict).doc(
             "connection",
             "7.0.0",
@@ -101,6 +119,71 @@ fn no_evict(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
+fn reply(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    match &request[2] {
+        word if is(word, "ON") => {
+            ctx.session.replies = Replies::On;
+            ctx.out.write().ok();
+        }
+        word if is(word, "OFF") => ctx.session.replies = Replies::Off,
+        word if is(word, "SKIP") => {
+            if ctx.session.replies != Replies::Off {
+                ctx.session.replies = Replies::SkipNext;
+            }
+        }
+        _ => return Err(SYNTAX),
+    }
+    Ok(())
+}
+
+fn pause(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    expect_at_most_four(request)?;
+    let of_writes_only = match request.get(3) {
+        None => false,
+        Some(word) if is(word, "ALL") => false,
+        Some(word) if is(word, "WRITE") => true,
+        Some(_) => return Err(Fault::Error("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    let not_integer = Fault::Error("ERR timeout is not an integer or out of range");
+    let ms = parse_i64(&request[2]).ok_or(not_integer)?;
+    let ms = u64::try_from(ms).map_err(|_| Fault::Error("ERR timeout is negative"))?;
+    let end = ctx.state.now.checked_add(Duration::from_millis(ms));
+    let end = end.ok_or(Fault::Error("ERR timeout is out of range"))?;
+    // A pause under way becomes longer and stricter only.
+    let old = ctx.state.pause.filter(|pause| pause.end > ctx.state.now);
+    let end = old.map_or(end, |old| old.end.max(end));
+    let of_writes_only = of_writes_only && old.is_none_or(|old| old.of_writes_only);
+    ctx.state.pause = Some(Pause { end, of_writes_only });
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn expect_at_most_four(request: &Request<'_>) -> Answer {
+    if request.arg_count() <= 4 {
+        return Ok(());
+    }
+    let before = "ERR unknown subcommand or wrong number of arguments for '";
+    Err(quoting(before, &request[1], "'. Try CLIENT HELP."))
+}
+
+fn unpause(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    ctx.state.pause = None;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn unblock(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    expect_at_most_four(request)?;
+    if let Some(word) = request.get(3)
+        && !(is(word, "TIMEOUT") || is(word, "ERROR"))
+    {
+        return Err(Fault::Error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+    }
+    integer(&request[2])?;
+    ctx.out.write().integer(0);
+    Ok(())
+}
+
 fn info(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let line = own_line(ctx);
     ctx.out.write().verbatim(*b"txt", line);
@@ -116,23 +199,28 @@ fn own_line(ctx: &Context<'_, '_>) -> Vec<u8> {
 
 fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut options = Options::after(request, 2);
+    let mut class = None;
     let ids: Option<Vec<u64>> = match options.next() {
         None => None,
-        Some(word) if is(word, "TYPE") && options.left() == 1 => match kind(options.value()?)? {
-            true => None,
-            false => Some(Vec::new()),
-        },
+        Some(word) if is(word, "TYPE") && options.left() == 1 => {
+            class = Some(Class::parse(options.value()?)?);
+            None
+        }
         Some(word) if is(word, "ID") && options.left() > 0 => {
             let invalid = || Fault::Error("ERR Invalid client ID");
             Some(options.map(|id| parse_u64(id).ok_or_else(invalid)).collect::<Answer<_>>()?)
         }
         Some(_) => return Err(SYNTAX),
     };
-    let mut lines = vec![(ctx.session.id, own_line(ctx))];
+    let is_in = |session: &Session| class.is_none_or(|class| Class::of(session) == class);
+    let mut lines = Vec::new();
+    if is_in(ctx.session) {
+        lines.push((ctx.session.id, own_line(ctx)));
+    }
     let now = ctx.state.now;
     let keys = &*ctx.keys;
     let describe = |conn: &Conn| (conn.session.id, conn.describe(now, has_changed(&conn.session, keys)));
-    lines.extend(ctx.clients.iter().map(describe));
+    lines.extend(ctx.clients.iter().filter(|conn| is_in(&conn.session)).map(describe));
     lines.retain(|(id, _)| ids.as_ref().is_none_or(|ids| ids.contains(id)));
     lines.sort_unstable_by_key(|(id, _)| *id);
     let text: Vec<u8> = lines.into_iter().flat_map(|(_, line)| line).collect();
@@ -140,12 +228,27 @@ fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// Whether a type of clients is that of all clients there are.
-fn kind(word: &[u8]) -> Answer<bool> {
-    match word {
-        _ if is(word, "normal") => Ok(true),
-        _ if ["master", "replica", "slave", "pubsub"].iter().any(|kind| is(word, kind)) => Ok(false),
-        _ => Err(quoting("ERR Unknown client type '", word, "'")),
+/// A type of clients.
+#[derive(Clone, Copy, PartialEq)]
+enum Class {
+    Normal,
+    Subscriber,
+    /// There are none of these.
+    Replication,
+}
+
+impl Class {
+    fn parse(word: &[u8]) -> Answer<Self> {
+        match word {
+            _ if is(word, "normal") => Ok(Class::Normal),
+            _ if is(word, "pubsub") => Ok(Class::Subscriber),
+            _ if ["master", "replica", "slave"].iter().any(|class| is(word, class)) => Ok(Class::Replication),
+            _ => Err(quoting("ERR Unknown client type '", word, "'")),
+        }
+    }
+
+    fn of(session: &Session) -> Self {
+        if session.is_subscriber() { Class::Subscriber } else { Class::Normal }
     }
 }
 
@@ -154,14 +257,13 @@ struct KillFilter<'a> {
     id: Option<u64>,
     peer: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
-    /// None has the type or the user asked for.
-    none: bool,
+    class: Option<Class>,
     skip_own: bool,
 }
 
 impl<'a> KillFilter<'a> {
     fn parse(mut options: Options<'a>) -> Answer<Self> {
-        let mut filter = KillFilter { id: None, peer: None, local: None, none: false, skip_own: true };
+        let mut filter = KillFilter { id: None, peer: None, local: None, class: None, skip_own: true };
         while let Some(word) = options.next() {
             let value = options.value()?;
             match word {
@@ -171,7 +273,7 @@ impl<'a> KillFilter<'a> {
                 }
                 _ if is(word, "ADDR") => filter.peer = Some(value),
                 _ if is(word, "LADDR") => filter.local = Some(value),
-                _ if is(word, "TYPE") => filter.none |= !kind(value)?,
+                _ if is(word, "TYPE") => filter.class = Some(Class::parse(value)?),
                 _ if is(word, "USER") && value == b"default" => {}
                 _ if is(word, "USER") => return Err(quoting("ERR No such user '", value, "'")),
                 _ if is(word, "SKIPME") && is(value, "yes") => filter.skip_own = true,
@@ -183,24 +285,24 @@ impl<'a> KillFilter<'a> {
     }
 
     fn wants(&self, session: &Session) -> bool {
-        let is_at = |wanted: Option<&[u8]>, address: SocketAddr| {
+        let is_at = |wanted: Option<&[u8]>, address: &Address| {
             wanted.is_none_or(|wanted| is_address(wanted, address))
         };
-        !self.none
+        self.class.is_none_or(|class| class == Class::of(session))
             && self.id.is_none_or(|id| id == session.id)
-            && is_at(self.peer, session.peer)
-            && is_at(self.local, session.local)
+            && is_at(self.peer, &session.peer)
+            && is_at(self.local, &session.local)
     }
 }
 
-fn is_address(text: &[u8], address: SocketAddr) -> bool {
+fn is_address(text: &[u8], address: &Address) -> bool {
     text == address.to_string().as_bytes()
 }
 
 fn kill(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if request.arg_count() == 3 {
         let address = Some(&request[2]);
-        let filter = KillFilter { id: None, peer: address, local: None, none: false, skip_own: false };
+        let filter = KillFilter { id: None, peer: address, local: None, class: None, skip_own: false };
         return match kill_all(ctx, &filter) {
             0 => Err(Fault::Error("ERR No such client")),
             _ => {
@@ -241,10 +343,18 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "    A description of each connection.",
         "NO-EVICT (ON|OFF)",
         "    Exempt this connection from eviction (maxmemory-clients).",
+        "PAUSE <timeout> [WRITE|ALL]",
+        "    Let the commands of all clients wait for so many milliseconds.",
+        "REPLY (ON|OFF|SKIP)",
+        "    Turn replies off and on, or skip the next one.",
         "SETINFO (LIB-NAME|LIB-VER) <value>",
         "    Say which library this connection comes from.",
         "SETNAME <name>",
         "    Name this connection.",
+        "UNBLOCK <id> [TIMEOUT|ERROR]",
+        "    Let a client go on that waits in a command; none does.",
+        "UNPAUSE",
+        "    End a pause.",
     ];
     write_help(&mut ctx.out, "client", &lines);
     Ok(())

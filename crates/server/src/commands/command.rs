@@ -1,10 +1,11 @@
 //! COMMAND: the command table, as clients see it.
 
+use tembo_wire::number::parse_i64;
 use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, is};
 use super::table::Command;
-use super::table::flag::{CONNECTION, LOADING, STALE, TRANSACTION, WRITE};
+use super::table::flag::{CONNECTION, LOADING, MOVABLE_KEYS, NOT_KEYS, STALE, TRANSACTION, WRITE};
 use super::{Context, Registry, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
@@ -35,6 +36,11 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("command", -1, FLAGS, all
             "server",
             "2.8.13",
             "Returns the keys among the arguments of a command",
+        ),
+        Command::new("command|getkeysandflags", -4, FLAGS, getkeysandflags).doc(
+            "server",
+            "7.0.0",
+            "Returns the keys among the arguments of a command, and what it does to them",
         ),
         Command::new("command|list", -2, FLAGS, list).tips(UNORDERED).doc(
             "server",
@@ -107,6 +113,7 @@ fn write_key_specification(reply: &mut ReplyWriter<'_>, command: &Command) {
     reply.map(3);
     reply.bulk("flags");
     let access: &[_] = match () {
+        () if command.has(NOT_KEYS) => &["not_key"],
         () if command.has(WRITE) => &["RW", "update"],
         // WATCH reads keys and returns nothing of them.
         () if command.has(TRANSACTION) => &["RO"],
@@ -161,24 +168,69 @@ fn write_docs(reply: &mut ReplyWriter<'_>, commands: &[&Command]) {
 }
 
 fn getkeys(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (_, positions) = key_positions(ctx, request)?;
+    let mut reply = ctx.out.write();
+    reply.array(positions.len());
+    positions.iter().for_each(|&position| reply.bulk(&request[position + 2]));
+    Ok(())
+}
+
+fn getkeysandflags(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (command, positions) = key_positions(ctx, request)?;
+    let has_get = request.args().skip(5).any(|word| is(word, "GET"));
+    let mut reply = ctx.out.write();
+    reply.array(positions.len());
+    for (nth, &position) in positions.iter().enumerate() {
+        reply.array(2);
+        reply.bulk(&request[position + 2]);
+        write_set(&mut reply, key_access(command, nth, has_get).iter().copied(), "");
+    }
+    Ok(())
+}
+
+/// The access of a command to its `nth` key, in the words of Redis's specifications of keys.
+fn key_access(command: &Command, nth: usize, has_get: bool) -> &'static [&'static str] {
+    match (command.name, nth) {
+        ("set", _) if has_get => &["RW", "access", "update"],
+        ("set" | "setex" | "psetex" | "mset", _) | ("rename" | "copy", 1) => &["OW", "update"],
+        ("setnx" | "msetnx", _) | ("renamenx", 1) => &["OW", "insert"],
+        ("getdel", _) | ("rename" | "renamenx", _) => &["RW", "access", "delete"],
+        ("append", _) => &["RW", "insert"],
+        ("del" | "unlink", _) => &["RM", "delete"],
+        ("getset" | "getex" | "move", _) => &["RW", "access", "update"],
+        ("incr" | "decr" | "incrby" | "decrby" | "incrbyfloat", _) => &["RW", "access", "update"],
+        ("copy", _) => &["RO", "access"],
+        ("exists" | "touch" | "watch" | "type" | "strlen" | "memory|usage", _) => &["RO"],
+        (name, _) if name.starts_with("object|") => &["RO"],
+        _ if command.has(WRITE) => &["RW", "update"],
+        _ => &["RO", "access"],
+    }
+}
+
+/// The command that is asked about, and where its keys are.
+fn key_positions(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<(&'static Command, Vec<usize>)> {
     let invalid = Fault::Error("ERR Invalid command specified");
     let mut command = ctx.state.registry.get(&request[2]).ok_or(invalid)?;
     if !command.subcommands.is_empty() {
         let invalid = Fault::Error("ERR Invalid command specified");
         command = command.subcommand(&request[3]).ok_or(invalid)?;
     }
-    if command.keys.first == 0 {
+    if command.keys.first == 0 && !command.has(MOVABLE_KEYS) || command.has(NOT_KEYS) {
         return Err(Fault::Error("ERR The command has no key arguments"));
     }
     let count = request.arg_count() - 2;
     if !command.takes(count) {
         return Err(Fault::Error("ERR Invalid number of arguments specified for command"));
     }
-    let positions: Vec<_> = command.keys.positions(count).collect();
-    let mut reply = ctx.out.write();
-    reply.array(positions.len());
-    positions.iter().for_each(|&position| reply.bulk(&request[position + 2]));
-    Ok(())
+    let positions = if command.has(MOVABLE_KEYS) {
+        // The first argument is the number of keys, which follow it.
+        let number = parse_i64(&request[3]).and_then(|number| usize::try_from(number).ok());
+        let number = number.filter(|number| (1..=count - 2).contains(number));
+        (2..2 + number.ok_or(Fault::Error("ERR Invalid arguments specified for command"))?).collect()
+    } else {
+        command.keys.positions(count).collect()
+    };
+    Ok((command, positions))
 }
 
 /// Which commands COMMAND LIST is to name.
@@ -242,6 +294,8 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "    What the commands are for; all if none is named.",
         "GETKEYS <full-command>",
         "    The keys among the arguments of a command.",
+        "GETKEYSANDFLAGS <full-command>",
+        "    The keys among the arguments of a command, and what it does to them.",
         "INFO [<command-name> ...]",
         "    All about the commands named; all if none is named.",
         "LIST [FILTERBY (MODULE|ACLCAT|PATTERN) <value>]",

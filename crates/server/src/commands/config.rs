@@ -1,6 +1,8 @@
 //! CONFIG: settings, under Redis's names.
 
 use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tembo_wire::number::{parse_i64, parse_u64};
@@ -11,12 +13,15 @@ use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use super::{Context, write_help};
 use crate::clock::HZ;
-use crate::config::{ClientMemory, Config, LogLevel, OutputLimit, OutputLimits};
+use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
-use crate::keyspace::DATABASES;
+use crate::keyspace::{DATABASES, events};
+use crate::log::Kind;
 use crate::machine::clients_allowed;
+use crate::password::Password;
 use crate::state::State;
+use crate::{config_file, directives};
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 
@@ -39,7 +44,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, 0, help)
         Command::new("config|rewrite", 2, FLAGS, rewrite).doc(
             "server",
             "2.8.0",
-            "Fails: there is no configuration file",
+            "Writes the settings into the configuration file",
         ),
         Command::new("config|help", 2, LOADING | STALE, help).doc(
             "server",
@@ -48,11 +53,16 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, 0, help)
         ),
     ])];
 
+/// Most commands that the slow log may have.
+const SLOW_LEN_MAX: i64 = 100_000;
+
 /// A setting: its name, how it is shown, and how it is changed if it can be.
 struct Parameter {
     name: &'static str,
     get: fn(&State) -> String,
     set: Option<Setter>,
+    /// How a configuration file changes it, if `set` does not.
+    start: Option<Setter>,
 }
 
 /// Changes a setting, or says why not.
@@ -60,11 +70,16 @@ type Setter = fn(&mut Config, &[u8]) -> Result<(), String>;
 
 impl Parameter {
     const fn fixed(name: &'static str, get: fn(&State) -> String) -> Self {
-        Parameter { name, get, set: None }
+        Parameter { name, get, set: None, start: None }
     }
 
     const fn settable(name: &'static str, get: fn(&State) -> String, set: Setter) -> Self {
-        Parameter { name, get, set: Some(set) }
+        Parameter { name, get, set: Some(set), start: None }
+    }
+
+    /// Settable in a configuration file only.
+    const fn at_start(name: &'static str, get: fn(&State) -> String, start: Setter) -> Self {
+        Parameter { name, get, set: None, start: Some(start) }
     }
 }
 
@@ -75,7 +90,7 @@ const PARAMETERS: &[Parameter] = &[
         if state.survives_power_failure() { "always" } else { "no" }.to_owned()
     }),
     Parameter::fixed("appendonly", |_| "no".to_owned()),
-    Parameter::fixed("bind", |state| state.listen.ip().to_string()),
+    Parameter::at_start("bind", show_bind, read_bind),
     Parameter::settable(
         "client-output-buffer-limit",
         |state| show_output_limits(&state.config.output_limits),
@@ -90,9 +105,56 @@ const PARAMETERS: &[Parameter] = &[
         },
     ),
     Parameter::fixed("cluster-enabled", |_| "no".to_owned()),
-    Parameter::fixed("databases", |_| DATABASES.to_string()),
+    Parameter::at_start(
+        "databases",
+        |_| DATABASES.to_string(),
+        |_, value| integer(value, 1, DATABASES as i64).map(drop),
+    ),
+    Parameter::at_start(
+        "dir",
+        |state| state.folder.clone(),
+        |config, value| {
+            config.dir = Some(PathBuf::from(&*String::from_utf8_lossy(value)));
+            Ok(())
+        },
+    ),
+    Parameter::at_start("enable-debug-command", show_debug_commands, read_debug_commands),
+    Parameter::settable(
+        "hash-max-listpack-entries",
+        |state| state.config.encodings.hash_entries.to_string(),
+        |config, value| count(value).map(|count| config.encodings.hash_entries = count),
+    ),
+    Parameter::settable(
+        "hash-max-listpack-value",
+        |state| state.config.encodings.hash_value_bytes.to_string(),
+        |config, value| bytes(value).map(|bytes| config.encodings.hash_value_bytes = bytes),
+    ),
+    Parameter::settable(
+        "hash-max-ziplist-entries",
+        |state| state.config.encodings.hash_entries.to_string(),
+        |config, value| count(value).map(|count| config.encodings.hash_entries = count),
+    ),
+    Parameter::settable(
+        "hash-max-ziplist-value",
+        |state| state.config.encodings.hash_value_bytes.to_string(),
+        |config, value| bytes(value).map(|bytes| config.encodings.hash_value_bytes = bytes),
+    ),
     Parameter::fixed("hz", |_| HZ.to_string()),
     Parameter::fixed("io-threads", |_| "1".to_owned()),
+    Parameter::settable(
+        "latency-monitor-threshold",
+        |state| state.config.noted.latency_threshold.map_or(0, |least| least.as_millis()).to_string(),
+        |config, value| {
+            let ms = integer(value, 0, i64::MAX)?;
+            config.noted.latency_threshold = (ms > 0).then(|| Duration::from_millis(ms as u64));
+            Ok(())
+        },
+    ),
+    Parameter::settable(
+        "latency-tracking",
+        |state| yes_or_no(state.config.noted.histograms),
+        |config, value| read_yes_or_no(value).map(|on| config.noted.histograms = on),
+    ),
     Parameter::settable(
         "loglevel",
         |state| state.config.log_level.name().to_owned(),
@@ -103,7 +165,15 @@ const PARAMETERS: &[Parameter] = &[
         |state| state.config.max_clients.to_string(),
         |config, value| read_max_clients(value).map(|clients| config.max_clients = clients),
     ),
-    Parameter::fixed("maxmemory", |state| state.pool_bytes_max.to_string()),
+    Parameter::at_start(
+        "maxmemory",
+        |state| state.pool_bytes_max.to_string(),
+        |config, value| {
+            let bytes = memory(value, 0, u64::MAX)?;
+            config.pool_bytes_max = (bytes > 0).then_some(bytes);
+            Ok(())
+        },
+    ),
     Parameter::settable(
         "maxmemory-clients",
         |state| match state.config.client_memory {
@@ -113,11 +183,31 @@ const PARAMETERS: &[Parameter] = &[
         |config, value| memory_or_percent(value).map(|limit| config.client_memory = limit),
     ),
     Parameter::fixed("maxmemory-policy", |_| "noeviction".to_owned()),
-    Parameter::fixed("notify-keyspace-events", |_| String::new()),
-    Parameter::fixed("port", |state| state.listen.port().to_string()),
-    Parameter::fixed("protected-mode", |state| {
-        if state.config.protected_mode { "yes" } else { "no" }.to_owned()
-    }),
+    Parameter::settable(
+        "notify-keyspace-events",
+        |state| events::show_classes(state.config.notified_events),
+        |config, value| {
+            let classes = events::read_classes(value);
+            let classes = classes.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+            config.notified_events = classes;
+            Ok(())
+        },
+    ),
+    Parameter::at_start(
+        "port",
+        |state| state.listen.port().to_string(),
+        |config, value| {
+            let port = integer(value, 0, 65535)?;
+            config.tcp = port > 0;
+            config.listen.set_port(port as u16);
+            Ok(())
+        },
+    ),
+    Parameter::settable(
+        "protected-mode",
+        |state| yes_or_no(state.config.protected_mode),
+        |config, value| read_yes_or_no(value).map(|on| config.protected_mode = on),
+    ),
     Parameter::settable(
         "proto-max-bulk-len",
         |state| state.config.limits.max_bulk_bytes.to_string(),
@@ -136,14 +226,47 @@ const PARAMETERS: &[Parameter] = &[
             memory(value, 1 << 10, i64::MAX as u64).map(|bytes| config.reply_bytes_max = bytes as usize)
         },
     ),
-    Parameter::fixed("requirepass", |_| String::new()),
+    Parameter::settable(
+        "requirepass",
+        |state| {
+            let password = state.config.password.as_ref().map_or(&[][..], Password::bytes);
+            String::from_utf8_lossy(password).into_owned()
+        },
+        |config, value| {
+            let password = str::from_utf8(value).map_err(|_| "argument must be UTF-8")?;
+            config.password = Password::new(password);
+            Ok(())
+        },
+    ),
     Parameter::fixed("save", |_| String::new()),
+    Parameter::settable(
+        "set-max-intset-entries",
+        |state| state.config.encodings.set_intset_entries.to_string(),
+        |config, value| count(value).map(|count| config.encodings.set_intset_entries = count),
+    ),
     Parameter::settable(
         "slow-turn-ms",
         |state| state.config.slow_turn.map_or(0, |limit| limit.as_millis()).to_string(),
         |config, value| {
             let ms = integer(value, 0, i32::MAX as i64)?;
             config.slow_turn = (ms > 0).then(|| Duration::from_millis(ms as u64));
+            Ok(())
+        },
+    ),
+    Parameter::settable(
+        "slowlog-log-slower-than",
+        |state| state.config.noted.slower_than.map_or(-1, |least| least.as_micros() as i64).to_string(),
+        |config, value| {
+            let micros = integer(value, -1, i64::MAX)?;
+            config.noted.slower_than = u64::try_from(micros).ok().map(Duration::from_micros);
+            Ok(())
+        },
+    ),
+    Parameter::settable(
+        "slowlog-max-len",
+        |state| state.config.noted.slow_len_max.to_string(),
+        |config, value| {
+            config.noted.slow_len_max = integer(value, 0, SLOW_LEN_MAX)? as usize;
             Ok(())
         },
     ),
@@ -157,7 +280,98 @@ const PARAMETERS: &[Parameter] = &[
         |state| seconds(state.config.idle_timeout),
         |config, value| duration(value).map(|duration| config.idle_timeout = duration),
     ),
+    Parameter::at_start(
+        "unixsocket",
+        |state| state.config.unix_socket.as_deref().unwrap_or(Path::new("")).display().to_string(),
+        |config, value| {
+            config.unix_socket = (!value.is_empty()).then(|| PathBuf::from(&*String::from_utf8_lossy(value)));
+            Ok(())
+        },
+    ),
+    Parameter::at_start(
+        "unixsocketperm",
+        |state| format!("{:o}", state.config.unix_socket_mode.unwrap_or(0)),
+        |config, value| {
+            let mode = str::from_utf8(value).ok().and_then(|text| u32::from_str_radix(text, 8).ok());
+            let mode = mode.filter(|&mode| mode <= 0o777);
+            let mode = mode.ok_or("argument couldn't be parsed into an octal number up to 777")?;
+            config.unix_socket_mode = (mode > 0).then_some(mode);
+            Ok(())
+        },
+    ),
 ];
+
+/// The names of all settings.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    PARAMETERS.iter().map(|parameter| parameter.name)
+}
+
+/// How a configuration file changes a setting, if it can.
+pub(crate) fn setter_at_start(name: &str) -> Option<Setter> {
+    let parameter = PARAMETERS.iter().find(|parameter| parameter.name == name)?;
+    parameter.start.or(parameter.set)
+}
+
+fn yes_or_no(on: bool) -> String {
+    if on { "yes" } else { "no" }.to_owned()
+}
+
+fn read_yes_or_no(value: &[u8]) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_slice() {
+        b"yes" => Ok(true),
+        b"no" => Ok(false),
+        _ => Err("argument must be 'yes' or 'no'".to_owned()),
+    }
+}
+
+fn show_bind(state: &State) -> String {
+    let config = &state.config;
+    if config.bind.is_empty() {
+        return state.listen.ip().to_string();
+    }
+    let show = |bind: &Bind| format!("{}{}", if bind.optional { "-" } else { "" }, bind.ip);
+    config.bind.iter().map(show).collect::<Vec<_>>().join(" ")
+}
+
+/// Reads addresses; `*` is all of IPv4, `::*` all of IPv6.
+fn read_bind(config: &mut Config, value: &[u8]) -> Result<(), String> {
+    let text = String::from_utf8_lossy(value);
+    let mut all = Vec::new();
+    for word in text.split_whitespace() {
+        let (address, optional) = word.strip_prefix('-').map_or((word, false), |address| (address, true));
+        let ip = match address {
+            "*" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            "::*" => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            address => address.parse().map_err(|_| format!("{address} is no IP address"))?,
+        };
+        all.push(Bind { ip, optional });
+    }
+    match all.first() {
+        Some(first) => config.listen.set_ip(first.ip),
+        None => config.tcp = false,
+    }
+    config.bind = all;
+    Ok(())
+}
+
+fn show_debug_commands(state: &State) -> String {
+    match state.config.debug_commands {
+        DebugCommands::No => "no",
+        DebugCommands::Local => "local",
+        DebugCommands::Yes => "yes",
+    }
+    .to_owned()
+}
+
+fn read_debug_commands(config: &mut Config, value: &[u8]) -> Result<(), String> {
+    config.debug_commands = match value.to_ascii_lowercase().as_slice() {
+        b"no" => DebugCommands::No,
+        b"local" => DebugCommands::Local,
+        b"yes" => DebugCommands::Yes,
+        _ => return Err("argument(s) must be one of the following: no, yes, local".to_owned()),
+    };
+    Ok(())
+}
 
 fn seconds(duration: Option<Duration>) -> String {
     duration.map_or(0, |duration| duration.as_secs()).to_string()
@@ -166,6 +380,14 @@ fn seconds(duration: Option<Duration>) -> String {
 fn duration(value: &[u8]) -> Result<Option<Duration>, String> {
     let seconds = integer(value, 0, i32::MAX as i64)?;
     Ok((seconds > 0).then(|| Duration::from_secs(seconds as u64)))
+}
+
+fn count(value: &[u8]) -> Result<u64, String> {
+    integer(value, 0, i64::MAX).map(|count| count as u64)
+}
+
+fn bytes(value: &[u8]) -> Result<u64, String> {
+    memory(value, 0, i64::MAX as u64)
 }
 
 fn integer(value: &[u8], min: i64, max: i64) -> Result<i64, String> {
@@ -293,11 +515,15 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut chosen: Vec<(&[u8], &[u8], &Parameter)> = Vec::new();
     for (name, value) in settings {
         let unknown = || quoting("ERR Unknown option or number of arguments for CONFIG SET - '", name, "'");
-        let parameter = PARAMETERS
-            .iter()
-            .find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(name))
-            .ok_or_else(unknown)?;
+        let parameter =
+            PARAMETERS.iter().find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(name));
+        let Some(parameter) = parameter else {
+            return Err(not_settable(name).unwrap_or_else(unknown));
+        };
         // The value asked for may hold already: tools turn persistence off, for example.
+        if parameter.name == "dir" {
+            return Err(refused(name, "can't set protected config"));
+        }
         if parameter.set.is_none() && (parameter.get)(ctx.state).as_bytes() != value {
             return Err(refused(name, "can't set immutable config"));
         }
@@ -310,9 +536,19 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     for (name, value, parameter) in chosen {
         parameter.set.map_or(Ok(()), |set| set(&mut config, value)).map_err(|why| refused(name, &why))?;
     }
+    ctx.keys.pubsub.notified = config.notified_events;
     ctx.state.config = config;
     ctx.out.write().ok();
     Ok(())
+}
+
+/// The answer for a directive of Redis that is no setting here.
+fn not_settable(name: &[u8]) -> Option<Fault> {
+    let why = directives::why_not(str::from_utf8(name).ok()?)?;
+    Some(match name.eq_ignore_ascii_case(b"dbfilename") {
+        true => refused(name, "can't set protected config"),
+        false => refused(name, &format!("it has no meaning here: {why}")),
+    })
 }
 
 fn refused(name: &[u8], why: &str) -> Fault {
@@ -326,8 +562,31 @@ fn resetstat(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Ok(())
 }
 
-fn rewrite(_: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
-    Err(Fault::Error("ERR The server is running without a config file"))
+fn rewrite(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let Some(file) = ctx.state.config.file.clone() else {
+        return Err(Fault::Error("ERR The server is running without a config file"));
+    };
+    let current = values(ctx.state);
+    let own = std::mem::take(&mut ctx.state.config);
+    let defaults = values(ctx.state);
+    ctx.state.config = own;
+    match config_file::rewrite(&file, &current, &defaults) {
+        Ok(()) => {
+            ctx.out.write().ok();
+            Ok(())
+        }
+        Err(error) => {
+            let message = format_args!("{} cannot be rewritten: {error}", file.display());
+            ctx.state.log(LogLevel::Warning, Kind::Configuration, message);
+            Err(Fault::Quoting(format!("ERR Rewriting config file: {error}").into_bytes()))
+        }
+    }
+}
+
+/// The settings that can change while the server runs, with their values.
+fn values(state: &State) -> Vec<(&'static str, String)> {
+    let settable = PARAMETERS.iter().filter(|parameter| parameter.set.is_some());
+    settable.map(|parameter| (parameter.name, (parameter.get)(state))).collect()
 }
 
 fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
@@ -339,7 +598,7 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "RESETSTAT",
         "    Set the statistics to zero.",
         "REWRITE",
-        "    Fails: there is no configuration file.",
+        "    Write the settings into the configuration file.",
     ];
     write_help(&mut ctx.out, "config", &lines);
     Ok(())

@@ -4,16 +4,22 @@ use tembo_wire::number::parse_i64;
 use tembo_wire::{Protocol, Request};
 
 use super::args::{self, Options, is, is_plain_name, quoting};
+use super::pubsub::expect_delivered;
 use super::table::Command;
-use super::table::flag::{ALLOW_BUSY, AT_ONCE, CONNECTION, FAST, LOADING, NO_AUTH, NOSCRIPT, STALE};
+use super::table::flag::{
+    ALLOW_BUSY, AT_ONCE, CONNECTION, FAST, FOR_SUBSCRIBERS, LOADING, NO_AUTH, NOSCRIPT, STALE, UNSUBSCRIBES,
+};
 use super::{Context, transaction};
+use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
 use crate::info::REDIS_VERSION;
+use crate::log::Kind;
+use crate::session::Replies;
 
 const HANDSHAKE: u32 = NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY | CONNECTION;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("ping", -1, FAST | CONNECTION, ping)
+    Command::new("ping", -1, FAST | CONNECTION | FOR_SUBSCRIBERS, ping)
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .doc("connection", "1.0.0", "Returns PONG, or its argument"),
     Command::new("echo", 2, LOADING | STALE | FAST | CONNECTION, echo).doc(
@@ -32,8 +38,12 @@ pub(super) const COMMANDS: &[Command] = &[
         "1.0.0",
         "Selects the database that commands work on",
     ),
-    Command::new("quit", -1, HANDSHAKE | AT_ONCE, quit).doc("connection", "1.0.0", "Closes the connection"),
-    Command::new("reset", 1, HANDSHAKE | AT_ONCE, reset).doc(
+    Command::new("quit", -1, HANDSHAKE | AT_ONCE | FOR_SUBSCRIBERS, quit).doc(
+        "connection",
+        "1.0.0",
+        "Closes the connection",
+    ),
+    Command::new("reset", 1, HANDSHAKE | AT_ONCE | FOR_SUBSCRIBERS | UNSUBSCRIBES, reset).doc(
         "connection",
         "6.2.0",
         "Makes the connection as it was at first",
@@ -44,11 +54,18 @@ const BAD_CLIENT_NAME: Fault =
     Fault::Error("ERR Client names cannot contain spaces, newlines or special characters.");
 
 fn ping(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if request.arg_count() > 2 {
+        return Err(Fault::Error("ERR wrong number of arguments for 'ping' command"));
+    }
+    if ctx.session.is_subscriber() && ctx.out.protocol == Protocol::Resp2 {
+        let mut reply = ctx.out.write();
+        reply.array(2);
+        reply.bulk("pong");
+        reply.bulk(request.get(1).unwrap_or_default());
+        return Ok(());
+    }
     match request.get(1) {
         None => ctx.out.write().simple("PONG"),
-        Some(_) if request.arg_count() > 2 => {
-            return Err(Fault::Error("ERR wrong number of arguments for 'ping' command"));
-        }
         Some(text) => ctx.out.write().bulk(text),
     }
     Ok(())
@@ -72,37 +89,48 @@ fn quit(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 }
 
 fn reset(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    expect_delivered(ctx)?;
     transaction::discard(ctx.session, ctx.keys);
+    ctx.keys.pubsub.part_with(ctx.session);
     let session = &mut *ctx.session;
     session.database = 0;
     session.protocol = Protocol::Resp2;
     session.name.clear();
     session.no_evict = false;
+    session.replies = Replies::On;
+    session.authenticated = ctx.state.config.password.is_none();
     ctx.out.write().simple("RESET");
     Ok(())
 }
 
 fn auth(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     match request.arg_count() {
-        2 => Err(Fault::Error(
-            "ERR AUTH <password> called without any password configured for the default user. \
-             Are you sure your configuration is correct?",
-        )),
-        3 => {
-            check_user(&request[1])?;
-            ctx.out.write().ok();
-            Ok(())
+        2 if ctx.state.config.password.is_none() => {
+            return Err(Fault::Error(
+                "ERR AUTH <password> called without any password configured for the default user. \
+                 Are you sure your configuration is correct?",
+            ));
         }
-        _ => Err(Fault::Error("ERR syntax error")),
+        2 => authenticate(ctx, b"default", &request[1])?,
+        3 => authenticate(ctx, &request[1], &request[2])?,
+        _ => return Err(Fault::Error("ERR syntax error")),
     }
+    ctx.out.write().ok();
+    Ok(())
 }
 
-/// The only user is `default`, who has no password; as in Redis any will do.
-fn check_user(name: &[u8]) -> Answer {
-    match name {
-        b"default" => Ok(()),
-        _ => Err(Fault::Error("WRONGPASS invalid username-password pair or user is disabled.")),
+/// Lets a client in that gives the password. The only user is `default`; if there is no password any will
+/// do, as in Redis.
+fn authenticate(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Answer {
+    // The password is compared also for an unknown user, so that both take as long.
+    let is_right = ctx.state.config.password.as_ref().is_none_or(|own| own.is(password));
+    if is_right && user == b"default" {
+        ctx.session.authenticated = true;
+        return Ok(());
     }
+    let message = format_args!("client {} gave a wrong password", ctx.session);
+    ctx.state.log(LogLevel::Warning, Kind::Security, message);
+    Err(Fault::Error("WRONGPASS invalid username-password pair or user is disabled."))
 }
 
 fn hello(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
@@ -117,8 +145,8 @@ fn hello(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut options = Options::after(request, 2);
     while let Some(word) = options.next() {
         if is(word, "AUTH") && options.left() >= 2 {
-            check_user(options.value()?)?;
-            options.value()?;
+            let (user, password) = (options.value()?, options.value()?);
+            authenticate(ctx, user, password)?;
         } else if is(word, "SETNAME") && options.left() >= 1 {
             name = Some(options.value()?);
             if !name.is_some_and(is_plain_name) {
@@ -127,6 +155,12 @@ fn hello(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         } else {
             return Err(quoting("ERR Syntax error in HELLO option '", word, "'"));
         }
+    }
+    if ctx.state.config.password.is_some() && !ctx.session.authenticated {
+        return Err(Fault::Error(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> \
+             option can be used to authenticate the client and select the RESP protocol version at the same time",
+        ));
     }
     if let Some(name) = name {
         ctx.session.name = name.to_vec();

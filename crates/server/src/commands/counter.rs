@@ -8,7 +8,8 @@ use super::args::integer;
 use super::table::Command;
 use super::table::flag::{DENYOOM, FAST, STRING, WRITE};
 use crate::fault::{Answer, Fault};
-use crate::keyspace::Meta;
+use crate::keyspace::events::class;
+use crate::keyspace::{Meta, Stored};
 
 const FLAGS: u32 = WRITE | DENYOOM | FAST | STRING;
 
@@ -62,14 +63,16 @@ fn decrby(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 fn add(ctx: &mut Context<'_, '_>, key: &[u8], increment: i64) -> Answer {
     let database = ctx.database();
     let found = ctx.keys.find(database, key)?;
-    let listed = found.listed;
-    let old = found.live.map_or(Ok(0), |stored| integer(stored.payload))?;
-    let deadline = found.live.and_then(|stored| stored.meta.deadline);
+    let replaced = found.old;
+    let stored = found.live.map(Stored::string).transpose()?;
+    let old = stored.map_or(Ok(0), |stored| integer(stored.payload))?;
+    let deadline = stored.and_then(|stored| stored.meta.deadline);
     let overflow = Fault::Error("ERR increment or decrement would overflow");
     let new = old.checked_add(increment).ok_or(overflow)?;
     let mut text = itoa::Buffer::new();
-    let meta = Meta { deadline, modified: false };
-    ctx.keys.put(database, key, meta, listed, &[text.format(new).as_bytes()])?;
+    let meta = Meta { deadline, ..Meta::default() };
+    ctx.keys.put(database, key, meta, replaced, &[text.format(new).as_bytes()])?;
+    ctx.keys.notify(class::STRING, "incrby", database, key);
     ctx.out.write().integer(new);
     Ok(())
 }
@@ -77,9 +80,10 @@ fn add(ctx: &mut Context<'_, '_>, key: &[u8], increment: i64) -> Answer {
 fn incrbyfloat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (database, key) = (ctx.database(), &request[1]);
     let found = ctx.keys.find(database, key)?;
-    let listed = found.listed;
-    let old = found.live.map_or(&b"0"[..], |stored| stored.payload);
-    let deadline = found.live.and_then(|stored| stored.meta.deadline);
+    let replaced = found.old;
+    let stored = found.live.map(Stored::string).transpose()?;
+    let old = stored.map_or(&b"0"[..], |stored| stored.payload);
+    let deadline = stored.and_then(|stored| stored.meta.deadline);
     let sum = match (Decimal::parse(old), Decimal::parse(&request[2])) {
         // A text that is no number counts for more than an infinity, whichever comes first.
         (Err(DecimalError::Infinite), Err(error)) => Err(error),
@@ -87,7 +91,8 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     };
     let mut text = Vec::new();
     sum.map_err(refused)?.write(&mut text);
-    ctx.keys.put(database, key, Meta { deadline, modified: false }, listed, &[&text])?;
+    ctx.keys.put(database, key, Meta { deadline, ..Meta::default() }, replaced, &[&text])?;
+    ctx.keys.notify(class::STRING, "incrbyfloat", database, key);
     ctx.out.bulk(&text)
 }
 

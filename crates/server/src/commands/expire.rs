@@ -8,6 +8,7 @@ use super::string::{Unit, invalid_expire_time};
 use super::table::Command;
 use super::table::flag::{FAST, KEYSPACE, READONLY, WRITE};
 use crate::fault::{Answer, Fault};
+use crate::keyspace::events::class;
 
 const SET_FLAGS: u32 = WRITE | FAST | KEYSPACE;
 const GET_FLAGS: u32 = READONLY | FAST | KEYSPACE;
@@ -132,14 +133,21 @@ fn expire_generic(
     let factor = if unit == Unit::Seconds { 1000 } else { 1 };
     let deadline = integer(&request[2])?.checked_mul(factor).and_then(|time| time.checked_add(base));
     let deadline = deadline.ok_or_else(|| invalid_expire_time(name))?;
-    let old = ctx.keys.find(database, key)?.live.map(|stored| stored.meta.deadline);
-    let Some(old) = old.filter(|&old| conditions.allow(old, deadline)) else {
+    let found = ctx.keys.find(database, key)?;
+    let (live, old) = (found.live.is_some(), found.old);
+    if !live || !conditions.allow(old.listed, deadline) {
         ctx.out.write().integer(0);
         return Ok(());
-    };
+    }
     match u64::try_from(deadline) {
-        Ok(deadline) if deadline > ctx.keys.now_ms => ctx.keys.set_deadline(database, key, Some(deadline))?,
-        _ => ctx.keys.remove(database, key, old)?,
+        Ok(deadline) if deadline > ctx.keys.now_ms => {
+            ctx.keys.set_deadline(database, key, Some(deadline))?;
+            ctx.keys.notify(class::GENERIC, "expire", database, key);
+        }
+        _ => {
+            ctx.keys.remove(database, key, old)?;
+            ctx.keys.notify(class::GENERIC, "del", database, key);
+        }
     }
     ctx.out.write().integer(1);
     Ok(())
@@ -189,6 +197,7 @@ fn persist(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         ctx.keys.find(database, key)?.live.is_some_and(|stored| stored.meta.deadline.is_some());
     if had_deadline {
         ctx.keys.set_deadline(database, key, None)?;
+        ctx.keys.notify(class::GENERIC, "persist", database, key);
     }
     ctx.out.write().integer(had_deadline.into());
     Ok(())

@@ -8,6 +8,7 @@ use super::table::flag::{DANGEROUS, LOADING, STALE};
 use crate::fault::Answer;
 use crate::info::{self, Facts};
 use crate::keyspace::DATABASES;
+use crate::pubsub::Kind;
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("info", -1, LOADING | STALE | DANGEROUS, info)
     .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
@@ -31,6 +32,11 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         client_bytes: ctx.clients.memory_bytes(),
         is_reclaiming: ctx.keys.is_reclaiming(),
         watched_keys: ctx.keys.watches.len(),
+        pubsub_counts: [
+            ctx.keys.pubsub.channels_len(Kind::Channel),
+            ctx.keys.pubsub.patterns_len(),
+            ctx.keys.pubsub.channels_len(Kind::Shard),
+        ],
         keyspace,
     };
     let wanted: Vec<_> = request.args().skip(1).collect();

@@ -8,6 +8,7 @@ use super::table::Command;
 use super::table::flag::{DANGEROUS, DENYOOM, FAST, KEYSPACE, READONLY, WALKS, WRITE};
 use crate::fault::{Answer, Fault, NO_SUCH_KEY, SYNTAX};
 use crate::keyspace::DATABASES;
+use crate::keyspace::events::class;
 
 const SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
 const ALL: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
@@ -53,6 +54,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "6.2.0",
         "Copies what is under a key to another, also to another database",
     ),
+    Command::new("move", 3, WRITE | FAST | KEYSPACE, move_to_database).keys(1, 1, 1).doc(
+        "generic",
+        "1.0.0",
+        "Moves a key to another database",
+    ),
     Command::new("randomkey", 1, READONLY | KEYSPACE | WALKS, randomkey)
         .tips(&["request_policy:all_shards", "nondeterministic_output"])
         .doc("generic", "1.0.0", "Returns a random key"),
@@ -76,9 +82,12 @@ fn del(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut removed = 0;
     for key in request.args().skip(1) {
         let found = ctx.keys.find(database, key)?;
-        let (is_live, present, listed) = (found.live.is_some(), found.present, found.listed);
+        let (is_live, present, old) = (found.live.is_some(), found.present, found.old);
         if present {
-            ctx.keys.remove(database, key, listed)?;
+            ctx.keys.remove(database, key, old)?;
+        }
+        if is_live {
+            ctx.keys.notify(class::GENERIC, "del", database, key);
         }
         removed += i64::from(is_live);
     }
@@ -96,8 +105,8 @@ fn exists(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn kind(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let exists = ctx.keys.read(ctx.session.database, &request[1])?.is_some();
-    ctx.out.write().simple(if exists { "string" } else { "none" });
+    let stored = ctx.keys.read(ctx.session.database, &request[1])?;
+    ctx.out.write().simple(stored.map_or("none", |stored| stored.meta.kind.name()));
     Ok(())
 }
 
@@ -116,7 +125,8 @@ fn renamenx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 /// Moves a key and its deadline; tells whether it did.
 fn move_key(ctx: &mut Context<'_, '_>, request: &Request<'_>, replace: bool) -> Answer<bool> {
     let (database, from, to) = (ctx.database(), &request[1], &request[2]);
-    let stored = ctx.keys.find(database, from)?.live.ok_or(NO_SUCH_KEY)?;
+    let source = ctx.keys.find(database, from)?;
+    let (stored, from_old) = (source.live.ok_or(NO_SUCH_KEY)?, source.old);
     if from == to {
         return Ok(false);
     }
@@ -125,9 +135,15 @@ fn move_key(ctx: &mut Context<'_, '_>, request: &Request<'_>, replace: bool) -> 
     if target.live.is_some() && !replace {
         return Ok(false);
     }
-    let listed = target.listed;
-    ctx.keys.put(database, to, meta, listed, &[&payload])?;
-    ctx.keys.remove(database, from, meta.deadline)?;
+    let (to_old, replaced) = (target.old, target.live.is_some());
+    ctx.keys.put(database, to, meta, to_old, &[&payload])?;
+    if replaced {
+        ctx.keys.notify(class::NEW, "new", database, to);
+    }
+    // The elements of a large collection belong to the other key now.
+    ctx.keys.remove(database, from, from_old.kept())?;
+    ctx.keys.notify(class::GENERIC, "rename_from", database, from);
+    ctx.keys.notify(class::GENERIC, "rename_to", database, to);
     Ok(true)
 }
 
@@ -153,28 +169,52 @@ fn copy(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if database == target_database && from == to {
         return Err(Fault::Error("ERR source and destination objects are the same"));
     }
+    if ctx.keys.find(database, from)?.live.is_none() {
+        ctx.keys.notify(class::MISS, "keymiss", database, from);
+    }
     let copied = copy_key(ctx, (database, from), (target_database, to), replace)?;
     ctx.out.write().integer(copied.into());
     Ok(())
 }
 
+/// Copies a key with its deadline; tells whether it did.
 fn copy_key(
     ctx: &mut Context<'_, '_>,
     from: (usize, &[u8]),
     to: (usize, &[u8]),
     replace: bool,
 ) -> Answer<bool> {
-    let Some(stored) = ctx.keys.find(from.0, from.1)?.live else {
-        return Ok(false);
-    };
-    let (meta, payload) = (stored.meta, stored.payload.to_vec());
-    let target = ctx.keys.find(to.0, to.1)?;
-    if target.live.is_some() && !replace {
+    if ctx.keys.find(from.0, from.1)?.live.is_none() {
         return Ok(false);
     }
-    let listed = target.listed;
-    ctx.keys.put(to.0, to.1, meta, listed, &[&payload])?;
+    let target = ctx.keys.find(to.0, to.1)?;
+    let (old, replaced) = (target.old, target.live.is_some());
+    if replaced && !replace {
+        return Ok(false);
+    }
+    ctx.keys.copy(from, to, old)?;
+    if replaced {
+        // Redis removes the old key first.
+        ctx.keys.notify(class::NEW, "new", to.0, to.1);
+    }
+    ctx.keys.notify(class::GENERIC, "copy_to", to.0, to.1);
     Ok(true)
+}
+
+fn move_to_database(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key) = (ctx.database(), &request[1]);
+    let target = args::database(&request[2])?;
+    if target == database {
+        return Err(Fault::Error("ERR source and destination objects are the same"));
+    }
+    let moved =
+        ctx.keys.find(target, key)?.live.is_none() && ctx.keys.change_database(database, target, key)?;
+    if moved {
+        ctx.keys.notify(class::GENERIC, "move_from", database, key);
+        ctx.keys.notify(class::GENERIC, "move_to", target, key);
+    }
+    ctx.out.write().integer(moved.into());
+    Ok(())
 }
 
 fn randomkey(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {

@@ -7,16 +7,24 @@
 mod args;
 mod client;
 mod command;
-mod config;
+pub(crate) mod config;
 mod connection;
 mod counter;
+mod debug;
+mod element_scan;
 mod expire;
+mod hash;
 mod info;
 mod keys;
 mod object;
+mod pubsub;
+mod sampling;
 mod scan;
 mod scripting;
 mod server;
+mod set;
+mod set_algebra;
+mod slow;
 mod string;
 mod subsequence;
 mod substring;
@@ -84,10 +92,17 @@ impl<'a> Out<'a> {
 
     /// Appends a bulk string that the client did not send, and so may be long.
     pub(crate) fn bulk(&mut self, payload: &[u8]) -> Answer {
-        if self.bytes.len().saturating_add(payload.len()) > self.end_max {
+        self.expect_room(payload.len())?;
+        self.write().bulk(payload);
+        Ok(())
+    }
+
+    /// Fails if the reply would be too long with so many bytes more.
+    #[inline(always)]
+    fn expect_room(&self, bytes: usize) -> Answer {
+        if self.bytes.len().saturating_add(bytes) > self.end_max {
             return Err(Fault::Error("ERR reply exceeds the maximum (reply-max-bytes)"));
         }
-        self.write().bulk(payload);
         Ok(())
     }
 
@@ -123,6 +138,9 @@ impl Registry {
             substring::COMMANDS,
             subsequence::COMMANDS,
             counter::COMMANDS,
+            hash::COMMANDS,
+            set::COMMANDS,
+            set_algebra::COMMANDS,
             keys::COMMANDS,
             scan::COMMANDS,
             expire::COMMANDS,
@@ -134,6 +152,8 @@ impl Registry {
             info::COMMANDS,
             server::COMMANDS,
             transaction::COMMANDS,
+            pubsub::COMMANDS,
+            slow::COMMANDS,
             scripting::COMMANDS,
         ];
         let commands: Vec<_> = families.into_iter().flatten().collect();

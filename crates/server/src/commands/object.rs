@@ -1,5 +1,7 @@
 //! How keys are kept: OBJECT and MEMORY.
 
+use std::ops::ControlFlow;
+
 use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
@@ -8,53 +10,64 @@ use super::table::Command;
 use super::table::flag::{KEYSPACE, LOADING, READONLY, STALE};
 use super::{Context, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Stored;
+use crate::keyspace::{DATABASES, Kind, Stored};
 
 const VARIES: &[&str] = &["nondeterministic_output"];
 
-pub(super) const COMMANDS: &[Command] =
-    &[
-        Command::new("object", -2, 0, object_help)
-            .doc("generic", "2.2.3", "Tells how a key is kept")
-            .subcommands(&[
-                Command::new("object|encoding", 3, READONLY | KEYSPACE, encoding)
-                    .keys(2, 2, 1)
-                    .tips(VARIES)
-                    .doc("generic", "2.2.3", "Returns what Redis would call the encoding of a value"),
-                Command::new("object|freq", 3, READONLY | KEYSPACE, freq).keys(2, 2, 1).tips(VARIES).doc(
-                    "generic",
-                    "4.0.0",
-                    "Fails: accesses are not counted",
-                ),
-                Command::new("object|idletime", 3, READONLY | KEYSPACE, idletime)
-                    .keys(2, 2, 1)
-                    .tips(VARIES)
-                    .doc("generic", "2.2.3", "Fails: accesses are not timed"),
-                Command::new("object|refcount", 3, READONLY | KEYSPACE, refcount)
-                    .keys(2, 2, 1)
-                    .tips(VARIES)
-                    .doc("generic", "2.2.3", "Returns 1"),
-                Command::new("object|help", 2, LOADING | STALE | KEYSPACE, object_help).doc(
-                    "generic",
-                    "6.2.0",
-                    "Explains the subcommands",
-                ),
-            ]),
-        Command::new("memory", -2, 0, memory_help)
-            .doc("server", "4.0.0", "Tells how much memory is used")
-            .subcommands(&[
-                Command::new("memory|usage", -3, READONLY, usage).keys(2, 2, 1).doc(
-                    "server",
-                    "4.0.0",
-                    "Estimates how many bytes of the pool a key takes",
-                ),
-                Command::new("memory|help", 2, LOADING | STALE, memory_help).doc(
-                    "server",
-                    "4.0.0",
-                    "Explains the subcommands",
-                ),
-            ]),
-    ];
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("object", -2, 0, object_help)
+        .doc("generic", "2.2.3", "Tells how a key is kept")
+        .subcommands(&[
+            Command::new("object|encoding", 3, READONLY | KEYSPACE, encoding).keys(2, 2, 1).tips(VARIES).doc(
+                "generic",
+                "2.2.3",
+                "Returns what Redis would call the encoding of a value",
+            ),
+            Command::new("object|freq", 3, READONLY | KEYSPACE, freq).keys(2, 2, 1).tips(VARIES).doc(
+                "generic",
+                "4.0.0",
+                "Fails: accesses are not counted",
+            ),
+            Command::new("object|idletime", 3, READONLY | KEYSPACE, idletime).keys(2, 2, 1).tips(VARIES).doc(
+                "generic",
+                "2.2.3",
+                "Fails: accesses are not timed",
+            ),
+            Command::new("object|refcount", 3, READONLY | KEYSPACE, refcount).keys(2, 2, 1).tips(VARIES).doc(
+                "generic",
+                "2.2.3",
+                "Returns 1",
+            ),
+            Command::new("object|help", 2, LOADING | STALE | KEYSPACE, object_help).doc(
+                "generic",
+                "6.2.0",
+                "Explains the subcommands",
+            ),
+        ]),
+    Command::new("memory", -2, 0, memory_help)
+        .doc("server", "4.0.0", "Tells how much memory is used")
+        .subcommands(&[
+            Command::new("memory|usage", -3, READONLY, usage).keys(2, 2, 1).doc(
+                "server",
+                "4.0.0",
+                "Estimates how many bytes of the pool a key takes",
+            ),
+            Command::new("memory|stats", 2, 0, memory_stats)
+                .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+                .doc("server", "4.0.0", "Returns what memory is used for"),
+            Command::new("memory|doctor", 2, 0, memory_doctor)
+                .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+                .doc("server", "4.0.0", "Says in words how full the pool is"),
+            Command::new("memory|purge", 2, 0, memory_purge)
+                .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+                .doc("server", "4.0.0", "Does nothing: space comes back by itself"),
+            Command::new("memory|help", 2, LOADING | STALE, memory_help).doc(
+                "server",
+                "4.0.0",
+                "Explains the subcommands",
+            ),
+        ]),
+];
 
 /// Longest string that Redis keeps in one piece with its header.
 const EMBEDDED_BYTES_MAX: usize = 44;
@@ -62,14 +75,20 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 /// of what the tree and the allocator leave free.
 const KEY_OVERHEAD_BYTES: usize = 64;
 
+/// Elements of a large collection that an estimate looks at.
+const SAMPLES: u64 = 64;
+
 fn encoding(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let stored = ctx.keys.read(ctx.session.database, &request[2])?;
+    let stored = ctx.keys.find(ctx.session.database, &request[2])?.live;
     let name = stored.map(|stored| encoding_name(&stored).as_bytes());
     ctx.out.bulk_or_null(name)
 }
 
-fn encoding_name(stored: &Stored<'_>) -> &'static str {
+pub(super) fn encoding_name(stored: &Stored<'_>) -> &'static str {
     match stored.payload {
+        _ if stored.meta.kind != Kind::String && stored.meta.modified => "hashtable",
+        _ if stored.meta.kind == Kind::Hash => "listpack",
+        _ if stored.meta.kind == Kind::Set => "intset",
         _ if stored.meta.modified => "raw",
         payload if parse_i64(payload).is_some() => "int",
         payload if payload.len() <= EMBEDDED_BYTES_MAX => "embstr",
@@ -78,7 +97,7 @@ fn encoding_name(stored: &Stored<'_>) -> &'static str {
 }
 
 fn refcount(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    match ctx.keys.read(ctx.session.database, &request[2])? {
+    match ctx.keys.find(ctx.session.database, &request[2])?.live {
         Some(_) => ctx.out.write().integer(1),
         None => ctx.out.write().null(),
     }
@@ -94,7 +113,7 @@ fn idletime(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn untracked(ctx: &mut Context<'_, '_>, key: &[u8], why: &'static str) -> Answer {
-    if ctx.keys.read(ctx.session.database, key)?.is_some() {
+    if ctx.keys.find(ctx.session.database, key)?.live.is_some() {
         return Err(Fault::Error(why));
     }
     ctx.out.write().null();
@@ -109,8 +128,13 @@ fn usage(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         }
     }
     let key = &request[2];
-    match ctx.keys.read(ctx.session.database, key)? {
+    match ctx.keys.find(ctx.session.database, key)?.live {
         None => ctx.out.write().null(),
+        Some(stored) if stored.meta.large => {
+            let kind = stored.meta.kind;
+            let bytes = large_bytes(ctx, key, kind)?;
+            ctx.out.write().integer(bytes as i64);
+        }
         Some(stored) => {
             let expiry_bytes = stored.meta.deadline.map_or(0, |_| key.len() + 8 + KEY_OVERHEAD_BYTES);
             let bytes = key.len() + stored.payload.len() + KEY_OVERHEAD_BYTES + expiry_bytes;
@@ -120,10 +144,67 @@ fn usage(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
+/// What a large collection takes, by the average of its first elements.
+pub(super) fn large_bytes(ctx: &mut Context<'_, '_>, key: &[u8], kind: Kind) -> Answer<u64> {
+    let collection = ctx.keys.collection(ctx.session.database, key, kind)?;
+    let (mut looked_at, mut bytes) = (0, 0);
+    ctx.keys.walk_elements(&collection, 0, |_, field, value| {
+        looked_at += 1;
+        bytes += (field.len() + value.len() + KEY_OVERHEAD_BYTES) as u64;
+        if looked_at == SAMPLES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    let average = bytes / looked_at.max(1);
+    Ok((key.len() + KEY_OVERHEAD_BYTES) as u64 + average * collection.len())
+}
+
+/// The fields of Redis that can be answered here. `peak` and `total` are the pool's.
+fn memory_stats(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let pool = ctx.keys.pool().stats();
+    let used = pool.pool_bytes - pool.unused_bytes;
+    ctx.state.note_used(used);
+    let keys = (0..DATABASES).map(|database| ctx.keys.len(database)).sum::<Answer<u64>>()?;
+    let peak = ctx.state.used_bytes_peak;
+    let mut reply = ctx.out.write();
+    reply.map(6);
+    for (name, number) in [
+        ("peak.allocated", peak),
+        ("total.allocated", used),
+        ("clients.normal", ctx.clients.memory_bytes() as u64),
+        ("keys.count", keys),
+        ("keys.bytes-per-key", used.checked_div(keys).unwrap_or(0)),
+    ] {
+        reply.bulk(name);
+        reply.integer(number as i64);
+    }
+    reply.bulk("peak.percentage");
+    reply.double(used as f64 * 100.0 / peak.max(1) as f64);
+    Ok(())
+}
+
+fn memory_doctor(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let pool = ctx.keys.pool().stats();
+    let used = pool.pool_bytes - pool.unused_bytes;
+    let full =
+        if ctx.state.is_full() { "It found no space for the last write that needed some. " } else { "" };
+    let share = used as f64 * 100.0 / pool.max_bytes.max(1) as f64;
+    let clients = ctx.clients.memory_bytes();
+    let text = format!(
+        "{full}The pool uses {used} of the {} bytes that it may have ({share:.1}%). Clients have {clients} bytes of memory.\n",
+        pool.max_bytes
+    );
+    ctx.out.write().verbatim(*b"txt", text);
+    Ok(())
+}
+
+fn memory_purge(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    ctx.out.write().ok();
+    Ok(())
+}
+
 fn object_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let lines = [
         "ENCODING <key>",
-        "    What Redis would call the encoding of the value: int, embstr or raw.",
+        "    What Redis would call the encoding of the value.",
         "FREQ <key>",
         "    Not tracked.",
         "IDLETIME <key>",
@@ -136,8 +217,16 @@ fn object_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 }
 
 fn memory_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
-    let lines =
-        ["USAGE <key> [SAMPLES <count>]", "    An estimate of the bytes that the key takes in the pool."];
+    let lines = [
+        "DOCTOR",
+        "    How full the pool is, in words.",
+        "PURGE",
+        "    Nothing: space comes back by itself.",
+        "STATS",
+        "    What memory is used for.",
+        "USAGE <key> [SAMPLES <count>]",
+        "    An estimate of the bytes that the key takes in the pool.",
+    ];
     write_help(&mut ctx.out, "memory", &lines);
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::table::Command;
 use super::table::flag::{DANGEROUS, KEYSPACE, READONLY, WALKS};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, Kind};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("keys", 2, READONLY | KEYSPACE | DANGEROUS | WALKS, keys)
@@ -61,18 +61,19 @@ struct Walked {
     found: usize,
 }
 
-/// Gives to `take` the live keys that `filter` wants, behind `after`, having looked at no more than `limit`.
+/// Gives to `take` the live keys that `filter` wants, behind `after`, having looked at no more than `limit`;
+/// counts those that it took.
 fn walk(
     keyspace: &Keyspace<'_>,
     database: usize,
     filter: &Filter,
     after: Option<&[u8]>,
     limit: usize,
-    mut take: impl FnMut(&[u8]),
+    mut take: impl FnMut(&[u8], Kind) -> bool,
 ) -> Answer<Walked> {
     let mut walked = Walked { stopped_at: None, found: 0 };
     let (mut looked_at, mut last) = (0, Vec::new());
-    keyspace.walk(database, filter.begin(after), |key, is_live| {
+    keyspace.walk(database, filter.begin(after), |key, kind| {
         if !key.starts_with(&filter.prefix) {
             return ControlFlow::Break(());
         }
@@ -81,8 +82,10 @@ fn walk(
             return ControlFlow::Break(());
         }
         looked_at += 1;
-        if is_live && glob::matches(&filter.pattern, key, false) {
-            take(key);
+        if let Some(kind) = kind
+            && glob::matches(&filter.pattern, key, false)
+            && take(key, kind)
+        {
             walked.found += 1;
         }
         if looked_at == limit {
@@ -102,34 +105,39 @@ fn scan(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     };
     let mut body = Vec::new();
     let mut reply = ReplyWriter::new(&mut body, ctx.out.protocol);
-    let take = |key: &[u8]| {
-        if options.wants_strings {
+    let take = |key: &[u8], kind: Kind| {
+        let is_wanted = options.kind.is_none_or(|wanted| is(wanted, kind.name()));
+        if is_wanted {
             reply.bulk(key);
         }
+        is_wanted
     };
     let walked = walk(ctx.keys, ctx.session.database, &options.filter, after, options.count, take)?;
     let next = match walked.stopped_at {
-        None => 0,
+        None => {
+            ctx.state.cursors.end(cursor);
+            0
+        }
         Some(key) => ctx.state.cursors.advance(cursor, &key, &mut ctx.state.random),
     };
     let mut reply = ctx.out.write();
     reply.array(2);
     reply.bulk_integer(next as i64);
-    reply.array(if options.wants_strings { walked.found } else { 0 });
+    reply.array(walked.found);
     ctx.out.raw(&body);
     Ok(())
 }
 
-struct ScanOptions {
+struct ScanOptions<'a> {
     filter: Filter,
     count: usize,
-    /// There are only strings; a scan for another type finds nothing.
-    wants_strings: bool,
+    /// The name of the only type that is wanted.
+    kind: Option<&'a [u8]>,
 }
 
-impl ScanOptions {
-    fn parse(mut options: Options<'_>) -> Answer<Self> {
-        let (mut pattern, mut count, mut wants_strings) = (&b"*"[..], SCAN_KEYS_DEFAULT, true);
+impl<'a> ScanOptions<'a> {
+    fn parse(mut options: Options<'a>) -> Answer<Self> {
+        let (mut pattern, mut count, mut kind) = (&b"*"[..], SCAN_KEYS_DEFAULT, None);
         while let Some(word) = options.next() {
             let value = options.value()?;
             if is(word, "COUNT") {
@@ -138,12 +146,12 @@ impl ScanOptions {
             } else if is(word, "MATCH") {
                 pattern = value;
             } else if is(word, "TYPE") {
-                wants_strings = is(value, "string");
+                kind = Some(value);
             } else {
                 return Err(SYNTAX);
             }
         }
-        Ok(ScanOptions { filter: Filter::new(pattern), count: count.min(SLICE_KEYS), wants_strings })
+        Ok(ScanOptions { filter: Filter::new(pattern), count: count.min(SLICE_KEYS), kind })
     }
 }
 
@@ -188,7 +196,10 @@ impl KeysJob {
         mut reply: impl FnMut(&[u8]),
     ) -> Answer<Option<Self>> {
         let mut writer = ReplyWriter::new(&mut self.body, protocol);
-        let take = |key: &[u8]| writer.bulk(key);
+        let take = |key: &[u8], _| {
+            writer.bulk(key);
+            true
+        };
         let walked = walk(keyspace, self.database, &self.filter, self.after.as_deref(), SLICE_KEYS, take)?;
         self.found += walked.found;
         if self.body.len() > self.body_bytes_max {

@@ -1,4 +1,4 @@
-//! The server's own affairs: TIME, DEBUG, SHUTDOWN.
+//! The server's own affairs: TIME, DEBUG, MONITOR, SHUTDOWN.
 
 use std::time::Duration;
 
@@ -7,9 +7,12 @@ use tembo_wire::number::parse_f64;
 
 use super::args::is;
 use super::table::Command;
-use super::table::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE};
-use super::{Context, write_help};
+use super::table::flag::{
+    ADMIN, ADMIN_ONLY, ALLOW_BUSY, CONNECTION, DANGEROUS, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE, WALKS,
+};
+use super::{Context, debug, write_help};
 use crate::clock;
+use crate::config::DebugCommands;
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
 
 const ADMINISTRATION: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -20,11 +23,21 @@ pub(super) const COMMANDS: &[Command] = &[
         "2.6.0",
         "Returns the Unix time in seconds and microseconds",
     ),
-    Command::new("debug", -2, ADMINISTRATION, debug).doc(
+    Command::new("debug", -2, ADMINISTRATION | WALKS, debug).doc(
         "server",
         "1.0.0",
-        "Makes the server sleep, for tests",
+        "Looks inside and makes the server sleep, for tests",
     ),
+    Command::new("monitor", 1, ADMINISTRATION, monitor).doc(
+        "server",
+        "1.0.0",
+        "Shows all commands as they are run",
+    ),
+    Command::new("role", 1, NOSCRIPT | LOADING | STALE | FAST | ADMIN_ONLY | DANGEROUS, super::slow::role)
+        .doc("server", "2.8.12", "Returns that this is a master without replicas"),
+    Command::new("wait", 3, NOSCRIPT | CONNECTION, super::slow::wait)
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+        .doc("generic", "3.0.0", "Returns that no replicas have acknowledged the writes"),
     Command::new("shutdown", -1, ADMINISTRATION | NO_MULTI | ALLOW_BUSY, shutdown).doc(
         "server",
         "1.0.0",
@@ -44,10 +57,22 @@ fn time(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// Stops everybody, which is what tests of clients want from it; so it is for local clients only.
+/// For tests: nobody may use it unless `enable-debug-command` says so.
 fn debug(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    if !ctx.session.is_local() {
-        return Err(Fault::Error("ERR DEBUG command not allowed. It is for connections from this machine."));
+    let is_allowed = match ctx.state.config.debug_commands {
+        DebugCommands::No => false,
+        DebugCommands::Local => ctx.session.is_local(),
+        DebugCommands::Yes => true,
+    };
+    if !is_allowed {
+        return Err(Fault::Error(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
+             you can run it from a local connection, otherwise you need to set this option in the configuration file, \
+             and then restart the server.",
+        ));
+    }
+    if debug::run(ctx, request)? {
+        return Ok(());
     }
     match (&request[1], request.get(2)) {
         (word, Some(seconds)) if is(word, "SLEEP") && request.arg_count() == 3 => {
@@ -58,8 +83,7 @@ fn debug(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             Ok(())
         }
         (word, None) if is(word, "HELP") => {
-            let lines = ["SLEEP <seconds>", "    Stop the server for so long. Decimals allowed."];
-            write_help(&mut ctx.out, "debug", &lines);
+            write_help(&mut ctx.out, "debug", debug::HELP);
             Ok(())
         }
         (word, _) => {
@@ -68,6 +92,12 @@ fn debug(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             Err(super::args::quoting(before, word, after))
         }
     }
+}
+
+fn monitor(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    ctx.keys.pubsub.monitor(ctx.session);
+    ctx.out.write().ok();
+    Ok(())
 }
 
 /// Stops the server after this turn. There is nothing to save, so the options that Redis has change nothing.

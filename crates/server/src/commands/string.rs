@@ -9,7 +9,8 @@ use super::args::{Options, is};
 use super::table::flag::{DENYOOM, FAST, READONLY, STRING, WRITE};
 use super::table::{Command, KeyRange};
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
-use crate::keyspace::Meta;
+use crate::keyspace::events::class;
+use crate::keyspace::{Meta, Old, Stored};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("get", 2, READONLY | FAST | STRING, get).keys(1, 1, 1).doc(
@@ -160,12 +161,12 @@ pub(super) fn invalid_expire_time(command: &str) -> Fault {
 }
 
 fn get(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let stored = ctx.keys.read(ctx.session.database, &request[1])?;
+    let stored = ctx.keys.read_string(ctx.session.database, &request[1])?;
     ctx.out.bulk_or_null(stored.map(|stored| stored.payload))
 }
 
 fn strlen(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let stored = ctx.keys.read(ctx.session.database, &request[1])?;
+    let stored = ctx.keys.read_string(ctx.session.database, &request[1])?;
     ctx.out.write().integer(stored.map_or(0, |stored| stored.payload.len() as i64));
     Ok(())
 }
@@ -177,7 +178,7 @@ fn mget(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         if index % PREFETCH_KEYS_MAX == 0 {
             ctx.keys.prefetch(ctx.session.database, ahead.by_ref().take(PREFETCH_KEYS_MAX));
         }
-        let stored = ctx.keys.read(ctx.session.database, key)?;
+        let stored = ctx.keys.read(ctx.session.database, key)?.and_then(|stored| stored.string().ok());
         ctx.out.bulk_or_null(stored.map(|stored| stored.payload))?;
     }
     Ok(())
@@ -241,32 +242,48 @@ fn set_generic(
     let database = ctx.database();
     let now_ms = ctx.keys.now_ms;
     let mut deadline = options.expiry.map(|expiry| deadline(expiry, now_ms, name)).transpose()?;
-    let listed = if options.looks_at_old() {
+    let old = if options.looks_at_old() {
         let found = ctx.keys.find(database, key)?;
         if options.get {
-            ctx.out.bulk_or_null(found.live.map(|stored| stored.payload))?;
+            let stored = found.live.map(Stored::string).transpose()?;
+            ctx.out.bulk_or_null(stored.map(|stored| stored.payload))?;
         }
-        if options.only_new && found.live.is_some() || options.only_existing && found.live.is_none() {
+        let (is_live, replaced) = (found.live.is_some(), found.old);
+        let kept = found.live.and_then(|stored| stored.meta.deadline);
+        if options.get && !is_live {
+            ctx.keys.notify(class::MISS, "keymiss", database, key);
+        }
+        if options.only_new && is_live || options.only_existing && !is_live {
             return Ok(false);
         }
         if options.keep_ttl {
-            deadline = found.live.and_then(|stored| stored.meta.deadline);
+            deadline = kept;
         }
-        found.listed
+        replaced
     } else {
-        ctx.keys.listed(database, key)?
+        ctx.keys.old(database, key)?
     };
-    ctx.keys.put(database, key, Meta { deadline, modified: false }, listed, &[value])?;
+    ctx.keys.put(database, key, Meta { deadline, ..Meta::default() }, old, &[value])?;
+    ctx.keys.notify(class::STRING, "set", database, key);
+    if options.expiry.is_some() {
+        ctx.keys.notify(class::GENERIC, "expire", database, key);
+    }
     Ok(true)
 }
 
 fn getdel(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let database = ctx.database();
     let found = ctx.keys.find(database, &request[1])?;
-    let (present, listed) = (found.present, found.listed);
-    ctx.out.bulk_or_null(found.live.map(|stored| stored.payload))?;
+    let (present, old, is_live) = (found.present, found.old, found.live.is_some());
+    let stored = found.live.map(Stored::string).transpose()?;
+    ctx.out.bulk_or_null(stored.map(|stored| stored.payload))?;
     if present {
-        ctx.keys.remove(database, &request[1], listed)?;
+        ctx.keys.remove(database, &request[1], old)?;
+    }
+    if is_live {
+        ctx.keys.notify(class::GENERIC, "del", database, &request[1]);
+    } else {
+        ctx.keys.notify(class::MISS, "keymiss", database, &request[1]);
     }
     Ok(())
 }
@@ -274,18 +291,22 @@ fn getdel(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 fn getex(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let options = SetOptions::parse(Options::after(request, 2), true)?;
     let (database, now_ms, key) = (ctx.database(), ctx.keys.now_ms, &request[1]);
-    let Some(stored) = ctx.keys.read(database, key)? else {
+    let Some(stored) = ctx.keys.read_string(database, key)? else {
         ctx.out.write().null();
         return Ok(());
     };
+    let (meta, old) = (stored.meta, Old::of(&stored));
     let deadline = options.expiry.map(|expiry| deadline(expiry, now_ms, "getex")).transpose()?;
     ctx.out.bulk(stored.payload)?;
-    let meta = stored.meta;
     if deadline.is_some_and(|deadline| deadline <= now_ms) {
-        return ctx.keys.remove(database, key, meta.deadline);
+        ctx.keys.remove(database, key, old)?;
+        ctx.keys.notify(class::GENERIC, "del", database, key);
+        return Ok(());
     }
     if deadline.is_some() || options.persist && meta.deadline.is_some() {
         ctx.keys.set_deadline(database, key, deadline)?;
+        let event = if deadline.is_some() { "expire" } else { "persist" };
+        ctx.keys.notify(class::GENERIC, event, database, key);
     }
     Ok(())
 }
@@ -324,8 +345,9 @@ fn msetnx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 fn put_all<'a>(ctx: &mut Context<'_, '_>, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Answer {
     let database = ctx.database();
     for (key, value) in pairs {
-        let listed = ctx.keys.listed(database, key)?;
-        ctx.keys.put(database, key, Meta::default(), listed, &[value])?;
+        let old = ctx.keys.old(database, key)?;
+        ctx.keys.put(database, key, Meta::default(), old, &[value])?;
+        ctx.keys.notify(class::STRING, "set", database, key);
     }
     Ok(())
 }

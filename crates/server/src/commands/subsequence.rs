@@ -7,6 +7,7 @@ use super::args::{Options, is};
 use super::table::Command;
 use super::table::flag::{READONLY, STRING};
 use crate::fault::{Answer, Fault, SYNTAX};
+use crate::keyspace::Stored;
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("lcs", -3, READONLY | STRING, lcs).keys(1, 2, 1).doc(
     "string",
@@ -18,7 +19,13 @@ const TABLE_TOO_LARGE: Fault =
     Fault::Error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
 const NO_MEMORY: Fault = Fault::Error("ERR Insufficient memory, failed allocating transient memory for LCS");
 
+const NOT_STRINGS: Fault = Fault::Error("ERR The specified keys must contain string values");
+
 fn lcs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    for key in request.args().skip(1).take(2) {
+        let stored = ctx.keys.find(ctx.session.database, key)?.live;
+        stored.map(Stored::string).transpose().map_err(|_| NOT_STRINGS)?;
+    }
     let mut wants_len = false;
     for word in Options::after(request, 3) {
         if !is(word, "LEN") {

@@ -7,7 +7,8 @@ use super::args::integer;
 use super::table::Command;
 use super::table::flag::{DENYOOM, FAST, READONLY, STRING, WRITE};
 use crate::fault::{Answer, Fault, STRING_TOO_LONG};
-use crate::keyspace::Meta;
+use crate::keyspace::events::class;
+use crate::keyspace::{Meta, Stored};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("append", 3, WRITE | DENYOOM | FAST | STRING, append).keys(1, 1, 1).doc(
@@ -35,9 +36,10 @@ pub(super) const COMMANDS: &[Command] = &[
 fn append(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (database, key, tail) = (ctx.database(), &request[1], &request[2]);
     let found = ctx.keys.find(database, key)?;
-    let listed = found.listed;
-    let Some(stored) = found.live else {
-        ctx.keys.put(database, key, Meta::default(), listed, &[tail])?;
+    let replaced = found.old;
+    let Some(stored) = found.live.map(Stored::string).transpose()? else {
+        ctx.keys.put(database, key, Meta::default(), replaced, &[tail])?;
+        ctx.keys.notify(class::STRING, "append", database, key);
         ctx.out.write().integer(tail.len() as i64);
         return Ok(());
     };
@@ -47,14 +49,15 @@ fn append(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     let meta = Meta { modified: true, ..stored.meta };
     let head = stored.payload.to_vec();
-    ctx.keys.put(database, key, meta, listed, &[&head, tail])?;
+    ctx.keys.put(database, key, meta, replaced, &[&head, tail])?;
+    ctx.keys.notify(class::STRING, "append", database, key);
     ctx.out.write().integer(len as i64);
     Ok(())
 }
 
 fn getrange(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (start, end) = (integer(&request[2])?, integer(&request[3])?);
-    let stored = ctx.keys.read(ctx.session.database, &request[1])?;
+    let stored = ctx.keys.read_string(ctx.session.database, &request[1])?;
     let payload = stored.map_or(&[][..], |stored| stored.payload);
     ctx.out.bulk(part(payload, start, end))
 }
@@ -75,20 +78,22 @@ fn setrange(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let offset = integer(&request[2])?;
     let offset = usize::try_from(offset).map_err(|_| Fault::Error("ERR offset is out of range"))?;
     let found = ctx.keys.find(database, key)?;
-    let listed = found.listed;
-    let old = found.live.map_or(&[][..], |stored| stored.payload);
+    let replaced = found.old;
+    let stored = found.live.map(Stored::string).transpose()?;
+    let old = stored.map_or(&[][..], |stored| stored.payload);
     if value.is_empty() {
         ctx.out.write().integer(old.len() as i64);
         return Ok(());
     }
     let end = offset.checked_add(value.len()).filter(|&end| end <= ctx.state.config.limits.max_bulk_bytes);
     let end = end.ok_or(STRING_TOO_LONG)?;
-    let meta = Meta { modified: true, ..found.live.map(|stored| stored.meta).unwrap_or_default() };
+    let meta = Meta { modified: true, ..stored.map(|stored| stored.meta).unwrap_or_default() };
     let old = old.to_vec();
     let head = &old[..offset.min(old.len())];
     let gap = vec![0; offset - head.len()];
     let tail = old.get(end..).unwrap_or_default();
-    ctx.keys.put(database, key, meta, listed, &[head, &gap, value, tail])?;
+    ctx.keys.put(database, key, meta, replaced, &[head, &gap, value, tail])?;
+    ctx.keys.notify(class::STRING, "setrange", database, key);
     ctx.out.write().integer(end.max(old.len()) as i64);
     Ok(())
 }

@@ -34,7 +34,13 @@ pub(crate) mod flag {
     pub(crate) const NO_MULTI: u32 = 1 << 10;
     /// Not in the log of slow commands.
     pub(crate) const SKIP_SLOWLOG: u32 = 1 << 11;
+    /// The keys are where an argument says.
+    pub(crate) const MOVABLE_KEYS: u32 = 1 << 12;
 
+    /// See [`KEYSPACE`].
+    pub(crate) const HASH: u32 = 1 << 13;
+    /// See [`KEYSPACE`].
+    pub(crate) const SET: u32 = 1 << 14;
     /// Categories that no other bit implies.
     pub(crate) const KEYSPACE: u32 = 1 << 16;
     /// See [`KEYSPACE`].
@@ -48,6 +54,11 @@ pub(crate) mod flag {
     /// See [`KEYSPACE`].
     pub(crate) const SCRIPTING: u32 = 1 << 21;
 
+    /// For administrators, without the flag of that name.
+    pub(crate) const ADMIN_ONLY: u32 = 1 << 23;
+    /// About messages; also a flag.
+    pub(crate) const PUBSUB: u32 = 1 << 22;
+
     /// Runs at once within MULTI, where other commands are queued. Of no concern to clients, like those
     /// below.
     pub(crate) const AT_ONCE: u32 = 1 << 24;
@@ -55,6 +66,14 @@ pub(crate) mod flag {
     pub(crate) const RUNS_QUEUE: u32 = 1 << 25;
     /// Goes through the keys of a database.
     pub(crate) const WALKS: u32 = 1 << 26;
+    /// Its reply waits for the commit, as those of commands do that read keys.
+    pub(crate) const AFTER_COMMIT: u32 = 1 << 27;
+    /// Allowed to subscribers that speak RESP2.
+    pub(crate) const FOR_SUBSCRIBERS: u32 = 1 << 28;
+    /// Ends subscriptions.
+    pub(crate) const UNSUBSCRIBES: u32 = 1 << 29;
+    /// The arguments at the places of keys only choose a slot of a cluster, as keys would.
+    pub(crate) const NOT_KEYS: u32 = 1 << 30;
 }
 
 /// Names of the flags, in the order of COMMAND's reply.
@@ -63,6 +82,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (flag::READONLY, "readonly"),
     (flag::DENYOOM, "denyoom"),
     (flag::ADMIN, "admin"),
+    (flag::PUBSUB, "pubsub"),
     (flag::NOSCRIPT, "noscript"),
     (flag::LOADING, "loading"),
     (flag::STALE, "stale"),
@@ -71,6 +91,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (flag::NO_AUTH, "no_auth"),
     (flag::NO_MULTI, "no_multi"),
     (flag::ALLOW_BUSY, "allow_busy"),
+    (flag::MOVABLE_KEYS, "movablekeys"),
 ];
 
 /// Which arguments are keys: from `first` to `last` (negative: from the end), each `step`-th. All 0 if none
@@ -178,7 +199,10 @@ impl Command {
             (self.has(flag::READONLY), "read"),
             (self.has(flag::WRITE), "write"),
             (self.has(flag::STRING), "string"),
-            (self.has(flag::ADMIN), "admin"),
+            (self.has(flag::HASH), "hash"),
+            (self.has(flag::SET), "set"),
+            (self.has(flag::ADMIN | flag::ADMIN_ONLY), "admin"),
+            (self.has(flag::PUBSUB), "pubsub"),
             (fast, "fast"),
             (!fast, "slow"),
             (self.has(flag::ADMIN | flag::DANGEROUS), "dangerous"),

@@ -128,6 +128,11 @@ pub(crate) fn databases_written(queue: &Queue, selected: usize) -> [bool; DATABA
     for (command, request) in queue.iter() {
         match command.name {
             "select" => selected = args::database(&request[1]).unwrap_or(selected),
+            "move" => {
+                if let Ok(database) = args::database(&request[2]) {
+                    written[database] = true;
+                }
+            }
             "copy" => {
                 if let Ok((database, _)) = keys::copy_options(&request, selected) {
                     written[database] = true;

@@ -2,7 +2,9 @@
 
 use tembo::{Map, Pool};
 
-use super::format::{DATABASES, Stored, decode_expiry, encode_expiry, map_names};
+use super::collection::check::{Collections, check_collections};
+use super::collection::packed::Packed;
+use super::format::{DATABASES, Kind, Stored, decode_expiry, encode_expiry, map_names};
 
 /// The findings of a complete [`check`].
 #[non_exhaustive]
@@ -10,6 +12,22 @@ use super::format::{DATABASES, Stored, decode_expiry, encode_expiry, map_names};
 pub struct CheckReport {
     /// The databases that exist, in order of their numbers.
     pub databases: Vec<DatabaseReport>,
+    /// The large collections of all of them.
+    pub collections: CollectionsReport,
+}
+
+/// The large collections of a [`CheckReport`]: those whose elements are records of their own.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CollectionsReport {
+    /// How many there are.
+    pub large: u64,
+    /// Their elements.
+    pub elements: u64,
+    /// Collections that were removed and still have elements, which the server removes in later turns.
+    pub doomed: u64,
+    /// The elements of those.
+    pub doomed_elements: u64,
 }
 
 /// One database of a [`CheckReport`].
@@ -52,31 +70,48 @@ pub enum CheckError {
         /// The entry: 8 bytes of time, then the key.
         entry: String,
     },
+    /// A large collection, or the list of large collections, is not as it should be.
+    #[error("{place}: {what}")]
+    Collection {
+        /// The key, the id or the entry of the list.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
     /// The pool itself is damaged.
     #[error(transparent)]
     Pool(#[from] tembo::Error),
 }
 
-/// Reads all databases of a pool and proves the invariants of their format: every value is well formed, and
-/// the lists of expiry times name exactly the keys that have one. Changes nothing; there must be no writer
+/// Reads all databases of a pool and proves the invariants of their format: every value is well formed, the
+/// lists of expiry times name exactly the keys that have one, and every element of a large collection belongs
+/// to one that counts it, or to one that is about to be freed. Changes nothing; there must be no writer
 /// meanwhile. It does not check the maps themselves: use [`Pool::check`] for that.
 ///
-/// Takes time proportional to the number of keys, and constant memory.
+/// Takes time proportional to the number of keys and elements, and memory proportional to the number of large
+/// collections.
 ///
 /// # Errors
 /// The first damage found.
 pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
-    let mut report = CheckReport::default();
+    let (mut report, mut collections) = (CheckReport::default(), Collections::default());
     for number in 0..DATABASES {
         let (data, expires) = map_names(number);
         if let Some(data) = pool.find_map(&data)? {
-            report.databases.push(check_database(number, &data, pool.find_map(&expires)?.as_ref())?);
+            let expires = pool.find_map(&expires)?;
+            report.databases.push(check_database(number, &data, expires.as_ref(), &mut collections)?);
         }
     }
+    report.collections = check_collections(pool, collections)?;
     Ok(report)
 }
 
-fn check_database(number: usize, data: &Map, expires: Option<&Map>) -> Result<DatabaseReport, CheckError> {
+fn check_database(
+    number: usize,
+    data: &Map,
+    expires: Option<&Map>,
+    collections: &mut Collections,
+) -> Result<DatabaseReport, CheckError> {
     let mut report = DatabaseReport { number, keys: 0, expires: 0 };
     let mut listing = Vec::new();
     for entry in data.iter() {
@@ -84,6 +119,13 @@ fn check_database(number: usize, data: &Map, expires: Option<&Map>) -> Result<Da
         let key = || entry.key().escape_ascii().to_string();
         let stored = Stored::decode(entry.value())
             .map_err(|_| CheckError::Malformed { database: number, key: key() })?;
+        match stored.large() {
+            Some((id, count)) => collections.note(number, id, count, key)?,
+            None if !is_sound_when_packed(&stored) => {
+                return Err(CheckError::Malformed { database: number, key: key() });
+            }
+            None => {}
+        }
         report.keys += 1;
         if let Some(deadline) = stored.meta.deadline {
             encode_expiry(&mut listing, deadline, entry.key());
@@ -97,6 +139,19 @@ fn check_database(number: usize, data: &Map, expires: Option<&Map>) -> Result<Da
         Some(expires) if expires.len()? != report.expires => Err(find_stale(number, data, expires)?),
         _ => Ok(report),
     }
+}
+
+/// Whether the payload of a value that is not large is well formed, without a field that is there twice.
+fn is_sound_when_packed(stored: &Stored<'_>) -> bool {
+    if stored.meta.kind == Kind::String {
+        return true;
+    }
+    let Ok(packed) = Packed::decode(stored.meta.kind, stored.payload) else {
+        return false;
+    };
+    let mut fields: Vec<_> = packed.iter().map(|(field, _)| field).collect();
+    fields.sort_unstable();
+    fields.windows(2).all(|pair| pair[0] != pair[1])
 }
 
 /// The entry of a list of deadlines that belongs to no key.
@@ -123,8 +178,8 @@ fn is_due_to_a_key(data: &Map, listing: &[u8]) -> Result<bool, tembo::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::Keyspace;
     use crate::keyspace::format::Meta;
+    use crate::keyspace::{Keyspace, Old};
 
     struct Sample {
         pool: Pool,
@@ -139,7 +194,8 @@ mod tests {
         for database in [0, 9] {
             keys.create(database).unwrap();
             for (key, deadline) in [(b"plain", None), (b"soon!", Some(7)), (b"later", Some(1 << 40))] {
-                keys.put(database, key, Meta { deadline, modified: false }, None, &[b"value"]).unwrap();
+                keys.put(database, key, Meta { deadline, ..Meta::default() }, Old::default(), &[b"value"])
+                    .unwrap();
             }
             keys.commit().unwrap();
         }

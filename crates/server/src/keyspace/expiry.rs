@@ -1,7 +1,8 @@
 //! Removing keys whose time has come, in the order of their deadlines.
 
+use super::events::{self, class};
 use super::format::{Stored, decode_expiry};
-use super::{Keyspace, writer};
+use super::{Keyspace, Old, writer};
 use crate::fault::Answer;
 
 impl Keyspace<'_> {
@@ -19,7 +20,7 @@ impl Keyspace<'_> {
         if due.is_empty() {
             return Ok(0);
         }
-        let savepoint = self.begin_command()?;
+        let (savepoint, mark) = (self.begin_command()?, self.pubsub.mark());
         let removed = due.iter().try_for_each(|(number, entry)| self.remove_due(*number, entry));
         match removed {
             Ok(()) => {
@@ -29,6 +30,7 @@ impl Keyspace<'_> {
             }
             Err(fault) => {
                 self.rollback_to(savepoint);
+                self.pubsub.drop_since(mark);
                 Err(fault)
             }
         }
@@ -53,16 +55,20 @@ impl Keyspace<'_> {
     /// loses its entry in the list and nothing else.
     fn remove_due(&mut self, number: usize, entry: &[u8]) -> Answer {
         let (deadline, key) = decode_expiry(entry)?;
-        let Keyspace { pool, batch, databases, dirty, expiry, .. } = self;
+        let Keyspace { pool, batch, databases, dirty, expiry, pubsub, .. } = self;
+        let mut old = Old::default();
         let Some(maps) = databases[number].as_deref_mut() else {
             return Ok(());
         };
         let batch = writer(pool, batch)?;
         *dirty = true;
         let value = batch.get(&maps.data, key)?.map(Stored::decode).transpose()?;
-        if value.is_some_and(|stored| stored.meta.deadline == Some(deadline)) {
+        if let Some(stored) = value.filter(|stored| stored.meta.deadline == Some(deadline)) {
+            old = Old::of(&stored);
             batch.remove(&maps.data, key)?;
+            events::notify(pubsub, true, class::EXPIRED, "expired", number, key);
         }
-        maps.unlist(batch, expiry, deadline, key)
+        maps.unlist(batch, expiry, deadline, key)?;
+        self.doom(number, old)
     }
 }

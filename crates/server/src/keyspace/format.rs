@@ -3,29 +3,74 @@
 //! # Media layout
 //!
 //! ```text
-//!   map "dbN"           key                      -> value      N = 0..15, decimal
-//!   map "dbN.expires"   deadline_be key          -> (empty)
+//!   map "dbN"             key                   -> value           N = 0..15, decimal
+//!   map "dbN.expires"     deadline_be key       -> (empty)
+//!   map "db.elements"     id_be element         -> content         of large collections, of all databases
+//!   map "db.collections"  'n'                   -> id_le           the next id
+//!                         's'                   -> 16 bytes        the secret of the positions
+//!                         'h' N                 -> home_be         the home of database N, one byte
+//!                         'o' home_be id_be     -> (empty)         the large collections of a home
+//!                         'd' id_be             -> 0 or 1          a doomed collection, or a doomed home
 //!
 //!   value    = header [ deadline_le ] payload
 //!   header   = one byte
-//!                bits 0..3  type: 0 string; others are reserved
-//!                bit  6     MODIFIED: the string was edited in place (OBJECT ENCODING says raw)
+//!                bits 0..3  type: 0 string, 1 hash, 2 set; others are reserved
+//!                bit  4     LARGE: the elements are in "db.elements"
+//!                bit  6     MODIFIED: a string was edited in place (OBJECT ENCODING says raw);
+//!                           of a collection: Redis would have given up its compact encoding (hashtable)
 //!                bit  7     EXPIRES: a deadline follows
 //!   deadline = 8 bytes: milliseconds since the Unix epoch, UTC
+//!   payload  = the string
+//!            | packed: { item }                 of a hash: field, value, field, value ...; of a set: members
+//!            | large:  id_le count_le           8 bytes each
+//!   item     = length (LEB128) bytes
 //! ```
 //!
 //! The header is one byte because it is paid for every key; a deadline is paid only where there is one. In
 //! the second map the deadline is big-endian so that the map's order is the order of expiry.
 //!
+//! A small collection is *packed*: it lies in the key's value in order of insertion and is written anew by
+//! each change. A *large* one has a record for each element; a change costs the element's record and, if the
+//! count changes, that of the key. [`collection`](super::collection) has the threshold. A large collection
+//! stays large.
+//!
+//! The element's key and content are those of [`collection::element`](super::collection): the element's
+//! *position*, a keyed hash of its field in 4 bytes, then the field. The elements of a collection are in the
+//! order of their positions, so that a position is all that a cursor of HSCAN or SSCAN has to be, and a
+//! random position is a random element.
+//!
+//! Only the key's own value has the id, so that DEL, RENAME and EXPIRE of a large collection change that
+//! value and a constant number of records. One map has the elements of all databases, and an id is never used
+//! twice, so that a collection can change its database too. Each database has a *home*, a number out of those
+//! of the ids; a record in "db.collections" lists each large collection under its home. FLUSHDB dooms the
+//! home instead of all that it lists, and the database gets another one when it needs one.
+//!
 //! # Invariants
 //!
 //! [`check`](super::check) proves them.
 //!
-//! - **I1** A value is well formed: it decodes without error.
+//! - **I1** A value is well formed: it decodes without error. A collection has at least one element.
 //! - **I2** `deadline_be key` is in "dbN.expires" exactly if `key` is in "dbN" with that deadline. Both maps
 //!   are only ever changed together, in one batch.
+//! - **I3** An id is in at most one value, which is in a database whose home lists the id. That home is not
+//!   doomed, and lists no other ids.
+//! - **I4** A large collection has as many elements as its value counts; each is well formed, and at the
+//!   position of its field.
+//! - **I5** Elements of an id that is in no value belong to a doomed id, or to one that a doomed home lists.
+//! - **I6** All ids and homes are below the next id.
+//!
+//! # Commit point
+//!
+//! The commit of the batch. A command's changes of a value, of elements and of the lists are in one batch:
+//! the value is removed, or gets another payload, together with the entry `'d' id`.
+//!
+//! # Recovery
+//!
+//! None. Doomed ids are found in the list, not by a scan of the elements. The server removes their elements
+//! in bounded steps, each a commit of its own, and the entry with the last of them; a step that was cut off
+//! is done again.
 
-use crate::fault::Fault;
+use crate::fault::{Answer, Fault, WRONG_TYPE};
 
 /// Databases that SELECT can choose from.
 pub(crate) const DATABASES: usize = 16;
@@ -37,17 +82,45 @@ const DEADLINE_BYTES: usize = 8;
 /// Header and deadline.
 pub(crate) const PREFIX_BYTES_MAX: usize = 1 + DEADLINE_BYTES;
 
-const TYPE_STRING: u8 = 0;
+const KIND: u8 = 0x0F;
+const LARGE: u8 = 0x10;
 const MODIFIED: u8 = 0x40;
 const EXPIRES: u8 = 0x80;
+/// The payload of a large collection: its id and its count.
+const LARGE_PAYLOAD_BYTES: usize = 16;
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    #[default]
+    String,
+    Hash,
+    Set,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::String, Kind::Hash, Kind::Set];
+
+    /// Redis's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::Hash => "hash",
+            Kind::Set => "set",
+        }
+    }
+}
 
 /// The contents of a value's prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
     /// When the key expires, in milliseconds since the Unix epoch.
     pub(crate) deadline: Option<u64>,
-    /// The string was edited in place.
+    /// The string was edited in place. Of a collection: Redis would have given up its compact encoding.
     pub(crate) modified: bool,
+    pub(crate) kind: Kind,
+    /// The elements are in "db.elements".
+    pub(crate) large: bool,
 }
 
 /// A value as stored.
@@ -70,16 +143,40 @@ impl From<Malformed> for Fault {
 impl<'a> Stored<'a> {
     pub(crate) fn decode(value: &'a [u8]) -> Result<Self, Malformed> {
         let (&header, rest) = value.split_first().ok_or(Malformed)?;
-        if header & !(MODIFIED | EXPIRES) != TYPE_STRING {
+        let kind = *Kind::ALL.get(usize::from(header & KIND)).ok_or(Malformed)?;
+        let (large, modified) = (header & LARGE != 0, header & MODIFIED != 0);
+        if header & !(KIND | LARGE | MODIFIED | EXPIRES) != 0 || large && kind == Kind::String {
             return Err(Malformed);
         }
-        let modified = header & MODIFIED != 0;
-        if header & EXPIRES == 0 {
-            return Ok(Stored { meta: Meta { deadline: None, modified }, payload: rest });
+        let (deadline, payload) = match header & EXPIRES {
+            0 => (None, rest),
+            _ => {
+                let (deadline, payload) = rest.split_first_chunk().ok_or(Malformed)?;
+                (Some(u64::from_le_bytes(*deadline)), payload)
+            }
+        };
+        if large && payload.len() != LARGE_PAYLOAD_BYTES {
+            return Err(Malformed);
         }
-        let (deadline, payload) = rest.split_first_chunk().ok_or(Malformed)?;
-        let deadline = Some(u64::from_le_bytes(*deadline));
-        Ok(Stored { meta: Meta { deadline, modified }, payload })
+        Ok(Stored { meta: Meta { deadline, modified, kind, large }, payload })
+    }
+
+    /// The value, if it is a string.
+    #[inline(always)]
+    pub(crate) fn string(self) -> Answer<Self> {
+        self.of(Kind::String)
+    }
+
+    /// The value, if it is of this type.
+    #[inline(always)]
+    pub(crate) fn of(self, kind: Kind) -> Answer<Self> {
+        if self.meta.kind == kind { Ok(self) } else { Err(WRONG_TYPE) }
+    }
+
+    /// The id and the count of a large collection.
+    pub(crate) fn large(&self) -> Option<(u64, u64)> {
+        let (id, count) = self.payload.split_first_chunk().filter(|_| self.meta.large)?;
+        Some((u64::from_le_bytes(*id), u64::from_le_bytes(*count.first_chunk()?)))
     }
 }
 
@@ -92,7 +189,8 @@ pub(crate) struct Prefix {
 impl Prefix {
     pub(crate) fn encode(meta: Meta) -> Self {
         let mut bytes = [0; PREFIX_BYTES_MAX];
-        bytes[0] = TYPE_STRING | if meta.modified { MODIFIED } else { 0 };
+        bytes[0] =
+            meta.kind as u8 | if meta.modified { MODIFIED } else { 0 } | if meta.large { LARGE } else { 0 };
         let mut len = 1;
         if let Some(deadline) = meta.deadline {
             bytes[0] |= EXPIRES;
@@ -120,6 +218,20 @@ pub(crate) fn decode_expiry(entry: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     Ok((u64::from_be_bytes(*deadline), key))
 }
 
+/// The payload of a large collection.
+pub(crate) fn large_payload(id: u64, count: u64) -> [u8; LARGE_PAYLOAD_BYTES] {
+    let mut payload = [0; LARGE_PAYLOAD_BYTES];
+    payload[..8].copy_from_slice(&id.to_le_bytes());
+    payload[8..].copy_from_slice(&count.to_le_bytes());
+    payload
+}
+
+/// The map of the elements of large collections.
+pub(crate) const ELEMENTS: &str = "db.elements";
+/// The name of the map that lists large collections. A pool that has a map of this name has databases of this
+/// server.
+pub const COLLECTIONS: &str = "db.collections";
+
 /// The names of a database's two maps.
 pub(crate) fn map_names(database: usize) -> (String, String) {
     (format!("db{database}"), format!("db{database}.expires"))
@@ -137,18 +249,30 @@ mod tests {
     #[test]
     fn values_decode_to_what_was_encoded() {
         for deadline in [None, Some(0), Some(1_700_000_000_123), Some(u64::MAX)] {
-            for modified in [false, true] {
-                let meta = Meta { deadline, modified };
+            for (modified, kind) in [false, true].into_iter().flat_map(|m| Kind::ALL.map(|kind| (m, kind))) {
+                let meta = Meta { deadline, modified, kind, large: false };
                 let mut value = Prefix::encode(meta).as_bytes().to_vec();
                 value.extend_from_slice(b"payload");
                 assert_eq!(Stored::decode(&value), Ok(Stored { meta, payload: b"payload" }));
             }
         }
+        let meta = Meta { kind: Kind::Set, large: true, ..Meta::default() };
+        let value = [Prefix::encode(meta).as_bytes(), &large_payload(7, 1 << 40)].concat();
+        assert_eq!(Stored::decode(&value).unwrap().large(), Some((7, 1 << 40)));
     }
 
     #[test]
     fn malformed_values_are_refused() {
-        for value in [&b""[..], b"\x01abc", b"\x0f", b"\x10abc", b"\x20abc", b"\x80", b"\x80\0\0\0\0\0\0\0"] {
+        for value in [
+            &b""[..],
+            b"\x03abc",
+            b"\x0f",
+            b"\x10abc",
+            b"\x11abc",
+            b"\x20abc",
+            b"\x80",
+            b"\x80\0\0\0\0\0\0\0",
+        ] {
             assert_eq!(Stored::decode(value), Err(Malformed), "{value:?}");
         }
         assert_eq!(decode_expiry(b"1234567"), Err(Malformed));

@@ -7,14 +7,17 @@
 //! A key is *expired* once its deadline has come. It is then absent for every command, at once, although its
 //! entry may still be there: the next write to the key replaces it, and [`Keyspace::expire_due`] removes it.
 //!
-//! Every change that a client can see goes through [`Keyspace::put`], [`Keyspace::remove`] or
-//! [`Keyspace::clear`], which tell the clients that watch the key.
+//! Every change that a client can see goes through [`Keyspace::put`], [`Keyspace::remove`],
+//! [`Keyspace::clear`] or [`Keyspace::touch`], which tell the clients that watch the key. The first three are
+//! also where the elements of a large [`collection`] are given up together with the value that has its id.
 //!
 //! Each database counts its keys with a deadline, so that a SET where no key has one looks nothing up. The
 //! count is read from the map when it is first needed, follows every change of the map, and is forgotten
 //! whenever changes are taken back.
 
 pub(crate) mod check;
+pub(crate) mod collection;
+pub(crate) mod events;
 mod expiry;
 pub(crate) mod format;
 mod random;
@@ -24,15 +27,20 @@ mod walk;
 mod watch;
 
 use crate::fault::{Answer, Fault, KEY_TOO_LONG};
+use crate::pubsub::PubSub;
+use events::class;
 use tembo::{Batch, Map, Pool, Savepoint};
 
-pub(crate) use format::{DATABASES, Meta, Stored};
-use format::{KEY_BYTES_MAX, Prefix, encode_expiry, map_names};
+use collection::registry::Registry;
+use format::{COLLECTIONS, ELEMENTS, KEY_BYTES_MAX, Prefix, encode_expiry, map_names};
+pub(crate) use format::{DATABASES, Kind, Meta, Stored};
 use walk::Changes;
 use watch::Watches;
 
 /// Steps of reclaiming at a time; each frees a node of a map and the node's records.
 const RECLAIM_STEPS: usize = 8;
+/// Elements of a doomed collection that are removed for each of these steps.
+const ELEMENTS_PER_STEP: usize = 16;
 /// Most parts that a payload consists of.
 const PAYLOAD_PARTS_MAX: usize = 4;
 
@@ -81,11 +89,30 @@ impl Database {
 pub(crate) struct Found<'a> {
     /// The value, unless it has expired.
     pub(crate) live: Option<Stored<'a>>,
-    /// The deadline under which the key is listed in "dbN.expires", expired or not. A caller that writes or
-    /// removes the key hands it back, which saves a second look-up.
-    pub(crate) listed: Option<u64>,
+    /// What a caller that writes or removes the key hands back, which saves a second look-up.
+    pub(crate) old: Old,
     /// There is an entry, expired or not.
     pub(crate) present: bool,
+}
+
+/// What else goes when the value of a key goes, expired or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Old {
+    /// The deadline under which the key is listed in "dbN.expires".
+    pub(crate) listed: Option<u64>,
+    /// The id of a large collection.
+    id: Option<u64>,
+}
+
+impl Old {
+    pub(crate) fn of(stored: &Stored<'_>) -> Self {
+        Old { listed: stored.meta.deadline, id: stored.large().map(|(id, _)| id) }
+    }
+
+    /// Of a value that another key, or the same, has from now on.
+    pub(crate) fn kept(self) -> Self {
+        Old { id: None, ..self }
+    }
 }
 
 /// Counts for INFO.
@@ -105,6 +132,8 @@ pub(crate) struct Keyspace<'p> {
     pool: &'p Pool,
     batch: Option<Batch<'p>>,
     databases: [Option<Box<Database>>; DATABASES],
+    /// The maps of large collections; they are created with the first database.
+    collections: Option<Registry>,
     /// The time that commands act at, in milliseconds since the Unix epoch; set by the event loop.
     pub(crate) now_ms: u64,
     /// Something was written since the last commit.
@@ -116,6 +145,7 @@ pub(crate) struct Keyspace<'p> {
     /// The keys that the batch changes, if they are noted.
     changes: Option<Box<Changes>>,
     pub(crate) watches: Watches,
+    pub(crate) pubsub: PubSub,
     pub(crate) stats: KeyspaceStats,
 }
 
@@ -125,7 +155,8 @@ impl<'p> Keyspace<'p> {
         let mut databases = [const { None }; DATABASES];
         // A database that this version cannot read is not one that is empty.
         let is_ours = |name: &String| {
-            (0..DATABASES).map(map_names).any(|(data, expires)| [data, expires].contains(name))
+            [ELEMENTS, COLLECTIONS].contains(&name.as_str())
+                || (0..DATABASES).map(map_names).any(|(data, expires)| [data, expires].contains(name))
         };
         if let Some(unknown) = pool.unknown()?.into_iter().find(|unknown| is_ours(&unknown.name)) {
             return Err(tembo::Error::Unknown(Box::new(unknown)));
@@ -140,12 +171,14 @@ impl<'p> Keyspace<'p> {
             pool,
             batch: None,
             databases,
+            collections: Registry::find(pool)?,
             now_ms: 0,
             dirty: false,
             reclaiming: true,
             expiry: Vec::new(),
             changes: None,
             watches: Watches::default(),
+            pubsub: PubSub::default(),
             stats: KeyspaceStats::default(),
         })
     }
@@ -156,12 +189,15 @@ impl<'p> Keyspace<'p> {
 
     /// Whether `database` has its maps.
     pub(crate) fn exists(&self, database: usize) -> bool {
-        self.databases[database].is_some()
+        self.databases[database].is_some() && self.collections.is_some()
     }
 
     /// Creates the maps of `database`. There must be no batch.
     pub(crate) fn create(&mut self, database: usize) -> Result<(), tembo::Error> {
         debug_assert!(self.batch.is_none(), "opening a map needs the pool's writer");
+        if self.collections.is_none() {
+            self.collections = Some(Registry::open(self.pool)?);
+        }
         self.databases[database] = Some(Box::new(Database::open(self.pool, database)?));
         Ok(())
     }
@@ -242,13 +278,22 @@ impl<'p> Keyspace<'p> {
 
     /// Looks `key` up for a command that reads, and counts a hit or a miss.
     pub(crate) fn read(&mut self, database: usize, key: &[u8]) -> Answer<Option<Stored<'_>>> {
-        let Keyspace { pool, batch, databases, now_ms, stats, .. } = self;
+        let Keyspace { pool, batch, databases, now_ms, stats, pubsub, dirty, .. } = self;
         let found = find(pool, batch, databases[database].as_deref(), *now_ms, key)?;
         match found.live {
             Some(_) => stats.hits += 1,
-            None => stats.misses += 1,
+            None => {
+                stats.misses += 1;
+                events::notify(pubsub, *dirty, class::MISS, "keymiss", database, key);
+            }
         }
         Ok(found.live)
+    }
+
+    /// As [`read`](Self::read), for a command on strings.
+    #[inline(always)]
+    pub(crate) fn read_string(&mut self, database: usize, key: &[u8]) -> Answer<Option<Stored<'_>>> {
+        self.read(database, key)?.map(Stored::string).transpose()
     }
 
     /// Looks `key` up.
@@ -257,37 +302,54 @@ impl<'p> Keyspace<'p> {
         find(pool, batch, databases[database].as_deref(), *now_ms, key)
     }
 
-    /// The deadline under which `key` is listed, without a look-up where no key of the database has one.
-    pub(crate) fn listed(&mut self, database: usize, key: &[u8]) -> Answer<Option<u64>> {
-        match self.expires_len(database)? {
-            0 => Ok(None),
-            _ => Ok(self.find(database, key)?.listed),
+    /// What goes with the value of `key`, without a look-up where no key of the database has a deadline and
+    /// there are no large collections.
+    pub(crate) fn old(&mut self, database: usize, key: &[u8]) -> Answer<Old> {
+        if self.expires_len(database)? == 0 && !self.has_elements()? {
+            return Ok(Old::default());
+        }
+        Ok(self.find(database, key)?.old)
+    }
+
+    /// Whether there are elements of large collections.
+    fn has_elements(&mut self) -> Answer<bool> {
+        let Keyspace { pool, batch, collections, .. } = self;
+        match collections {
+            Some(maps) => Ok(writer(pool, batch)?.len(&maps.elements)? > 0),
+            None => Ok(false),
         }
     }
 
-    /// Puts `payload`, in parts, under `key`; `listed` is the deadline of the entry that it replaces.
+    /// Puts `payload`, in parts, under `key`, in place of `old`.
     pub(crate) fn put(
         &mut self,
         database: usize,
         key: &[u8],
         meta: Meta,
-        listed: Option<u64>,
+        old: Old,
         payload: &[&[u8]],
     ) -> Answer {
         if key.len() > KEY_BYTES_MAX {
             return Err(KEY_TOO_LONG);
         }
-        let Keyspace { pool, batch, databases, dirty, expiry, changes, watches, .. } = self;
+        let Keyspace { pool, batch, databases, now_ms, dirty, expiry, changes, watches, pubsub, .. } = self;
         let maps = databases[database].as_deref_mut().ok_or(Fault::MissingDatabase(database))?;
         let batch = writer(pool, batch)?;
         *dirty = true;
         watches.touch(database, key);
         note(changes, database, key);
+        let listed = old.listed;
         let prefix = Prefix::encode(meta);
         let mut parts = [&[][..]; PAYLOAD_PARTS_MAX + 1];
         parts[0] = prefix.as_bytes();
         parts[1..=payload.len()].copy_from_slice(payload);
-        batch.put_parts(&maps.data, key, &parts[..=payload.len()])?;
+        let had_expired = !is_live(listed, *now_ms);
+        if had_expired {
+            events::notify(pubsub, true, class::EXPIRED, "expired", database, key);
+        }
+        if !batch.put_parts(&maps.data, key, &parts[..=payload.len()])? || had_expired {
+            events::notify(pubsub, true, class::NEW, "new", database, key);
+        }
         if listed != meta.deadline {
             if let Some(deadline) = listed {
                 maps.unlist(batch, expiry, deadline, key)?;
@@ -296,7 +358,33 @@ impl<'p> Keyspace<'p> {
                 maps.list(batch, expiry, deadline, key)?;
             }
         }
-        Ok(())
+        self.doom(database, old)
+    }
+
+    /// Gives up the elements of a large collection whose value is replaced or removed. Constant time: they
+    /// are removed by [`Keyspace::reclaim`].
+    #[inline(always)]
+    fn doom(&mut self, database: usize, old: Old) -> Answer {
+        match old.id {
+            Some(id) => self.doom_id(database, id),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn doom_id(&mut self, database: usize, id: u64) -> Answer {
+        let Keyspace { pool, batch, collections, reclaiming, .. } = self;
+        *reclaiming = true;
+        match collections {
+            Some(maps) => maps.doom(writer(pool, batch)?, database, id),
+            None => Err(Fault::Malformed),
+        }
+    }
+
+    /// Tells those who watch `key` that it changed, though its own value did not.
+    fn touch(&mut self, database: usize, key: &[u8]) {
+        self.dirty = true;
+        self.watches.touch(database, key);
     }
 
     /// Gives `key`, if it is live, another deadline or none. Writes the value anew: a deadline is part of it.
@@ -304,13 +392,14 @@ impl<'p> Keyspace<'p> {
         let Some(stored) = self.find(database, key)?.live else {
             return Ok(());
         };
-        let (meta, payload) = (stored.meta, stored.payload.to_vec());
-        self.put(database, key, Meta { deadline, ..meta }, meta.deadline, &[&payload])
+        let (meta, old, payload) = (stored.meta, Old::of(&stored), stored.payload.to_vec());
+        self.put(database, key, Meta { deadline, ..meta }, old.kept(), &[&payload])
     }
 
-    /// Removes `key`, which is present and listed as given.
-    pub(crate) fn remove(&mut self, database: usize, key: &[u8], listed: Option<u64>) -> Answer {
-        let Keyspace { pool, batch, databases, now_ms, dirty, expiry, changes, watches, .. } = self;
+    /// Removes `key`, which is present; `old` goes with it.
+    pub(crate) fn remove(&mut self, database: usize, key: &[u8], old: Old) -> Answer {
+        let listed = old.listed;
+        let Keyspace { pool, batch, databases, now_ms, dirty, expiry, changes, watches, pubsub, .. } = self;
         let Some(maps) = databases[database].as_deref_mut() else {
             return Ok(());
         };
@@ -318,18 +407,20 @@ impl<'p> Keyspace<'p> {
         *dirty = true;
         if is_live(listed, *now_ms) {
             watches.touch(database, key);
+        } else {
+            events::notify(pubsub, true, class::EXPIRED, "expired", database, key);
         }
         note(changes, database, key);
         batch.remove(&maps.data, key)?;
-        match listed {
-            Some(deadline) => maps.unlist(batch, expiry, deadline, key),
-            None => Ok(()),
+        if let Some(deadline) = listed {
+            maps.unlist(batch, expiry, deadline, key)?;
         }
+        self.doom(database, old)
     }
 
     /// Removes all keys of `database`, in constant time. Their space is given back by [`Keyspace::reclaim`].
     pub(crate) fn clear(&mut self, database: usize) -> Answer {
-        let Keyspace { pool, batch, databases, dirty, reclaiming, changes, watches, .. } = self;
+        let Keyspace { pool, batch, databases, collections, dirty, reclaiming, changes, watches, .. } = self;
         let Some(maps) = databases[database].as_deref_mut() else {
             return Ok(());
         };
@@ -342,7 +433,7 @@ impl<'p> Keyspace<'p> {
         batch.clear(&maps.data)?;
         batch.clear(&maps.expires)?;
         maps.expires_len = Some(0);
-        Ok(())
+        collections.as_ref().map_or(Ok(()), |collections| collections.doom_all(batch, database))
     }
 
     /// Whether [`Keyspace::reclaim`] may have something to do.
@@ -366,12 +457,16 @@ impl<'p> Keyspace<'p> {
     }
 
     fn reclaim_steps(&mut self, steps: usize) -> Answer {
-        let Keyspace { pool, batch, databases, dirty, .. } = self;
+        let Keyspace { pool, batch, databases, collections, dirty, .. } = self;
         let has_dropped = pool.reclaim_dropped(steps)?;
         let writing = writer(pool, batch)?;
         let words = writing.pending_words();
         let maps = || databases.iter().flatten().flat_map(|maps| [&maps.data, &maps.expires]);
         let reclaimed = maps().try_fold(false, |more, map| Ok(more || writing.reclaim(map, steps)?));
+        let reclaimed = match (reclaimed, collections) {
+            (Ok(false), Some(maps)) => maps.reclaim(writing, steps * ELEMENTS_PER_STEP),
+            (reclaimed, _) => reclaimed,
+        };
         *dirty |= writing.pending_words() != words;
         let more = match reclaimed {
             Ok(more) => more,
@@ -404,9 +499,9 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Whether commands see a value that a walk has come to.
-    fn is_live(&self, stored: &Stored<'_>) -> bool {
-        is_live(stored.meta.deadline, self.now_ms)
+    /// The type of a value that a walk has come to, if commands see it.
+    fn live_kind(&self, stored: &Stored<'_>) -> Option<Kind> {
+        is_live(stored.meta.deadline, self.now_ms).then_some(stored.meta.kind)
     }
 }
 
@@ -450,6 +545,6 @@ fn find<'b, 'p>(
         return Ok(Found::default());
     };
     let stored = Stored::decode(value)?;
-    let listed = stored.meta.deadline;
-    Ok(Found { live: is_live(listed, now_ms).then_some(stored), listed, present: true })
+    let old = Old::of(&stored);
+    Ok(Found { live: is_live(old.listed, now_ms).then_some(stored), old, present: true })
 }

@@ -29,7 +29,7 @@ impl Keyspace<'_> {
             let Some((key, value)) = draw(maps, random)? else {
                 break;
             };
-            if !self.has_noted(database) && self.is_live(&Stored::decode(&value)?) {
+            if !self.has_noted(database) && self.live_kind(&Stored::decode(&value)?).is_some() {
                 return Ok(Some(key));
             }
             begin = Bound::Included(key);
@@ -41,8 +41,8 @@ impl Keyspace<'_> {
 
     fn first_live(&self, database: usize, begin: Bound<&[u8]>) -> Answer<Option<Vec<u8>>> {
         let mut found = None;
-        self.walk(database, begin, |key, is_live| {
-            if is_live {
+        self.walk(database, begin, |key, kind| {
+            if kind.is_some() {
                 found = Some(key.to_vec());
                 return ControlFlow::Break(());
             }

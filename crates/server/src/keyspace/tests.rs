@@ -33,12 +33,12 @@ fn assert_counts(keys: &mut Keyspace<'_>, step: usize) {
 fn change(keys: &mut Keyspace<'_>, random: &mut Random, value: &[u8]) -> Answer {
     let database = MAPS[random.below(2) as usize];
     let key = [b'a' + random.below(20) as u8];
-    let listed = keys.listed(database, &key)?;
+    let old = keys.old(database, &key)?;
     let deadline = [None, Some(keys.now_ms + 1 + random.below(50))][random.below(2) as usize];
     match random.below(4) {
-        0 if keys.find(database, &key)?.present => keys.remove(database, &key, listed),
+        0 if keys.find(database, &key)?.present => keys.remove(database, &key, old),
         1 => keys.set_deadline(database, &key, deadline),
-        _ => keys.put(database, &key, Meta { deadline, modified: false }, listed, &[value]),
+        _ => keys.put(database, &key, Meta { deadline, ..Meta::default() }, old, &[value]),
     }
 }
 

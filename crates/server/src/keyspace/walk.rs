@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 
 use super::Keyspace;
-use super::format::{DATABASES, Stored};
+use super::format::{DATABASES, Kind, Stored};
 use crate::fault::{Answer, Fault};
 
 /// The changes of the batch since it began.
@@ -49,7 +49,8 @@ impl Keyspace<'_> {
         if self.batch.is_some() && self.changes.is_none() { Err(Fault::NeedsCommit) } else { Ok(()) }
     }
 
-    /// Gives the keys from `begin` on to `visit`, in order, each with whether it is live, until it breaks.
+    /// Gives the keys from `begin` on to `visit`, in order, each with its type if it is live, until it
+    /// breaks.
     ///
     /// # Errors
     /// [`Fault::NeedsCommit`] if there is a batch whose changes are not noted.
@@ -57,7 +58,7 @@ impl Keyspace<'_> {
         &self,
         database: usize,
         begin: Bound<&[u8]>,
-        mut visit: impl FnMut(&[u8], bool) -> ControlFlow<()>,
+        mut visit: impl FnMut(&[u8], Option<Kind>) -> ControlFlow<()>,
     ) -> Answer {
         self.expect_committed()?;
         let Some(maps) = self.databases[database].as_deref() else {
@@ -79,7 +80,7 @@ impl Keyspace<'_> {
                     return Ok(());
                 }
             }
-            if !is_changed && visit(entry.key(), self.is_live(&Stored::decode(entry.value())?)).is_break() {
+            if !is_changed && visit(entry.key(), self.live_kind(&Stored::decode(entry.value())?)).is_break() {
                 return Ok(());
             }
         }
@@ -96,13 +97,13 @@ impl Keyspace<'_> {
         &self,
         database: usize,
         key: &[u8],
-        visit: &mut impl FnMut(&[u8], bool) -> ControlFlow<()>,
+        visit: &mut impl FnMut(&[u8], Option<Kind>) -> ControlFlow<()>,
     ) -> Answer<ControlFlow<()>> {
         let (Some(maps), Some(batch)) = (self.databases[database].as_deref(), &self.batch) else {
             return Ok(ControlFlow::Continue(()));
         };
         match batch.get(&maps.data, key)? {
-            Some(value) => Ok(visit(key, self.is_live(&Stored::decode(value)?))),
+            Some(value) => Ok(visit(key, self.live_kind(&Stored::decode(value)?))),
             None => Ok(ControlFlow::Continue(())),
         }
     }

@@ -9,7 +9,7 @@ const KEYS: usize = 12;
 fn command(random: &mut Random) -> String {
     let mut key = || format!("key:{}", random.below(KEYS));
     let (key, other) = (key(), key());
-    match random.below(16) {
+    match random.below(19) {
         0 => format!("SET {key} v EX 1000"),
         1 => format!("SET {key} v"),
         2 => format!("SET {key} v KEEPTTL"),
@@ -25,6 +25,9 @@ fn command(random: &mut Random) -> String {
         12 => format!("INCR {key}"),
         13 => format!("SETRANGE {key} 600000000 x"),
         14 => format!("APPEND {key} x"),
+        15 => format!("HSET {key} f v g w"),
+        16 => format!("HDEL {key} f g"),
+        17 => format!("SUNIONSTORE {key} {key} {other}"),
         _ => format!("SETEX {key} 1000 v"),
     }
 }

@@ -51,6 +51,13 @@ fn rewrite(client: &mut Client, key: &[u8], value: &[u8]) {
             ],
         );
     }
+    // As a field, and as the value of a field, of a packed hash or of a large one.
+    commands.extend([
+        (vec![&b"HSET"[..], key, value, value], ":1".into()),
+        (vec![b"HSTRLEN", key, value], format!(":{len}")),
+        (vec![b"HDEL", key, value], ":1".into()),
+        (vec![b"EXISTS", key], ":0".into()),
+    ]);
     run_all(client, &commands);
 }
 

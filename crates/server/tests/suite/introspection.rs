@@ -131,7 +131,7 @@ fn commands_describe_themselves() {
 fn containers_explain_themselves() {
     let server = Fixture::start();
     let mut client = server.client();
-    for name in ["CLIENT", "CONFIG", "COMMAND", "OBJECT", "MEMORY", "DEBUG"] {
+    for name in ["CLIENT", "CONFIG", "COMMAND", "OBJECT", "MEMORY", "DEBUG", "PUBSUB", "SLOWLOG", "LATENCY"] {
         let help = client.ask(&format!("{name} HELP"));
         assert!(help.starts_with(&format!("[+{name} <subcommand>")), "{help}");
         assert!(help.ends_with("+HELP +    Prints this help.]"), "{help}");

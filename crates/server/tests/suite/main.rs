@@ -4,6 +4,9 @@
 //! `:1`, `$bulk`, `nil`, `[array]`, `{map}`, `(set)` or `=verbatim`. See [`support::Client::talk`].
 
 mod backpressure;
+mod clients;
+mod collections;
+mod collections_differential;
 mod connection;
 mod deadlines;
 mod differential;
@@ -16,10 +19,14 @@ mod hostile;
 mod introspection;
 mod keys;
 mod limits;
+mod notifications;
 mod peer;
 mod protocol;
+mod pubsub;
+mod reachable;
 mod replies;
 mod scan;
+mod slow;
 mod strings;
 mod support;
 mod transactions;

@@ -53,6 +53,23 @@ fn a_scan_returns_every_key_once() {
 }
 
 #[test]
+fn ten_thousand_scans_open_at_once_all_finish() {
+    let server = Fixture::start();
+    let mut client = server.client();
+    fill(&mut client, 30);
+    let mut open: Vec<_> = (0..10_000).map(|_| scan(&mut client, "0", "COUNT 12")).collect();
+    for round in 0..2 {
+        for (cursor, keys) in &mut open {
+            let (next, more) = scan(&mut client, cursor, "COUNT 12");
+            keys.extend(more);
+            *cursor = next;
+            assert_eq!(cursor == "0", round == 1);
+        }
+    }
+    assert!(open.iter().all(|(_, keys)| keys.iter().collect::<BTreeSet<_>>().len() == 30));
+}
+
+#[test]
 fn a_scan_finds_what_is_there_all_the_time() {
     let server = Fixture::start();
     let mut client = server.client();

@@ -40,6 +40,7 @@ impl Fixture {
         let options = options(tembo::Options::new().create(true));
         let mut config = Config::default();
         config.listen = "127.0.0.1:0".parse().unwrap();
+        config.debug_commands = tembo_server::DebugCommands::Local;
         change(&mut config);
         let (address, handle, thread) = start(&config, &options, dir.path().join("test.pool"));
         Fixture { address, handle, thread: Some(thread), options, config, dir }

@@ -142,6 +142,7 @@ const INFO: &[(&str, Proof)] = &[
     ("keyspace_misses", |text, _| text == "1"),
     ("pubsub_channels", is_zero),
     ("pubsub_patterns", is_zero),
+    ("pubsubshard_channels", is_zero),
     ("total_forks", is_zero),
     ("total_error_replies", |text, _| text == "1"),
     ("total_reads_processed", |text, _| (6..1000).contains(&text.parse::<u64>().unwrap())),
@@ -158,6 +159,8 @@ const INFO: &[(&str, Proof)] = &[
     ("used_cpu_user", is_rate),
     ("used_cpu_sys_children", is_zero),
     ("used_cpu_user_children", is_zero),
+    // Errors: the unknown command
+    ("errorstat_ERR", |text, _| text == "count=1"),
     // Tembo
     ("tembo_version", |text, _| text == env!("CARGO_PKG_VERSION")),
     ("pool_path", |text, _| text.ends_with("test.pool")),
@@ -191,8 +194,14 @@ const CONFIG: &[(&str, Proof)] = &[
     ("client-query-buffer-limit", |text, _| text == "1073741824"),
     ("cluster-enabled", is_no),
     ("databases", |text, _| text == "16"),
+    ("hash-max-listpack-entries", |text, _| text == "512"),
+    ("hash-max-listpack-value", |text, _| text == "64"),
+    ("hash-max-ziplist-entries", |text, _| text == "512"),
+    ("hash-max-ziplist-value", |text, _| text == "64"),
     ("hz", |text, known| text == known.fields["hz"]),
     ("io-threads", |text, _| text == "1"),
+    ("latency-monitor-threshold", is_zero),
+    ("latency-tracking", |text, _| text == "yes"),
     ("loglevel", |text, _| text == "notice"),
     ("maxclients", |text, known| text == known.fields["maxclients"]),
     ("maxmemory", |text, _| text.parse() == Ok(MAX_BYTES)),
@@ -204,11 +213,20 @@ const CONFIG: &[(&str, Proof)] = &[
     ("notify-keyspace-events", is_empty),
     ("port", |text, known| text.parse() == Ok(known.port)),
     ("protected-mode", |text, _| text == "yes"),
+    ("dir", |text, known| {
+        std::path::Path::new(&known.fields["pool_path"]).parent().unwrap() == std::path::Path::new(text)
+    }),
+    ("enable-debug-command", |text, _| text == "local"),
+    ("unixsocket", is_empty),
+    ("unixsocketperm", is_zero),
     ("proto-max-bulk-len", |text, _| text == "536870912"),
     ("reply-max-bytes", |text, _| text == "1073741824"),
     ("requirepass", is_empty),
     ("save", is_empty),
+    ("set-max-intset-entries", |text, _| text == "512"),
     ("slow-turn-ms", |text, _| text == "250"),
+    ("slowlog-log-slower-than", |text, _| text == "10000"),
+    ("slowlog-max-len", |text, _| text == "128"),
     ("tcp-keepalive", |text, _| text == "300"),
     ("timeout", is_zero),
 ];
@@ -348,7 +366,18 @@ fn settings_are_read_as_redis_reads_them() {
         ("timeout", "1.5", Err("argument couldn't be parsed into an integer")),
         ("maxclients", "0", Err("argument must be between 1 and 4294967295 inclusive")),
         ("maxmemory", "1", Err("can't set immutable config")),
-        ("protected-mode", "no", Err("can't set immutable config")),
+        ("notify-keyspace-events", "KEq", Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")),
+        ("notify-keyspace-events", "Elx", Ok("lxE")),
+        ("unixsocket", "s", Err("can't set immutable config")),
+        ("dir", "elsewhere", Err("can't set protected config")),
+        ("dbfilename", "x", Err("can't set protected config")),
+        (
+            "daemonize",
+            "no",
+            Err(
+                "it has no meaning here: the server stays in the foreground and logs to standard error, for a service manager",
+            ),
+        ),
     ] {
         let answer = client.ask(&format!("CONFIG SET {name} {value}"));
         match expected {

@@ -1,0 +1,143 @@
+//! Where clients come from and where the server listens: addresses of the network, or sockets of the file
+//! system.
+
+use std::fmt;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use mio::event::Source;
+use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+
+/// One end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Ip(SocketAddr),
+    /// The path of the server's socket. Both ends are called by it, as in Redis.
+    Unix(Arc<str>),
+}
+
+impl Address {
+    /// Whether only this machine can be there.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Address::Ip(address) => address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Ip(address) => write!(f, "{address}"),
+            Address::Unix(path) => write!(f, "{path}:0"),
+        }
+    }
+}
+
+/// A connection's socket.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Read for Stream {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(room),
+            Stream::Unix(stream) => stream.read(room),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write_vectored(slices),
+            Stream::Unix(stream) => stream.write_vectored(slices),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+impl Source for Stream {
+    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.register(registry, token, interests),
+            Stream::Unix(stream) => stream.register(registry, token, interests),
+        }
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.reregister(registry, token, interests),
+            Stream::Unix(stream) => stream.reregister(registry, token, interests),
+        }
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.deregister(registry),
+            Stream::Unix(stream) => stream.deregister(registry),
+        }
+    }
+}
+
+/// A socket that is listened on.
+#[derive(Debug)]
+pub(crate) enum Acceptor {
+    Tcp(TcpListener),
+    Unix(UnixListener, Arc<str>),
+}
+
+/// A connection that was accepted, with both of its ends: the client's first.
+pub(crate) type Accepted = (Stream, Address, Address);
+
+impl Acceptor {
+    /// Accepts one connection.
+    pub(crate) fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Acceptor::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                let local = stream.local_addr()?;
+                Ok((Stream::Tcp(stream), Address::Ip(peer), Address::Ip(local)))
+            }
+            Acceptor::Unix(listener, path) => {
+                let (stream, _) = listener.accept()?;
+                let address = Address::Unix(path.clone());
+                Ok((Stream::Unix(stream), address.clone(), address))
+            }
+        }
+    }
+
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        match self {
+            Acceptor::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+            Acceptor::Unix(listener, _) => registry.register(listener, token, Interest::READABLE),
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Hashes.
+
+use std::ops::ControlFlow;
+
+use tembo_wire::decimal::{Decimal, DecimalError};
+use tembo_wire::{Protocol, Request};
+
+use super::args::{Options, integer, is};
+use super::table::Command;
+use super::table::flag::{DENYOOM, FAST, HASH, READONLY, WRITE};
+use super::{Context, element_scan, sampling};
+use crate::config::Encodings;
+use crate::fault::{Answer, Fault, SYNTAX};
+use crate::keyspace::collection::Collection;
+use crate::keyspace::{Keyspace, Kind};
+
+const PUT: u32 = WRITE | DENYOOM | FAST | HASH;
+const LOOK_UP: u32 = READONLY | FAST | HASH;
+const UNORDERED: &[&str] = &["nondeterministic_output_order"];
+const VARIES: &[&str] = &["nondeterministic_output"];
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("hset", -4, PUT, hset).keys(1, 1, 1).doc(
+        "hash",
+        "2.0.0",
+        "Gives fields of a hash their values",
+    ),
+    Command::new("hmset", -4, PUT, hmset).keys(1, 1, 1).doc(
+        "hash",
+        "2.0.0",
+        "Gives fields of a hash their values; HSET by its old name",
+    ),
+    Command::new("hsetnx", 4, PUT, hsetnx).keys(1, 1, 1).doc(
+        "hash",
+        "2.0.0",
+        "Gives a field of a hash a value if it has none",
+    ),
+    Command::new("hget", 3, LOOK_UP, hget).keys(1, 1, 1).doc(
+        "hash",
+        "2.0.0",
+        "Returns the value of a field of a hash",
+    ),
+    Command::new("hmget", -3, LOOK_UP, hmget).keys(1, 1, 1).doc(
+        "hash",
+        "2.0.0",
+        "Returns the values of fields of a hash",
+    ),
+    Command::new("hgetall", 2, READONLY | HASH, hgetall).keys(1, 1, 1).tips(UNORDERED).doc(
+        "hash",
+        "2.0.0",
+        "Returns all fields of a hash with their values",
+    ),
+    Command::new("hkeys", 2, READONLY | HASH, hkeys).keys(1, 1, 1).tips(UNORDERED).doc(
+        "hash",
+        "2.0.0",
+        "Returns all fields of a hash",
+    ),
+    Command::new("hvals", 2, READONLY | HASH, hvals).keys(1, 1, 1).tips(UNORDERED).doc(
+        "hash",
+        "2.0.0",
+        "Returns all values of a hash",
+    ),
+    Command::new("hlen", 2, LOOK_UP, hlen).keys(1, 1, 1).doc(
+        "hash",
+        "2.0.0",
+        "Returns the number of fields of a hash",
+    ),
+    Command::new("hstrlen", 3, LOOK_UP, hstrlen).keys(1, 1, 1).doc(
+        "hash",
+        "3.2.0",
+        "Returns the length of the value of a field of a hash",
+    ),
+    Command::new("hexists", 3, LOOK_UP, hexists).keys(1, 1, 1).doc(
+        "hash",
+        "2.0.0",
+        "Tells whether a hash has a field",
+    ),
+    Command::new("hdel", -3, WRITE | FAST | HASH, hdel).keys(1, 1, 1).doc(
+        "hash",
+        "2.0.0",
+        "Removes fields of a hash",
+    ),
+    Command::new("hincrby", 4, PUT, hincrby).keys(1, 1, 1).doc(
+        "hash",
+        "2.0.0",
+        "Adds to the integer in a field of a hash",
+    ),
+    Command::new("hincrbyfloat", 4, PUT, hincrbyfloat).keys(1, 1, 1).doc(
+        "hash",
+        "2.6.0",
+        "Adds to the number in a field of a hash",
+    ),
+    Command::new("hrandfield", -2, READONLY | HASH, hrandfield).keys(1, 1, 1).tips(VARIES).doc(
+        "hash",
+        "6.2.0",
+        "Returns random fields of a hash",
+    ),
+    Command::new("hscan", -3, READONLY | HASH, hscan).keys(1, 1, 1).tips(VARIES).doc(
+        "hash",
+        "2.8.0",
+        "Returns some fields of a hash with their values, and a cursor for the next ones",
+    ),
+];
+
+/// Gives a field its value; returns whether it had one.
+fn put(
+    keys: &mut Keyspace<'_>,
+    hash: &mut Collection,
+    limits: &Encodings,
+    field: &[u8],
+    value: &[u8],
+) -> Answer<bool> {
+    let replaced = keys.put_element(hash, field, value)?;
+    if field.len().max(value.len()) as u64 > limits.hash_value_bytes || hash.len() > limits.hash_entries {
+        hash.convert();
+    }
+    Ok(replaced)
+}
+
+fn hset(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let created = put_all(ctx, request, "hset")?;
+    ctx.out.write().integer(created);
+    Ok(())
+}
+
+fn hmset(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    put_all(ctx, request, "hmset")?;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+/// Gives the fields among the arguments their values; returns how many are new.
+fn put_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, name: &str) -> Answer<i64> {
+    if !request.arg_count().is_multiple_of(2) {
+        let text = format!("ERR wrong number of arguments for '{name}' command");
+        return Err(Fault::Quoting(text.into_bytes()));
+    }
+    let (database, key) = (ctx.database(), &request[1]);
+    let mut hash = ctx.keys.collection(database, key, Kind::Hash)?;
+    let mut created = 0;
+    for at in (2..request.arg_count()).step_by(2) {
+        let limits = &ctx.state.config.encodings;
+        created += i64::from(!put(ctx.keys, &mut hash, limits, &request[at], &request[at + 1])?);
+    }
+    ctx.keys.store_changed(key, hash, "hset")?;
+    Ok(created)
+}
+
+fn hsetnx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key, field) = (ctx.database(), &request[1], &request[2]);
+    let mut hash = ctx.keys.collection(database, key, Kind::Hash)?;
+    let is_new = ctx.keys.element(&hash, field)?.is_none();
+    if is_new {
+        put(ctx.keys, &mut hash, &ctx.state.config.encodings, field, &request[3])?;
+        ctx.keys.store_changed(key, hash, "hset")?;
+    }
+    ctx.out.write().integer(is_new.into());
+    Ok(())
+}
+
+/// The hash that a command reads.
+fn read(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer<Option<Collection>> {
+    ctx.keys.read_collection(ctx.session.database, &request[1], Kind::Hash)
+}
+
+fn hget(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let hash = read(ctx, request)?;
+    let value = hash.as_ref().map(|hash| ctx.keys.element(hash, &request[2])).transpose()?.flatten();
+    ctx.out.bulk_or_null(value)
+}
+
+fn hmget(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let hash = read(ctx, request)?;
+    ctx.out.write().array(request.arg_count() - 2);
+    for field in request.args().skip(2) {
+        let value = hash.as_ref().map(|hash| ctx.keys.element(hash, field)).transpose()?.flatten();
+        ctx.out.bulk_or_null(value)?;
+    }
+    Ok(())
+}
+
+fn hstrlen(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let hash = read(ctx, request)?;
+    let value = hash.as_ref().map(|hash| ctx.keys.element(hash, &request[2])).transpose()?.flatten();
+    ctx.out.write().integer(value.map_or(0, |value| value.len() as i64));
+    Ok(())
+}
+
+fn hexists(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let hash = read(ctx, request)?;
+    let value = hash.as_ref().map(|hash| ctx.keys.element(hash, &request[2])).transpose()?.flatten();
+    ctx.out.write().integer(value.is_some().into());
+    Ok(())
+}
+
+fn hlen(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let len = read(ctx, request)?.map_or(0, |hash| hash.len());
+    ctx.out.write().integer(len as i64);
+    Ok(())
+}
+
+fn hgetall(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    all(ctx, request, true, true)
+}
+
+fn hkeys(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    all(ctx, request, true, false)
+}
+
+fn hvals(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    all(ctx, request, false, true)
+}
+
+/// Answers all fields, all values, or both.
+fn all(ctx: &mut Context<'_, '_>, request: &Request<'_>, fields: bool, values: bool) -> Answer {
+    let hash = read(ctx, request)?;
+    let len = hash.as_ref().map_or(0, Collection::len) as usize;
+    if fields && values {
+        ctx.out.write().map(len);
+    } else {
+        ctx.out.write().array(len);
+    }
+    let Some(hash) = hash else {
+        return Ok(());
+    };
+    let (mut written, out) = (Ok(()), &mut ctx.out);
+    ctx.keys.walk_elements(&hash, 0, |_, field, value| {
+        written = if fields { out.bulk(field) } else { Ok(()) };
+        if values && written.is_ok() {
+            written = out.bulk(value);
+        }
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    written
+}
+
+fn hdel(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key) = (ctx.database(), &request[1]);
+    let mut hash = ctx.keys.collection(database, key, Kind::Hash)?;
+    let mut removed = 0;
+    for field in request.args().skip(2) {
+        removed += i64::from(ctx.keys.remove_element(&mut hash, field)?);
+    }
+    if removed > 0 {
+        ctx.keys.store_changed(key, hash, "hdel")?;
+    }
+    ctx.out.write().integer(removed);
+    Ok(())
+}
+
+fn hincrby(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key, field) = (ctx.database(), &request[1], &request[2]);
+    let increment = integer(&request[3])?;
+    let mut hash = ctx.keys.collection(database, key, Kind::Hash)?;
+    let old = ctx.keys.element(&hash, field)?.map_or(Ok(0), integer);
+    let old = old.map_err(|_| Fault::Error("ERR hash value is not an integer"))?;
+    let overflow = Fault::Error("ERR increment or decrement would overflow");
+    let new = old.checked_add(increment).ok_or(overflow)?;
+    let mut text = itoa::Buffer::new();
+    let text = text.format(new).as_bytes();
+    put(ctx.keys, &mut hash, &ctx.state.config.encodings, field, text)?;
+    ctx.keys.store_changed(key, hash, "hincrby")?;
+    ctx.out.write().integer(new);
+    Ok(())
+}
+
+fn hincrbyfloat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key, field) = (ctx.database(), &request[1], &request[2]);
+    let increment = Decimal::parse(&request[3]).map_err(|error| match error {
+        DecimalError::Infinite => Fault::Error("ERR value is NaN or Infinity"),
+        _ => Fault::Error("ERR value is not a valid float"),
+    })?;
+    let mut hash = ctx.keys.collection(database, key, Kind::Hash)?;
+    let infinite = Fault::Error("ERR increment would produce NaN or Infinity");
+    let old = match Decimal::parse(ctx.keys.element(&hash, field)?.unwrap_or(b"0")) {
+        Ok(old) => old,
+        Err(DecimalError::Infinite) => return Err(infinite),
+        Err(_) => return Err(Fault::Error("ERR hash value is not a float")),
+    };
+    let mut text = Vec::new();
+    old.checked_add(increment).map_err(|_| infinite)?.write(&mut text);
+    put(ctx.keys, &mut hash, &ctx.state.config.encodings, field, &text)?;
+    ctx.keys.store_changed(key, hash, "hincrbyfloat")?;
+    ctx.out.bulk(&text)
+}
+
+fn hrandfield(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let Some(count) = request.get(2) else {
+        let field = match read(ctx, request)? {
+            Some(hash) => ctx.keys.draw_element(&hash, &mut ctx.state.random)?,
+            None => None,
+        };
+        return ctx.out.bulk_or_null(field.as_ref().map(|(field, _)| &field[..]));
+    };
+    let count = sampling::signed_count(count)?;
+    let mut options = Options::after(request, 3);
+    let with_values = options.next().is_some_and(|word| is(word, "WITHVALUES"));
+    if request.arg_count() > 4 || request.arg_count() == 4 && !with_values {
+        return Err(SYNTAX);
+    }
+    if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(Fault::Error("ERR value is out of range"));
+    }
+    let hash = read(ctx, request)?;
+    let nested = with_values && ctx.out.protocol == Protocol::Resp3;
+    sampling::answer(
+        ctx,
+        hash.as_ref(),
+        count,
+        |out, len| out.write().array(if with_values && !nested { 2 * len } else { len }),
+        |out, (field, value)| {
+            if nested {
+                out.write().array(2);
+            }
+            out.bulk(field)?;
+            if with_values { out.bulk(value) } else { Ok(()) }
+        },
+    )
+}
+
+fn hscan(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    element_scan::scan(ctx, request, Kind::Hash)
+}

@@ -1,0 +1,243 @@
+//! Publish and subscribe. Messages leave after the commit that they depend on: see [`crate::pubsub`].
+
+use std::rc::Rc;
+
+use tembo_wire::Request;
+
+use super::table::Command;
+use super::table::flag::{
+    AFTER_COMMIT, FAST, FOR_SUBSCRIBERS, LOADING, NOSCRIPT, NOT_KEYS, PUBSUB, STALE, UNSUBSCRIBES,
+};
+use super::{Context, args, write_help};
+use crate::fault::{Answer, Fault};
+use crate::glob;
+use crate::pubsub::Kind;
+
+const SUBSCRIBE: u32 = PUBSUB | NOSCRIPT | LOADING | STALE | FOR_SUBSCRIBERS;
+const UNSUBSCRIBE: u32 = SUBSCRIBE | UNSUBSCRIBES;
+const PUBLISH: u32 = PUBSUB | LOADING | STALE | FAST | AFTER_COMMIT;
+const ASK: u32 = PUBSUB | LOADING | STALE;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("subscribe", -2, SUBSCRIBE, subscribe).doc("pubsub", "2.0.0", "Subscribes to channels"),
+    Command::new("psubscribe", -2, SUBSCRIBE, psubscribe).doc(
+        "pubsub",
+        "2.0.0",
+        "Subscribes to all channels that match patterns",
+    ),
+    Command::new("ssubscribe", -2, SUBSCRIBE | NOT_KEYS, ssubscribe).keys(1, -1, 1).doc(
+        "pubsub",
+        "7.0.0",
+        "Subscribes to channels of a shard",
+    ),
+    Command::new("unsubscribe", -1, UNSUBSCRIBE, unsubscribe).doc(
+        "pubsub",
+        "2.0.0",
+        "Ends subscriptions to channels",
+    ),
+    Command::new("punsubscribe", -1, UNSUBSCRIBE, punsubscribe).doc(
+        "pubsub",
+        "2.0.0",
+        "Ends subscriptions to patterns",
+    ),
+    Command::new("sunsubscribe", -1, UNSUBSCRIBE | NOT_KEYS, sunsubscribe).keys(1, -1, 1).doc(
+        "pubsub",
+        "7.0.0",
+        "Ends subscriptions to channels of a shard",
+    ),
+    Command::new("publish", 3, PUBLISH, publish).doc(
+        "pubsub",
+        "2.0.0",
+        "Sends a message to the subscribers of a channel",
+    ),
+    Command::new("spublish", 3, PUBLISH | NOT_KEYS, spublish).keys(1, 1, 1).doc(
+        "pubsub",
+        "7.0.0",
+        "Sends a message to the subscribers of a shard's channel",
+    ),
+    Command::new("pubsub", -2, 0, help).doc("pubsub", "2.8.0", "Tells about subscriptions").subcommands(&[
+        Command::new("pubsub|channels", -2, ASK, channels).doc(
+            "pubsub",
+            "2.8.0",
+            "Returns the channels that have subscribers",
+        ),
+        Command::new("pubsub|numsub", -2, ASK, numsub).doc(
+            "pubsub",
+            "2.8.0",
+            "Returns how many have subscribed to each channel",
+        ),
+        Command::new("pubsub|numpat", 2, ASK, numpat).doc(
+            "pubsub",
+            "2.8.0",
+            "Returns how many patterns have subscribers",
+        ),
+        Command::new("pubsub|shardchannels", -2, ASK, shardchannels).doc(
+            "pubsub",
+            "7.0.0",
+            "Returns the channels of shards that have subscribers",
+        ),
+        Command::new("pubsub|shardnumsub", -2, ASK, shardnumsub).doc(
+            "pubsub",
+            "7.0.0",
+            "Returns how many have subscribed to each channel of a shard",
+        ),
+        Command::new("pubsub|help", 2, LOADING | STALE, help).doc(
+            "pubsub",
+            "6.2.0",
+            "Explains the subcommands",
+        ),
+    ]),
+];
+
+fn subscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    subscribe_all(ctx, request, Kind::Channel, "subscribe")
+}
+
+fn psubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    subscribe_all(ctx, request, Kind::Pattern, "psubscribe")
+}
+
+fn ssubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    subscribe_all(ctx, request, Kind::Shard, "ssubscribe")
+}
+
+fn subscribe_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind, word: &str) -> Answer {
+    for name in request.args().skip(1) {
+        ctx.keys.pubsub.subscribe(ctx.session, kind, name);
+        tell(ctx, word, Some(name), kind);
+    }
+    Ok(())
+}
+
+/// Tells a client of a change of its subscriptions.
+fn tell(ctx: &mut Context<'_, '_>, word: &str, name: Option<&[u8]>, kind: Kind) {
+    let count = ctx.session.subscriptions.count(kind) as i64;
+    let mut reply = ctx.out.write();
+    reply.push(3);
+    reply.bulk(word);
+    match name {
+        Some(name) => reply.bulk(name),
+        None => reply.null(),
+    }
+    reply.integer(count);
+}
+
+fn unsubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    unsubscribe_all(ctx, request, Kind::Channel, "unsubscribe")
+}
+
+fn punsubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    unsubscribe_all(ctx, request, Kind::Pattern, "punsubscribe")
+}
+
+fn sunsubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    unsubscribe_all(ctx, request, Kind::Shard, "sunsubscribe")
+}
+
+/// Ends the subscriptions that are named, or all of a kind.
+fn unsubscribe_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind, word: &str) -> Answer {
+    expect_delivered(ctx)?;
+    if request.arg_count() == 1 {
+        let names: Vec<Rc<[u8]>> = ctx.session.subscriptions.names(kind);
+        if names.is_empty() {
+            tell(ctx, word, None, kind);
+        }
+        for name in names {
+            ctx.keys.pubsub.unsubscribe(ctx.session, kind, &name);
+            tell(ctx, word, Some(&name), kind);
+        }
+        return Ok(());
+    }
+    for name in request.args().skip(1) {
+        ctx.keys.pubsub.unsubscribe(ctx.session, kind, name);
+        tell(ctx, word, Some(name), kind);
+    }
+    Ok(())
+}
+
+/// Has the messages that are on their way delivered before a subscriber gives up. EXEC has that done before
+/// its first command.
+pub(super) fn expect_delivered(ctx: &Context<'_, '_>) -> Answer {
+    let is_subscriber = !ctx.session.subscriptions.is_empty();
+    if is_subscriber && ctx.session.queue.is_none() && ctx.keys.pubsub.has_messages() {
+        return Err(Fault::NeedsCommit);
+    }
+    Ok(())
+}
+
+fn publish(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    send(ctx, request, Kind::Channel)
+}
+
+fn spublish(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    send(ctx, request, Kind::Shard)
+}
+
+fn send(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer {
+    let depends = ctx.keys.is_dirty();
+    let receivers = ctx.keys.pubsub.publish(kind, &request[1], &request[2], depends);
+    ctx.out.write().integer(receivers as i64);
+    Ok(())
+}
+
+fn channels(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    list(ctx, request, Kind::Channel)
+}
+
+fn shardchannels(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    list(ctx, request, Kind::Shard)
+}
+
+fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer {
+    if request.arg_count() > 3 {
+        let before = "ERR unknown subcommand or wrong number of arguments for '";
+        return Err(args::quoting(before, &request[1], "'. Try PUBSUB HELP."));
+    }
+    let pattern = request.get(2).unwrap_or(b"*");
+    let matching = |name: &&[u8]| glob::matches(pattern, name, false);
+    let names: Vec<_> = ctx.keys.pubsub.channels(kind).filter(matching).collect();
+    ctx.out.write().array(names.len());
+    names.into_iter().try_for_each(|name| ctx.out.bulk(name))
+}
+
+fn numsub(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    count(ctx, request, Kind::Channel)
+}
+
+fn shardnumsub(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    count(ctx, request, Kind::Shard)
+}
+
+fn count(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer {
+    let pubsub = &ctx.keys.pubsub;
+    let mut reply = ctx.out.write();
+    reply.array(2 * (request.arg_count() - 2));
+    for name in request.args().skip(2) {
+        reply.bulk(name);
+        reply.integer(pubsub.subscribers(kind, name) as i64);
+    }
+    Ok(())
+}
+
+fn numpat(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let patterns = ctx.keys.pubsub.patterns_len();
+    ctx.out.write().integer(patterns as i64);
+    Ok(())
+}
+
+fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let lines = [
+        "CHANNELS [<pattern>]",
+        "    The channels that have subscribers and match the pattern.",
+        "NUMPAT",
+        "    How many patterns have subscribers.",
+        "NUMSUB [<channel> ...]",
+        "    How many have subscribed to each channel, without those of patterns.",
+        "SHARDCHANNELS [<pattern>]",
+        "    The channels of shards that have subscribers and match the pattern.",
+        "SHARDNUMSUB [<shardchannel> ...]",
+        "    How many have subscribed to each channel of a shard.",
+    ];
+    write_help(&mut ctx.out, "pubsub", &lines);
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! Sets, one at a time.
+
+use std::ops::ControlFlow;
+
+use tembo_wire::Request;
+use tembo_wire::number::parse_i64;
+
+use super::args::integer;
+use super::table::Command;
+use super::table::flag::{DENYOOM, FAST, READONLY, SET, WRITE};
+use super::{Context, element_scan, sampling};
+use crate::config::Encodings;
+use crate::fault::{Answer, Fault, SYNTAX};
+use crate::keyspace::collection::Collection;
+use crate::keyspace::{Keyspace, Kind};
+
+const LOOK_UP: u32 = READONLY | FAST | SET;
+const VARIES: &[&str] = &["nondeterministic_output"];
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("sadd", -3, WRITE | DENYOOM | FAST | SET, sadd).keys(1, 1, 1).doc(
+        "set",
+        "1.0.0",
+        "Adds members to a set",
+    ),
+    Command::new("srem", -3, WRITE | FAST | SET, srem).keys(1, 1, 1).doc(
+        "set",
+        "1.0.0",
+        "Removes members of a set",
+    ),
+    Command::new("smembers", 2, READONLY | SET, smembers)
+        .keys(1, 1, 1)
+        .tips(&["nondeterministic_output_order"])
+        .doc("set", "1.0.0", "Returns all members of a set"),
+    Command::new("sismember", 3, LOOK_UP, sismember).keys(1, 1, 1).doc(
+        "set",
+        "1.0.0",
+        "Tells whether a set has a member",
+    ),
+    Command::new("smismember", -3, LOOK_UP, smismember).keys(1, 1, 1).doc(
+        "set",
+        "6.2.0",
+        "Tells which of several members a set has",
+    ),
+    Command::new("scard", 2, LOOK_UP, scard).keys(1, 1, 1).doc(
+        "set",
+        "1.0.0",
+        "Returns the number of members of a set",
+    ),
+    Command::new("spop", -2, WRITE | FAST | SET, spop).keys(1, 1, 1).tips(VARIES).doc(
+        "set",
+        "1.0.0",
+        "Removes random members of a set and returns them",
+    ),
+    Command::new("srandmember", -2, READONLY | SET, srandmember).keys(1, 1, 1).tips(VARIES).doc(
+        "set",
+        "1.0.0",
+        "Returns random members of a set",
+    ),
+    Command::new("smove", 4, WRITE | FAST | SET, smove).keys(1, 2, 1).doc(
+        "set",
+        "1.0.0",
+        "Moves a member from one set to another",
+    ),
+    Command::new("sscan", -3, READONLY | SET, sscan).keys(1, 1, 1).tips(VARIES).doc(
+        "set",
+        "2.8.0",
+        "Returns some members of a set, and a cursor for the next ones",
+    ),
+];
+
+/// Adds a member; returns whether it is new.
+pub(super) fn add(
+    keys: &mut Keyspace<'_>,
+    set: &mut Collection,
+    limits: &Encodings,
+    member: &[u8],
+) -> Answer<bool> {
+    if keys.element(set, member)?.is_some() {
+        return Ok(false);
+    }
+    keys.put_element(set, member, &[])?;
+    if !set.is_converted() && (set.len() > limits.set_intset_entries || parse_i64(member).is_none()) {
+        set.convert();
+    }
+    Ok(true)
+}
+
+fn sadd(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key) = (ctx.database(), &request[1]);
+    let mut set = ctx.keys.collection(database, key, Kind::Set)?;
+    let mut added = 0;
+    for member in request.args().skip(2) {
+        added += i64::from(add(ctx.keys, &mut set, &ctx.state.config.encodings, member)?);
+    }
+    if added > 0 {
+        ctx.keys.store_changed(key, set, "sadd")?;
+    }
+    ctx.out.write().integer(added);
+    Ok(())
+}
+
+fn srem(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key) = (ctx.database(), &request[1]);
+    let mut set = ctx.keys.collection(database, key, Kind::Set)?;
+    let mut removed = 0;
+    for member in request.args().skip(2) {
+        removed += i64::from(ctx.keys.remove_element(&mut set, member)?);
+    }
+    if removed > 0 {
+        ctx.keys.store_changed(key, set, "srem")?;
+    }
+    ctx.out.write().integer(removed);
+    Ok(())
+}
+
+/// The set that a command reads.
+fn read(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer<Option<Collection>> {
+    ctx.keys.read_collection(ctx.session.database, &request[1], Kind::Set)
+}
+
+fn smembers(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let set = read(ctx, request)?;
+    ctx.out.write().set(set.as_ref().map_or(0, Collection::len) as usize);
+    let Some(set) = set else {
+        return Ok(());
+    };
+    let (mut written, out) = (Ok(()), &mut ctx.out);
+    ctx.keys.walk_elements(&set, 0, |_, member, _| {
+        written = out.bulk(member);
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    written
+}
+
+fn sismember(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let is_member = match read(ctx, request)? {
+        Some(set) => ctx.keys.element(&set, &request[2])?.is_some(),
+        None => false,
+    };
+    ctx.out.write().integer(is_member.into());
+    Ok(())
+}
+
+fn smismember(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let set = read(ctx, request)?;
+    ctx.out.write().array(request.arg_count() - 2);
+    for member in request.args().skip(2) {
+        let is_member = match &set {
+            Some(set) => ctx.keys.element(set, member)?.is_some(),
+            None => false,
+        };
+        ctx.out.write().integer(is_member.into());
+    }
+    Ok(())
+}
+
+fn scard(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let len = read(ctx, request)?.map_or(0, |set| set.len());
+    ctx.out.write().integer(len as i64);
+    Ok(())
+}
+
+fn spop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key) = (ctx.database(), &request[1]);
+    let count = match request.get(2) {
+        _ if request.arg_count() > 3 => return Err(SYNTAX),
+        None => None,
+        Some(count) => {
+            let out_of_range = Fault::Error("ERR value is out of range, must be positive");
+            Some(integer(count).ok().and_then(|count| u64::try_from(count).ok()).ok_or(out_of_range)?)
+        }
+    };
+    let mut set = ctx.keys.collection(database, key, Kind::Set)?;
+    let popped = match count {
+        None => ctx.keys.draw_element(&set, &mut ctx.state.random)?.into_iter().collect(),
+        Some(count) => ctx.keys.sample(&set, count, &mut ctx.state.random)?,
+    };
+    for (member, _) in &popped {
+        ctx.keys.remove_element(&mut set, member)?;
+    }
+    if !popped.is_empty() {
+        ctx.keys.store_changed(key, set, "spop")?;
+    }
+    if count.is_none() {
+        return ctx.out.bulk_or_null(popped.first().map(|(member, _)| &member[..]));
+    }
+    ctx.out.write().set(popped.len());
+    popped.iter().try_for_each(|(member, _)| ctx.out.bulk(member))
+}
+
+fn srandmember(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let Some(count) = request.get(2) else {
+        let member = match read(ctx, request)? {
+            Some(set) => ctx.keys.draw_element(&set, &mut ctx.state.random)?,
+            None => None,
+        };
+        return ctx.out.bulk_or_null(member.as_ref().map(|(member, _)| &member[..]));
+    };
+    if request.arg_count() > 3 {
+        return Err(SYNTAX);
+    }
+    let count = sampling::signed_count(count)?;
+    let set = read(ctx, request)?;
+    sampling::answer(
+        ctx,
+        set.as_ref(),
+        count,
+        |out, len| out.write().array(len),
+        |out, (member, _)| out.bulk(member),
+    )
+}
+
+fn smove(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, from, to, member) = (ctx.database(), &request[1], &request[2], &request[3]);
+    let moved = move_member(ctx, database, (from, to), member)?;
+    ctx.out.write().integer(moved.into());
+    Ok(())
+}
+
+/// Moves a member between two sets; tells whether the first had it.
+fn move_member(
+    ctx: &mut Context<'_, '_>,
+    database: usize,
+    (from, to): (&[u8], &[u8]),
+    member: &[u8],
+) -> Answer<bool> {
+    let mut source = ctx.keys.collection(database, from, Kind::Set);
+    if matches!(&source, Ok(source) if source.len() == 0) {
+        return Ok(false);
+    }
+    let mut target = ctx.keys.collection(database, to, Kind::Set)?;
+    let source = source.as_mut().map_err(|_| crate::fault::WRONG_TYPE)?;
+    if from == to {
+        return Ok(ctx.keys.element(source, member)?.is_some());
+    }
+    let removed = ctx.keys.remove_element(source, member)?;
+    if removed {
+        ctx.keys.store_changed(from, source.clone(), "srem")?;
+        if add(ctx.keys, &mut target, &ctx.state.config.encodings, member)? {
+            ctx.keys.store_changed(to, target, "sadd")?;
+        }
+    }
+    Ok(removed)
+}
+
+fn sscan(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    element_scan::scan(ctx, request, Kind::Set)
+}

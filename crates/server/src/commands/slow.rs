@@ -1,0 +1,264 @@
+//! SLOWLOG and LATENCY: what took long.
+
+use tembo_wire::Request;
+use tembo_wire::number::parse_i64;
+
+use super::args::integer;
+use super::table::Command;
+use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
+use super::{Context, write_help};
+use crate::fault::{Answer, Fault};
+
+const FLAGS: u32 = ADMIN | LOADING | STALE;
+const LATENCY: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
+const ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
+const VARIES: &[&str] = &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("slowlog", -2, 0, slowlog_help)
+        .doc("server", "2.2.12", "Tells which commands took long")
+        .subcommands(&[
+            Command::new("slowlog|get", -2, FLAGS, get)
+                .tips(&["request_policy:all_nodes", "nondeterministic_output"])
+                .doc("server", "2.2.12", "Returns commands that took long, the last one first"),
+            Command::new("slowlog|len", 2, FLAGS, len)
+                .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"])
+                .doc("server", "2.2.12", "Returns how many commands are in the log"),
+            Command::new("slowlog|reset", 2, FLAGS, reset).tips(ALL_NODES).doc(
+                "server",
+                "2.2.12",
+                "Empties the log",
+            ),
+            Command::new("slowlog|help", 2, LOADING | STALE, slowlog_help).doc(
+                "server",
+                "6.2.0",
+                "Explains the subcommands",
+            ),
+        ]),
+    Command::new("latency", -2, 0, latency_help)
+        .doc("server", "2.8.13", "Tells what made clients wait")
+        .subcommands(&[
+            Command::new("latency|latest", 2, LATENCY, latest).tips(VARIES).doc(
+                "server",
+                "2.8.13",
+                "Returns the last and the longest time of each event",
+            ),
+            Command::new("latency|history", 3, LATENCY, history).tips(VARIES).doc(
+                "server",
+                "2.8.13",
+                "Returns the times of an event",
+            ),
+            Command::new("latency|reset", -2, LATENCY, latency_reset).tips(ALL_NODES).doc(
+                "server",
+                "2.8.13",
+                "Forgets the times of events",
+            ),
+            Command::new("latency|histogram", -2, LATENCY, histogram).tips(VARIES).doc(
+                "server",
+                "7.0.0",
+                "Returns how the times of commands are distributed",
+            ),
+            Command::new("latency|doctor", 2, LATENCY, doctor).tips(VARIES).doc(
+                "server",
+                "2.8.13",
+                "Says in words what made clients wait",
+            ),
+            Command::new("latency|help", 2, LOADING | STALE, latency_help).doc(
+                "server",
+                "2.8.13",
+                "Explains the subcommands",
+            ),
+        ]),
+];
+
+/// Commands that SLOWLOG GET returns, unless it is told.
+const SLOW_DEFAULT: i64 = 10;
+
+fn get(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if request.arg_count() > 3 {
+        let before = "ERR unknown subcommand or wrong number of arguments for '";
+        return Err(super::args::quoting(before, &request[1], "'. Try SLOWLOG HELP."));
+    }
+    let invalid = Fault::Error("ERR count should be greater than or equal to -1");
+    let count = match request.get(2) {
+        None => SLOW_DEFAULT,
+        Some(word) => parse_i64(word).filter(|&count| count >= -1).ok_or(invalid)?,
+    };
+    let slow = &ctx.state.commands.slow;
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(slow.len());
+    let mut reply = ctx.out.write();
+    reply.array(count);
+    for slow in slow.iter().take(count) {
+        reply.array(6);
+        reply.integer(slow.number);
+        reply.integer(slow.unix_seconds as i64);
+        reply.integer(slow.micros as i64);
+        reply.array(slow.arguments.len());
+        slow.arguments.iter().for_each(|argument| reply.bulk(argument));
+        reply.bulk(&slow.peer);
+        reply.bulk(&slow.name);
+    }
+    Ok(())
+}
+
+fn len(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let len = ctx.state.commands.slow.len();
+    ctx.out.write().integer(len as i64);
+    Ok(())
+}
+
+fn reset(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    ctx.state.commands.slow.clear();
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn slowlog_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let lines = [
+        "GET [<count>]",
+        "    Commands that took longer than slowlog-log-slower-than, the last one first; -1: all.",
+        "LEN",
+        "    How many there are.",
+        "RESET",
+        "    Forget them.",
+    ];
+    write_help(&mut ctx.out, "slowlog", &lines);
+    Ok(())
+}
+
+fn latest(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let events = &ctx.state.commands.events;
+    let mut reply = ctx.out.write();
+    reply.array(events.len());
+    for (name, event) in events {
+        let (second, ms) = event.samples.back().copied().unwrap_or_default();
+        reply.array(4);
+        reply.bulk(name);
+        reply.integer(second as i64);
+        reply.integer(ms as i64);
+        reply.integer(event.worst_ms as i64);
+    }
+    Ok(())
+}
+
+fn history(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let name = request[2].to_ascii_lowercase();
+    let event = str::from_utf8(&name).ok().and_then(|name| ctx.state.commands.events.get(name));
+    let mut reply = ctx.out.write();
+    reply.array(event.map_or(0, |event| event.samples.len()));
+    for (second, ms) in event.into_iter().flat_map(|event| &event.samples) {
+        reply.array(2);
+        reply.integer(*second as i64);
+        reply.integer(*ms as i64);
+    }
+    Ok(())
+}
+
+fn latency_reset(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let events = &mut ctx.state.commands.events;
+    let before = events.len();
+    match request.arg_count() {
+        2 => events.clear(),
+        _ => events.retain(|name, _| !request.args().skip(2).any(|word| super::args::is(word, name))),
+    }
+    let forgotten = before - events.len();
+    ctx.out.write().integer(forgotten as i64);
+    Ok(())
+}
+
+/// How often each command took up to a power of two of microseconds, as counts that include the smaller ones.
+fn histogram(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let is_wanted = |name: &str| {
+        let container = name.split('|').next().unwrap_or(name);
+        let mut words = request.args().skip(2).peekable();
+        words.peek().is_none()
+            || words.any(|word| super::args::is(word, name) || super::args::is(word, container))
+    };
+    let entries = ctx.state.commands.entries();
+    let entries: Vec<_> = entries
+        .into_iter()
+        .filter_map(|entry| Some((entry, entry.times.as_ref()?)))
+        .filter(|(entry, _)| is_wanted(entry.command.name))
+        .collect();
+    let mut reply = ctx.out.write();
+    reply.map(entries.len());
+    for (entry, times) in entries {
+        let (mut buckets, mut counted, mut micros) = (Vec::new(), 0, 1_u64);
+        while counted < times.len() {
+            let count = times.count_between(0, micros * 1000);
+            if count > counted {
+                buckets.push((micros, count));
+            }
+            (counted, micros) = (count, micros * 2);
+        }
+        reply.bulk(entry.command.name);
+        reply.map(2);
+        reply.bulk("calls");
+        reply.integer(entry.calls as i64);
+        reply.bulk("histogram_usec");
+        reply.map(buckets.len());
+        for (micros, count) in buckets {
+            reply.integer(micros as i64);
+            reply.integer(count as i64);
+        }
+    }
+    Ok(())
+}
+
+fn doctor(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let text = match (ctx.state.config.noted.latency_threshold, ctx.state.commands.events.is_empty()) {
+        (None, _) => {
+            "Nothing is measured: latency-monitor-threshold is 0. Set it to milliseconds.\n".to_owned()
+        }
+        (Some(_), true) => "Nothing took as long as latency-monitor-threshold.\n".to_owned(),
+        (Some(_), false) => {
+            let events = ctx.state.commands.events.iter();
+            let line = |(name, event): (&&str, &crate::command_stats::Event)| {
+                let samples = event.samples.len();
+                format!("{name}: {samples} seconds with long times, the longest {} ms.\n", event.worst_ms)
+            };
+            events.map(line).collect()
+        }
+    };
+    ctx.out.write().verbatim(*b"txt", text);
+    Ok(())
+}
+
+fn latency_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let lines = [
+        "DOCTOR",
+        "    What made clients wait, in words.",
+        "HISTOGRAM [<command> ...]",
+        "    How the times of commands are distributed.",
+        "HISTORY <event>",
+        "    The times of an event.",
+        "LATEST",
+        "    The last and the longest time of each event.",
+        "RESET [<event> ...]",
+        "    Forget the times of events.",
+    ];
+    write_help(&mut ctx.out, "latency", &lines);
+    Ok(())
+}
+
+/// WAIT: there are no replicas, so that none have acknowledged anything.
+pub(super) fn wait(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    integer(&request[1])?;
+    let timeout =
+        parse_i64(&request[2]).ok_or(Fault::Error("ERR timeout is not an integer or out of range"))?;
+    if timeout < 0 {
+        return Err(Fault::Error("ERR timeout is negative"));
+    }
+    ctx.out.write().integer(0);
+    Ok(())
+}
+
+/// ROLE: a master without replicas.
+pub(super) fn role(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let mut reply = ctx.out.write();
+    reply.array(3);
+    reply.bulk("master");
+    reply.integer(0);
+    reply.array(0);
+    Ok(())
+}

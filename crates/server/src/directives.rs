@@ -1,0 +1,394 @@
+//! Configuration files in Redis's form: a directive and its values on each line.
+//!
+//! Every directive of Redis 7.0 is one of these:
+//!
+//! - a *setting* of this server ([`crate::commands::config`]);
+//! - *without meaning* here, for a reason that the table below gives; it is taken and changes nothing;
+//! - *refused*, unless it says what is so here anyway: to go on without it would be dangerous, as with a
+//!   list of users that nobody would be asked for.
+//!
+//! Anything else is an error that names the nearest directive.
+
+use std::path::{Path, PathBuf};
+
+use tembo_wire::{Limits, Parsed, Request, RequestParser};
+
+use crate::commands::config as settings;
+use crate::config::Config;
+
+/// Files that include each other.
+const INCLUDES_MAX: usize = 16;
+
+/// Why a configuration file was not taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// A line is wrong. The message has no values: they may be secret.
+    #[error("{}:{line}: {why}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The number of the line, from 1.
+        line: usize,
+        /// The mistake.
+        why: String,
+    },
+}
+
+const NO_FILES: &str = "every write is in the pool: there are neither snapshots nor append-only files";
+const NO_CLUSTER: &str = "there is no cluster";
+const NO_REPLICATION: &str = "there is no replication";
+const NO_EVICTION: &str = "keys are not evicted";
+const NO_TLS: &str = "TLS is not spoken";
+const POOL_SPACE: &str = "the pool frees and arranges its space by itself";
+const SERVICE: &str = "the server stays in the foreground and logs to standard error, for a service manager";
+const ENCODING: &str = "encodings are the pool's own";
+const NO_SCRIPTS: &str = "there are no scripts";
+const NO_USERS: &str = "there are no users but the default one";
+const ONE_THREAD: &str = "one thread serves all clients";
+
+/// Directives without meaning here, by the reason.
+const WITHOUT_MEANING: &[(&str, &[&str])] = &[
+    (
+        NO_FILES,
+        &[
+            "aof-disable-auto-gc",
+            "aof-load-truncated",
+            "aof-rewrite-incremental-fsync",
+            "aof-timestamp-enabled",
+            "aof-use-rdb-preamble",
+            "aof_rewrite_cpulist",
+            "appenddirname",
+            "appendfilename",
+            "appendfsync",
+            "appendonly",
+            "auto-aof-rewrite-min-size",
+            "auto-aof-rewrite-percentage",
+            "bgsave_cpulist",
+            "dbfilename",
+            "no-appendfsync-on-rewrite",
+            "rdb-del-sync-files",
+            "rdb-save-incremental-fsync",
+            "rdbchecksum",
+            "rdbcompression",
+            "sanitize-dump-payload",
+            "save",
+            "stop-writes-on-bgsave-error",
+        ],
+    ),
+    (
+        NO_CLUSTER,
+        &[
+            "cluster-allow-pubsubshard-when-down",
+            "cluster-allow-reads-when-down",
+            "cluster-allow-replica-migration",
+            "cluster-announce-bus-port",
+            "cluster-announce-hostname",
+            "cluster-announce-ip",
+            "cluster-announce-port",
+            "cluster-announce-tls-port",
+            "cluster-config-file",
+            "cluster-link-sendbuf-limit",
+            "cluster-migration-barrier",
+            "cluster-node-timeout",
+            "cluster-port",
+            "cluster-preferred-endpoint-type",
+            "cluster-replica-no-failover",
+            "cluster-replica-validity-factor",
+            "cluster-require-full-coverage",
+            "cluster-slave-no-failover",
+            "cluster-slave-validity-factor",
+        ],
+    ),
+    (
+        NO_REPLICATION,
+        &[
+            "masterauth",
+            "masteruser",
+            "min-replicas-max-lag",
+            "min-slaves-max-lag",
+            "propagation-error-behavior",
+            "repl-backlog-size",
+            "repl-backlog-ttl",
+            "repl-disable-tcp-nodelay",
+            "repl-diskless-load",
+            "repl-diskless-sync",
+            "repl-diskless-sync-delay",
+            "repl-diskless-sync-max-replicas",
+            "repl-ping-replica-period",
+            "repl-ping-slave-period",
+            "repl-timeout",
+            "replica-announce-ip",
+            "replica-announce-port",
+            "replica-announced",
+            "replica-ignore-disk-write-errors",
+            "replica-ignore-maxmemory",
+            "replica-lazy-flush",
+            "replica-priority",
+            "replica-read-only",
+            "replica-serve-stale-data",
+            "slave-announce-ip",
+            "slave-announce-port",
+            "slave-ignore-maxmemory",
+            "slave-lazy-flush",
+            "slave-priority",
+            "slave-read-only",
+            "slave-serve-stale-data",
+        ],
+    ),
+    (
+        NO_EVICTION,
+        &[
+            "lazyfree-lazy-eviction",
+            "lfu-decay-time",
+            "lfu-log-factor",
+            "maxmemory-eviction-tenacity",
+            "maxmemory-samples",
+        ],
+    ),
+    (
+        NO_TLS,
+        &[
+            "tls-auth-clients",
+            "tls-ca-cert-dir",
+            "tls-ca-cert-file",
+            "tls-cert-file",
+            "tls-ciphers",
+            "tls-ciphersuites",
+            "tls-client-cert-file",
+            "tls-client-key-file",
+            "tls-client-key-file-pass",
+            "tls-cluster",
+            "tls-dh-params-file",
+            "tls-key-file",
+            "tls-key-file-pass",
+            "tls-prefer-server-ciphers",
+            "tls-protocols",
+            "tls-replication",
+            "tls-session-cache-size",
+            "tls-session-cache-timeout",
+            "tls-session-caching",
+        ],
+    ),
+    (
+        POOL_SPACE,
+        &[
+            "active-defrag-cycle-max",
+            "active-defrag-cycle-min",
+            "active-defrag-ignore-bytes",
+            "active-defrag-max-scan-fields",
+            "active-defrag-threshold-lower",
+            "active-defrag-threshold-upper",
+            "activedefrag",
+            "activerehashing",
+            "jemalloc-bg-thread",
+            "lazyfree-lazy-expire",
+            "lazyfree-lazy-server-del",
+            "lazyfree-lazy-user-del",
+            "lazyfree-lazy-user-flush",
+            "disable-thp",
+        ],
+    ),
+    (
+        SERVICE,
+        &[
+            "always-show-logo",
+            "crash-log-enabled",
+            "crash-memcheck-enabled",
+            "daemonize",
+            "ignore-warnings",
+            "logfile",
+            "oom-score-adj",
+            "oom-score-adj-values",
+            "pidfile",
+            "proc-title-template",
+            "set-proc-title",
+            "shutdown-on-sigint",
+            "shutdown-on-sigterm",
+            "shutdown-timeout",
+            "supervised",
+            "syslog-enabled",
+            "syslog-facility",
+            "syslog-ident",
+        ],
+    ),
+    (
+        ENCODING,
+        &[
+            "hll-sparse-max-bytes",
+            "list-compress-depth",
+            "list-max-listpack-size",
+            "list-max-ziplist-size",
+            "stream-node-max-bytes",
+            "stream-node-max-entries",
+            "zset-max-listpack-entries",
+            "zset-max-listpack-value",
+            "zset-max-ziplist-entries",
+            "zset-max-ziplist-value",
+        ],
+    ),
+    (NO_SCRIPTS, &["busy-reply-threshold", "lua-time-limit"]),
+    (NO_USERS, &["acl-pubsub-default", "acllog-max-len"]),
+    (ONE_THREAD, &["bio_cpulist", "io-threads", "io-threads-do-reads", "server_cpulist"]),
+    ("the tick of the event loop is fixed", &["dynamic-hz", "hz", "active-expire-effort"]),
+    ("client-side caching is not offered", &["tracking-table-max-keys"]),
+    ("the system chooses the way of outgoing connections, of which there are none", &["bind-source-addr"]),
+    ("the queue of connections has the system's length", &["tcp-backlog"]),
+    ("sockets are not marked", &["socket-mark-id"]),
+    ("`dir` and `dbfilename` are never changed while the server runs", &["enable-protected-configs"]),
+    ("INFO has the percentiles 50, 99 and 99.9", &["latency-tracking-info-percentiles"]),
+    ("there are no modules", &["enable-module-command"]),
+];
+
+/// Directives whose disregard would be dangerous, with the values that are no contradiction.
+const REFUSED: &[(&str, &[&str], &str)] = &[
+    ("aclfile", &[""], NO_USERS),
+    ("user", &[], NO_USERS),
+    ("rename-command", &[], "commands keep their names"),
+    ("cluster-enabled", &["no"], NO_CLUSTER),
+    ("replicaof", &["", "no one"], NO_REPLICATION),
+    ("slaveof", &["", "no one"], NO_REPLICATION),
+    ("min-replicas-to-write", &["0"], NO_REPLICATION),
+    ("min-slaves-to-write", &["0"], NO_REPLICATION),
+    ("maxmemory-policy", &["noeviction"], NO_EVICTION),
+    ("tls-port", &["0"], NO_TLS),
+    ("loadmodule", &[], "there are no modules"),
+];
+
+/// Why a directive is without meaning here, or refused.
+pub(crate) fn why_not(name: &str) -> Option<&'static str> {
+    let is = |other: &&str| other.eq_ignore_ascii_case(name);
+    let without = WITHOUT_MEANING.iter().find(|(_, names)| names.iter().any(is)).map(|(why, _)| *why);
+    without.or_else(|| REFUSED.iter().find(|(refused, _, _)| is(refused)).map(|(_, _, why)| *why))
+}
+
+/// The directive whose name is most like this one.
+fn nearest(name: &str) -> Option<&'static str> {
+    let known = WITHOUT_MEANING.iter().flat_map(|(_, names)| names.iter().copied());
+    let known = known.chain(REFUSED.iter().map(|(name, _, _)| *name)).chain(settings::names());
+    let likeness = |known: &str| strsim::jaro_winkler(known, &name.to_ascii_lowercase());
+    let nearest = known.chain(["include"]).max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(nearest) > 0.7).then_some(nearest)
+}
+
+/// Splits a line into words by the rules of inline commands.
+fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let line = [line, b"\n"].concat();
+    let limits = Limits { max_line_bytes: usize::MAX, ..Limits::default() };
+    match RequestParser::new().parse(&line, &limits) {
+        Ok(Parsed::Request(request)) => Ok(Request::args(&request).map(<[u8]>::to_vec).collect()),
+        Ok(_) => Ok(Vec::new()),
+        Err(_) => Err("the quotes are not balanced".to_owned()),
+    }
+}
+
+impl Config {
+    /// Takes the settings of a file with Redis's directives. Those that are without meaning here are named in
+    /// the log when the server starts.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the file cannot be read, or a line is wrong, unknown or refused. The configuration
+    /// has then some of the settings.
+    pub fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        self.file = Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        self.read_included(path, 0)
+    }
+
+    fn read_included(&mut self, path: &Path, depth: usize) -> Result<(), ConfigError> {
+        let read = |source| ConfigError::Read { path: path.to_owned(), source };
+        let text = std::fs::read(path).map_err(read)?;
+        for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+            let wrong = |why| ConfigError::Line { path: path.to_owned(), line: index + 1, why };
+            let line = line.trim_ascii();
+            if line.is_empty() || line[0] == b'#' {
+                continue;
+            }
+            let words = words(line).map_err(wrong)?;
+            let Some((name, values)) = words.split_first() else {
+                continue;
+            };
+            let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+            if name == "include" {
+                for value in values {
+                    if depth == INCLUDES_MAX {
+                        return Err(wrong("files include each other too deeply".to_owned()));
+                    }
+                    self.read_included(Path::new(&*String::from_utf8_lossy(value)), depth + 1)?;
+                }
+                continue;
+            }
+            self.take_directive(&name, &values.join(&b' ')).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one directive, as a line of a configuration file would have it.
+    ///
+    /// # Errors
+    /// The mistake in it.
+    pub fn take_directive(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
+        if let Some(set) = settings::setter_at_start(name) {
+            return set(self, value).map_err(|why| format!("{name}: {why}"));
+        }
+        if let Some((_, harmless, why)) = REFUSED.iter().find(|(refused, _, _)| *refused == name) {
+            let value = value.to_ascii_lowercase();
+            if harmless.iter().any(|harmless| harmless.as_bytes() == value) {
+                return Ok(());
+            }
+            return Err(format!("{name} cannot be obeyed here: {why}"));
+        }
+        if why_not(name).is_some() {
+            self.without_meaning.push(name.to_owned());
+            return Ok(());
+        }
+        let hint = nearest(name).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+        Err(format!("unknown directive {name}{hint}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_name_is_answered_with_the_nearest() {
+        let mut config = Config::default();
+        for (name, near) in [("maxmemroy", "maxmemory"), ("requirepas", "requirepass"), ("bindd", "bind")] {
+            let why = config.take_directive(name, b"x").unwrap_err();
+            assert_eq!(why, format!("unknown directive {name}; did you mean {near}?"));
+        }
+        assert_eq!(config.take_directive("qqqqq", b"").unwrap_err(), "unknown directive qqqqq");
+    }
+
+    #[test]
+    fn what_would_be_dangerous_to_ignore_is_refused() {
+        let mut config = Config::default();
+        for name in ["user", "rename-command", "tls-port", "replicaof", "maxmemory-policy", "loadmodule"] {
+            let why = config.take_directive(name, b"secret").unwrap_err();
+            assert!(why.starts_with(&format!("{name} cannot be obeyed here: ")) && !why.contains("secret"));
+        }
+        config.take_directive("maxmemory-policy", b"noeviction").unwrap();
+        config.take_directive("tls-port", b"0").unwrap();
+    }
+
+    #[test]
+    fn a_directive_has_one_place() {
+        let mut names: Vec<_> = WITHOUT_MEANING.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        names.extend(REFUSED.iter().map(|(name, _, _)| *name));
+        for name in &names {
+            assert!(settings::setter_at_start(name).is_none(), "{name} is a setting");
+        }
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,181 @@
+//! The proof that large collections are sound: invariants I3 to I6 of [`format`](crate::keyspace::format).
+
+use std::collections::{HashMap, HashSet};
+
+use tembo::{Map, Pool};
+
+use super::element::{Decoded, FIELD_BYTES_MAX};
+use super::position::Secret;
+use super::registry::Listed;
+use crate::keyspace::check::{CheckError, CollectionsReport};
+use crate::keyspace::format::{COLLECTIONS, DATABASES, ELEMENTS};
+
+/// The large collections that keys have.
+#[derive(Debug, Default)]
+pub(crate) struct Collections {
+    by_id: HashMap<u64, Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    database: usize,
+    count: u64,
+    listed: bool,
+    found: u64,
+}
+
+fn wrong(place: impl Into<String>, what: impl Into<String>) -> CheckError {
+    CheckError::Collection { place: place.into(), what: what.into() }
+}
+
+fn of_id(id: u64) -> String {
+    format!("the collection of id {id}")
+}
+
+impl Collections {
+    /// Notes what a key's value says.
+    pub(crate) fn note(
+        &mut self,
+        database: usize,
+        id: u64,
+        count: u64,
+        key: impl Fn() -> String,
+    ) -> Result<(), CheckError> {
+        let place = || format!("database {database}, key \"{}\"", key());
+        if count == 0 {
+            return Err(wrong(place(), "a large collection without elements"));
+        }
+        let holder = Holder { database, count, listed: false, found: 0 };
+        match self.by_id.insert(id, holder) {
+            None => Ok(()),
+            Some(_) => Err(wrong(place(), format!("id {id} is that of another key, too"))),
+        }
+    }
+}
+
+/// The contents of "db.collections".
+#[derive(Default)]
+struct Lists {
+    homes: HashMap<u64, usize>,
+    doomed: HashSet<u64>,
+    doomed_homes: HashSet<u64>,
+    owned: Vec<(u64, u64)>,
+    next: u64,
+    secret: Option<Secret>,
+}
+
+fn read_lists(map: &Map) -> Result<Lists, CheckError> {
+    let mut lists = Lists::default();
+    for entry in map.iter() {
+        let entry = entry?;
+        let place = || format!("the list of collections, entry \"{}\"", entry.key().escape_ascii());
+        match Listed::read(entry.key(), entry.value()).map_err(|_| wrong(place(), "malformed"))? {
+            Listed::Home { database, .. } if usize::from(database) >= DATABASES => {
+                return Err(wrong(place(), "there is no such database"));
+            }
+            Listed::Home { database, home } => {
+                if lists.homes.insert(home, database.into()).is_some() {
+                    return Err(wrong(place(), "the home of another database, too"));
+                }
+            }
+            Listed::Owned { home, id } => lists.owned.push((home, id)),
+            Listed::Doomed(id) => _ = lists.doomed.insert(id),
+            Listed::DoomedHome(home) => _ = lists.doomed_homes.insert(home),
+            Listed::Next(next) => lists.next = next,
+            Listed::Secret(secret) => lists.secret = Some(secret),
+        }
+    }
+    Ok(lists)
+}
+
+/// Checks the list of collections and all elements against the keys.
+pub(crate) fn check_collections(
+    pool: &Pool,
+    mut collections: Collections,
+) -> Result<CollectionsReport, CheckError> {
+    let Some(list) = pool.find_map(COLLECTIONS)? else {
+        return match collections.by_id.keys().next() {
+            Some(id) => Err(wrong(of_id(*id), "there is no list of collections")),
+            None => Ok(CollectionsReport::default()),
+        };
+    };
+    let mut lists = read_lists(&list)?;
+    check_owned(&mut lists, &mut collections)?;
+    let mut report = CollectionsReport {
+        large: collections.by_id.len() as u64,
+        doomed: lists.doomed.len() as u64,
+        ..CollectionsReport::default()
+    };
+    if let Some(elements) = pool.find_map(ELEMENTS)? {
+        let secret = lists.secret.ok_or_else(|| wrong("the list of collections", "it has no secret"))?;
+        check_elements(&elements, secret, &lists.doomed, &mut collections, &mut report)?;
+    }
+    match collections.by_id.iter().find(|(_, holder)| holder.found != holder.count) {
+        Some((id, holder)) => {
+            let what = format!("{} elements, where its key counts {}", holder.found, holder.count);
+            Err(wrong(of_id(*id), what))
+        }
+        None => Ok(report),
+    }
+}
+
+/// Checks homes and ids. Ids of doomed homes are doomed from then on.
+fn check_owned(lists: &mut Lists, collections: &mut Collections) -> Result<(), CheckError> {
+    for &(home, id) in &lists.owned {
+        let holder = collections.by_id.get_mut(&id);
+        match (lists.homes.get(&home), holder) {
+            (Some(database), Some(holder)) if holder.database == *database => holder.listed = true,
+            (None, None) if lists.doomed_homes.contains(&home) => _ = lists.doomed.insert(id),
+            (Some(_), None) => return Err(wrong(of_id(id), "it is listed, and no key has it")),
+            _ => {
+                return Err(wrong(
+                    of_id(id),
+                    format!("it is listed under home {home}, which is not its own"),
+                ));
+            }
+        }
+    }
+    if let Some((id, _)) = collections.by_id.iter().find(|(_, holder)| !holder.listed) {
+        return Err(wrong(of_id(*id), "its home does not list it"));
+    }
+    if let Some(id) = lists.doomed.iter().find(|id| collections.by_id.contains_key(id)) {
+        return Err(wrong(of_id(*id), "it is doomed, and a key has it"));
+    }
+    if let Some(home) = lists.doomed_homes.iter().find(|home| lists.homes.contains_key(home)) {
+        return Err(wrong(format!("home {home}"), "it is doomed, and a database has it"));
+    }
+    let numbers = lists.homes.keys().chain(&lists.doomed_homes).chain(&lists.doomed);
+    match numbers.chain(collections.by_id.keys()).find(|number| **number >= lists.next) {
+        Some(number) => Err(wrong(of_id(*number), format!("the next id is {}", lists.next))),
+        None => Ok(()),
+    }
+}
+
+fn check_elements(
+    elements: &Map,
+    secret: Secret,
+    doomed: &HashSet<u64>,
+    collections: &mut Collections,
+    report: &mut CollectionsReport,
+) -> Result<(), CheckError> {
+    for entry in elements.iter() {
+        let entry = entry?;
+        let start = &entry.key()[..entry.key().len().min(FIELD_BYTES_MAX)];
+        let place = || format!("the element \"{}\"", start.escape_ascii());
+        let element = Decoded::read(entry.key(), entry.value()).map_err(|_| wrong(place(), "malformed"))?;
+        if !element.with_field(|field| element.is_placed(entry.key(), field, secret)) {
+            return Err(wrong(place(), "not where its field belongs"));
+        }
+        match collections.by_id.get_mut(&element.id) {
+            Some(holder) => {
+                holder.found += 1;
+                report.elements += 1;
+            }
+            None if doomed.contains(&element.id) => report.doomed_elements += 1,
+            None => {
+                return Err(wrong(place(), format!("no key has id {}, and it is not doomed", element.id)));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,358 @@
+//! Collections, whatever their type and their size: the one place that knows how they are kept.
+//!
+//! A command opens the collection under a key, reads or changes elements, and stores the collection at its
+//! end. A hash's elements are fields with values, a set's are members, whose values are empty. The layout and
+//! its invariants are in [`format`](super::format).
+//!
+//! # The threshold
+//!
+//! A change of a packed collection costs 3 lines and one for each 64 bytes of its payload, which is written
+//! anew. One of a large hash costs 3 lines for another value (the element's record and the record word), and
+//! 5 to 6 for a field more or less (also three words of a leaf, and the record of the key). All cost one
+//! fence. An element that is a record takes some 45 bytes more than one that is packed. [`PACKED_BYTES_MAX`]
+//! is where a packed collection costs not quite twice the lines of a large one, so that the usual hash of ten
+//! fields is packed, and takes a third of the space. `tests.rs` has the counts.
+//!
+//! Redis's thresholds, by which OBJECT ENCODING answers, are others: a bit of the value remembers that they
+//! were crossed.
+
+pub(crate) mod check;
+pub(crate) mod element;
+pub(crate) mod packed;
+pub(crate) mod position;
+pub(crate) mod registry;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+
+use super::events::class;
+use super::format::{Kind, Meta, Stored, large_payload};
+use super::{Found, Keyspace, Old, writer};
+use crate::fault::{Answer, Fault};
+use element::Elements;
+use packed::Packed;
+
+/// The longest payload of a packed collection.
+pub(crate) const PACKED_BYTES_MAX: usize = 512;
+
+/// A collection that a command has opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Collection {
+    database: usize,
+    meta: Meta,
+    /// The entry that it is to replace.
+    old: Old,
+    present: bool,
+    body: Body,
+    /// The key's value is to be written.
+    head_changed: bool,
+    /// Some element is another.
+    changed: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Packed(Packed),
+    Large { id: u64, count: u64 },
+}
+
+impl Collection {
+    fn new(database: usize, kind: Kind, found: &Found<'_>) -> Self {
+        Collection {
+            database,
+            meta: Meta { kind, ..Meta::default() },
+            old: found.old,
+            present: found.present,
+            body: Body::Packed(Packed::new(kind)),
+            head_changed: false,
+            changed: false,
+        }
+    }
+
+    fn of(database: usize, stored: &Stored<'_>) -> Answer<Self> {
+        let body = match stored.large() {
+            Some((id, count)) => Body::Large { id, count },
+            None => Body::Packed(Packed::decode(stored.meta.kind, stored.payload)?),
+        };
+        let (meta, old) = (stored.meta, Old::of(stored));
+        Ok(Collection { database, meta, old, present: true, body, head_changed: false, changed: false })
+    }
+
+    /// The number of elements.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.body {
+            Body::Packed(packed) => packed.count() as u64,
+            Body::Large { count, .. } => *count,
+        }
+    }
+
+    /// Whether Redis would have given up its compact encoding.
+    pub(crate) fn is_converted(&self) -> bool {
+        self.meta.modified
+    }
+
+    /// Notes that Redis gives up its compact encoding.
+    pub(crate) fn convert(&mut self) {
+        self.head_changed |= !self.meta.modified;
+        self.meta.modified = true;
+    }
+
+    fn note_change(&mut self) {
+        self.changed = true;
+        self.head_changed |= matches!(self.body, Body::Packed(_));
+    }
+}
+
+impl<'p> Keyspace<'p> {
+    /// Opens the collection under a key for a command that reads, and counts a hit or a miss.
+    ///
+    /// # Errors
+    /// WRONGTYPE if something else is under the key.
+    pub(crate) fn read_collection(
+        &mut self,
+        database: usize,
+        key: &[u8],
+        kind: Kind,
+    ) -> Answer<Option<Collection>> {
+        match self.read(database, key)? {
+            None => Ok(None),
+            Some(stored) => Collection::of(database, &stored.of(kind)?).map(Some),
+        }
+    }
+
+    /// Opens the collection under a key, or a new one, for a command that writes.
+    ///
+    /// # Errors
+    /// WRONGTYPE if something else is under the key.
+    pub(crate) fn collection(&mut self, database: usize, key: &[u8], kind: Kind) -> Answer<Collection> {
+        let found = self.find(database, key)?;
+        match found.live {
+            None => Ok(Collection::new(database, kind, &found)),
+            Some(stored) => Collection::of(database, &stored.of(kind)?),
+        }
+    }
+
+    /// A new collection, to be stored in place of whatever is under a key.
+    pub(crate) fn replacement(&mut self, database: usize, key: &[u8], kind: Kind) -> Answer<Collection> {
+        let found = self.find(database, key)?;
+        Ok(Collection::new(database, kind, &found))
+    }
+
+    fn elements(&mut self, database: usize) -> Answer<Elements<'_, 'p>> {
+        let Keyspace { pool, batch, collections, .. } = self;
+        let maps = collections.as_ref().ok_or(Fault::MissingDatabase(database))?;
+        Ok(Elements { batch: writer(pool, batch)?, map: &maps.elements, secret: maps.secret })
+    }
+
+    /// The value of a field; the empty one of a member.
+    pub(crate) fn element<'a>(
+        &'a mut self,
+        collection: &'a Collection,
+        field: &[u8],
+    ) -> Answer<Option<&'a [u8]>> {
+        match &collection.body {
+            Body::Packed(packed) => Ok(packed.get(field)),
+            Body::Large { id, .. } => self.elements(collection.database)?.get(*id, field),
+        }
+    }
+
+    /// Puts an element; returns whether its field was there. A packed collection that becomes too long
+    /// becomes a large one.
+    pub(crate) fn put_element(
+        &mut self,
+        collection: &mut Collection,
+        field: &[u8],
+        value: &[u8],
+    ) -> Answer<bool> {
+        let replaced = match &mut collection.body {
+            Body::Packed(packed) => packed.put(field, value),
+            Body::Large { id, count } => {
+                let replaced = self.elements(collection.database)?.put(*id, field, value)?;
+                *count += u64::from(!replaced);
+                collection.head_changed |= !replaced;
+                replaced
+            }
+        };
+        collection.note_change();
+        if matches!(&collection.body, Body::Packed(packed) if packed.as_bytes().len() > PACKED_BYTES_MAX) {
+            self.make_large(collection)?;
+        }
+        Ok(replaced)
+    }
+
+    /// Removes an element; returns whether it was there.
+    pub(crate) fn remove_element(&mut self, collection: &mut Collection, field: &[u8]) -> Answer<bool> {
+        let removed = match &mut collection.body {
+            Body::Packed(packed) => packed.remove(field),
+            Body::Large { id, count } => {
+                let removed = self.elements(collection.database)?.remove(*id, field)?;
+                *count = count.saturating_sub(u64::from(removed));
+                removed
+            }
+        };
+        if removed {
+            collection.note_change();
+            collection.head_changed = true;
+        }
+        Ok(removed)
+    }
+
+    /// Gives the elements from a position on to `visit`, in order, each with its position, until it breaks.
+    /// Those of a packed collection are in order of insertion, and their position is 0.
+    pub(crate) fn walk_elements(
+        &mut self,
+        collection: &Collection,
+        from: u32,
+        mut visit: impl FnMut(u32, &[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Answer {
+        match &collection.body {
+            Body::Packed(packed) => {
+                _ = packed.iter().try_for_each(|(field, value)| visit(0, field, value));
+                Ok(())
+            }
+            Body::Large { id, .. } => self.elements(collection.database)?.walk(*id, from, |element| {
+                element.with_field(|field| visit(element.position, field, element.value))
+            }),
+        }
+    }
+
+    /// Gives the elements of a packed collection records of their own.
+    fn make_large(&mut self, collection: &mut Collection) -> Answer {
+        let Body::Packed(packed) = &collection.body else {
+            return Ok(());
+        };
+        let (database, count) = (collection.database, packed.count() as u64);
+        let id = self.new_collection(database)?;
+        let mut elements = self.elements(database)?;
+        for (field, value) in packed.iter() {
+            elements.put(id, field, value)?;
+        }
+        collection.body = Body::Large { id, count };
+        (collection.meta.large, collection.head_changed) = (true, true);
+        Ok(())
+    }
+
+    fn new_collection(&mut self, database: usize) -> Answer<u64> {
+        let Keyspace { pool, batch, collections, dirty, .. } = self;
+        let maps = collections.as_ref().ok_or(Fault::MissingDatabase(database))?;
+        *dirty = true;
+        maps.create(writer(pool, batch)?, database)
+    }
+
+    /// Puts a collection under its key, or removes the key if no elements are left.
+    pub(crate) fn store(&mut self, key: &[u8], mut collection: Collection) -> Answer {
+        let database = collection.database;
+        let id = match &collection.body {
+            Body::Large { id, .. } => Some(*id),
+            Body::Packed(_) => None,
+        };
+        if collection.old.id == id {
+            collection.old.id = None;
+        }
+        if collection.len() == 0 {
+            if let Some(id) = id {
+                self.release(database, id)?;
+            }
+            return if collection.present { self.remove(database, key, collection.old) } else { Ok(()) };
+        }
+        if !collection.head_changed {
+            if collection.changed {
+                self.touch(database, key);
+            }
+            return Ok(());
+        }
+        match &collection.body {
+            Body::Packed(packed) => {
+                self.put(database, key, collection.meta, collection.old, &[packed.as_bytes()])
+            }
+            Body::Large { id, count } => {
+                let payload = large_payload(*id, *count);
+                self.put(database, key, collection.meta, collection.old, &[&payload])
+            }
+        }
+    }
+
+    /// As [`store`](Self::store), for a collection that a command has changed: tells of that and, if no
+    /// elements are left, of the end of the key.
+    pub(crate) fn store_changed(&mut self, key: &[u8], collection: Collection, event: &str) -> Answer {
+        let (database, is_empty) = (collection.database, collection.len() == 0);
+        let class = match collection.meta.kind {
+            Kind::String => class::STRING,
+            Kind::Hash => class::HASH,
+            Kind::Set => class::SET,
+        };
+        self.store(key, collection)?;
+        self.notify(class, event, database, key);
+        if is_empty {
+            self.notify(class::GENERIC, "del", database, key);
+        }
+        Ok(())
+    }
+
+    /// Takes an id without elements off the list.
+    fn release(&mut self, database: usize, id: u64) -> Answer {
+        let Keyspace { pool, batch, collections, dirty, .. } = self;
+        *dirty = true;
+        match collections {
+            Some(maps) => maps.release(writer(pool, batch)?, database, id),
+            None => Ok(()),
+        }
+    }
+
+    /// Moves a key with its value and its deadline to another database, in place of what is there. A large
+    /// collection keeps its id, so that the time does not depend on its size. Tells whether there was the key.
+    pub(crate) fn change_database(&mut self, from: usize, to: usize, key: &[u8]) -> Answer<bool> {
+        let Some(stored) = self.find(from, key)?.live else {
+            return Ok(false);
+        };
+        let (meta, old, payload) = (stored.meta, Old::of(&stored), stored.payload.to_vec());
+        let replaced = self.find(to, key)?.old;
+        if let Some(id) = old.id {
+            let Keyspace { pool, batch, collections, dirty, .. } = self;
+            let maps = collections.as_ref().ok_or(Fault::MissingDatabase(to))?;
+            *dirty = true;
+            maps.rehome(writer(pool, batch)?, from, to, id)?;
+        }
+        self.put(to, key, meta, replaced, &[&payload])?;
+        self.remove(from, key, old.kept())?;
+        Ok(true)
+    }
+
+    /// Copies a value to another key, in place of what is there. A large collection gets a new id, and all
+    /// its elements are copied in the pending batch, whose memory grows with them.
+    pub(crate) fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8]), old: Old) -> Answer {
+        let Some(stored) = self.find(from.0, from.1)?.live else {
+            return Ok(());
+        };
+        let (meta, payload) = (stored.meta, stored.payload.to_vec());
+        let Some((source, count)) = stored.large() else {
+            return self.put(to.0, to.1, meta, old, &[&payload]);
+        };
+        let id = self.new_collection(to.0)?;
+        let mut elements = self.elements(to.0)?;
+        // In parts, since the batch cannot be walked and changed at once.
+        let mut from = Some(0);
+        while let Some(position) = from {
+            let (mut part, mut last) = (Vec::new(), position);
+            from = None;
+            elements.walk(source, position, |element| {
+                if part.len() >= COPIED_AT_ONCE && element.position != last {
+                    from = Some(element.position);
+                    return ControlFlow::Break(());
+                }
+                last = element.position;
+                part.push((element.with_field(<[u8]>::to_vec), element.value.to_vec()));
+                ControlFlow::Continue(())
+            })?;
+            for (field, value) in part {
+                elements.put(id, &field, &value)?;
+            }
+        }
+        self.put(to.0, to.1, meta, old, &[&large_payload(id, count)])
+    }
+}
+
+/// Elements of a collection that are copied together.
+const COPIED_AT_ONCE: usize = 256;

@@ -1,0 +1,170 @@
+//! A small collection, in one value: its items one after the other, in order of insertion.
+
+use crate::keyspace::format::{Kind, Malformed};
+
+/// The items of a packed collection, which are well formed.
+#[derive(Clone, Debug)]
+pub(crate) struct Packed {
+    bytes: Vec<u8>,
+    count: usize,
+    /// Each element is a field and a value.
+    pairs: bool,
+}
+
+/// An element and the bytes that it takes.
+struct Place<'a> {
+    start: usize,
+    value_start: usize,
+    end: usize,
+    value: &'a [u8],
+}
+
+impl Packed {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Packed { bytes: Vec::new(), count: 0, pairs: kind == Kind::Hash }
+    }
+
+    /// Reads a payload.
+    pub(crate) fn decode(kind: Kind, payload: &[u8]) -> Result<Self, Malformed> {
+        let mut packed = Packed { bytes: payload.to_vec(), ..Packed::new(kind) };
+        let mut at = 0;
+        while at < payload.len() {
+            for _ in 0..if packed.pairs { 2 } else { 1 } {
+                at = item(payload, at).ok_or(Malformed)?.1;
+            }
+            packed.count += 1;
+        }
+        if packed.count == 0 { Err(Malformed) } else { Ok(packed) }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The elements: fields with their values, or members with nothing.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let (field, value, end) = self.element(at)?;
+            at = end;
+            Some((field, value))
+        })
+    }
+
+    fn element(&self, at: usize) -> Option<(&[u8], &[u8], usize)> {
+        let (field, end) = item(&self.bytes, at)?;
+        if !self.pairs {
+            return Some((field, &[], end));
+        }
+        let (value, end) = item(&self.bytes, end)?;
+        Some((field, value, end))
+    }
+
+    fn find(&self, field: &[u8]) -> Option<Place<'_>> {
+        let mut start = 0;
+        loop {
+            let (found, value, end) = self.element(start)?;
+            if found == field {
+                let value_start = item(&self.bytes, start)?.1;
+                return Some(Place { start, value_start, end, value });
+            }
+            start = end;
+        }
+    }
+
+    pub(crate) fn get(&self, field: &[u8]) -> Option<&[u8]> {
+        self.find(field).map(|place| place.value)
+    }
+
+    /// Puts an element, behind the others if it is new; returns whether it is not.
+    pub(crate) fn put(&mut self, field: &[u8], value: &[u8]) -> bool {
+        let Some(Place { value_start, end, .. }) = self.find(field) else {
+            push(&mut self.bytes, field);
+            if self.pairs {
+                push(&mut self.bytes, value);
+            }
+            self.count += 1;
+            return false;
+        };
+        if self.pairs {
+            let mut encoded = Vec::with_capacity(value.len() + 5);
+            push(&mut encoded, value);
+            self.bytes.splice(value_start..end, encoded);
+        }
+        true
+    }
+
+    /// Removes an element; returns whether it was there.
+    pub(crate) fn remove(&mut self, field: &[u8]) -> bool {
+        let Some(Place { start, end, .. }) = self.find(field) else {
+            return false;
+        };
+        self.bytes.drain(start..end);
+        self.count -= 1;
+        true
+    }
+}
+
+/// Appends an item: its length in groups of seven bits, the lowest first, then its bytes.
+fn push(out: &mut Vec<u8>, bytes: &[u8]) {
+    let mut len = bytes.len();
+    while len >= 0x80 {
+        out.push(len as u8 | 0x80);
+        len >>= 7;
+    }
+    out.push(len as u8);
+    out.extend_from_slice(bytes);
+}
+
+/// The item at `at`, and where it ends.
+fn item(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let (mut len, mut at) = (0, at);
+    for shift in (0..35).step_by(7) {
+        let byte = *bytes.get(at)?;
+        at += 1;
+        len |= usize::from(byte & 0x7F) << shift;
+        if byte & 0x80 == 0 {
+            let end = at.checked_add(len)?;
+            return Some((bytes.get(at..end)?, end));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_hash_keeps_the_order_of_insertion() {
+        let mut packed = Packed::new(Kind::Hash);
+        let long = vec![b'x'; 300];
+        for (field, value) in [(&b"b"[..], &b"1"[..]), (b"a", &long), (b"", b""), (b"c", b"3")] {
+            assert!(!packed.put(field, value));
+        }
+        assert!(packed.put(b"b", &long));
+        assert!(packed.put(b"a", b"2"));
+        assert_eq!(packed.get(b"b"), Some(&long[..]));
+        let order = |packed: &Packed| packed.iter().map(|(field, _)| field.to_vec()).collect::<Vec<_>>();
+        assert_eq!(order(&packed), [&b"b"[..], b"a", b"", b"c"]);
+        assert!(packed.remove(b"a") && !packed.remove(b"a"));
+        assert_eq!(order(&packed), [&b"b"[..], b"", b"c"]);
+        let read = Packed::decode(Kind::Hash, packed.as_bytes()).unwrap();
+        assert_eq!((read.count(), read.get(b"c"), read.get(b"a")), (3, Some(&b"3"[..]), None));
+    }
+
+    #[test]
+    fn malformed_payloads_are_refused() {
+        for payload in
+            [&b""[..], b"\x01a", b"\x01a\x02b", b"\xff", b"\x80\x80\x80\x80\x80\x01", b"\xff\xff\xff\xff\x7f"]
+        {
+            assert!(Packed::decode(Kind::Hash, payload).is_err(), "{payload:?}");
+        }
+        assert!(Packed::decode(Kind::Set, b"\x01a").is_ok());
+        assert!(Packed::decode(Kind::Set, b"\x02a").is_err());
+    }
+}

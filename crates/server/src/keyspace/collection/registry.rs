@@ -1,0 +1,188 @@
+//! The ids of large collections, and those whose elements are to be removed: the map "db.collections", whose
+//! layout is in [`format`](crate::keyspace::format).
+
+use tembo::{Batch, Map, Pool};
+
+use super::element::remove_some;
+use super::position::Secret;
+use crate::fault::Answer;
+use crate::keyspace::format::{COLLECTIONS, ELEMENTS, Malformed};
+use crate::random::Random;
+
+const NEXT: &[u8] = b"n";
+const SECRET: &[u8] = b"s";
+const HOME: u8 = b'h';
+const OWNED: u8 = b'o';
+const DOOMED: u8 = b'd';
+const COLLECTION: u8 = 0;
+const WHOLE_HOME: u8 = 1;
+
+/// The maps of large collections.
+pub(crate) struct Registry {
+    pub(crate) elements: Map,
+    list: Map,
+    pub(crate) secret: Secret,
+}
+
+/// An entry of the list, for a check.
+pub(crate) enum Listed {
+    Home { database: u8, home: u64 },
+    Owned { home: u64, id: u64 },
+    Doomed(u64),
+    DoomedHome(u64),
+    Next(u64),
+    Secret(Secret),
+}
+
+impl Listed {
+    pub(crate) fn read(key: &[u8], value: &[u8]) -> Result<Self, Malformed> {
+        match key {
+            NEXT => Ok(Listed::Next(u64::from_le_bytes(value.try_into().map_err(|_| Malformed)?))),
+            SECRET => Ok(Listed::Secret(Secret::from_bytes(value.try_into().map_err(|_| Malformed)?))),
+            [HOME, database] => Ok(Listed::Home { database: *database, home: number(value)? }),
+            [OWNED, ids @ ..] => {
+                let (home, id) = ids.split_at_checked(8).ok_or(Malformed)?;
+                Ok(Listed::Owned { home: number(home)?, id: number(id)? })
+            }
+            [DOOMED, id @ ..] => match value {
+                [COLLECTION] => Ok(Listed::Doomed(number(id)?)),
+                [WHOLE_HOME] => Ok(Listed::DoomedHome(number(id)?)),
+                _ => Err(Malformed),
+            },
+            _ => Err(Malformed),
+        }
+    }
+}
+
+fn number(bytes: &[u8]) -> Result<u64, Malformed> {
+    Ok(u64::from_be_bytes(bytes.try_into().map_err(|_| Malformed)?))
+}
+
+fn owned_key(home: u64, id: u64) -> [u8; 17] {
+    let mut key = [OWNED; 17];
+    key[1..9].copy_from_slice(&home.to_be_bytes());
+    key[9..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+fn doomed_key(id: u64) -> [u8; 9] {
+    let mut key = [DOOMED; 9];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+impl Registry {
+    /// Opens the maps, which the pool has.
+    pub(crate) fn find(pool: &Pool) -> Result<Option<Self>, tembo::Error> {
+        match pool.find_map(COLLECTIONS)? {
+            Some(_) => Self::open(pool).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Opens the maps, or creates them. There must be no batch.
+    pub(crate) fn open(pool: &Pool) -> Result<Self, tembo::Error> {
+        let (elements, list) = (pool.open_map(ELEMENTS)?, pool.open_map(COLLECTIONS)?);
+        let mut random = Random::new();
+        let fresh: Vec<u8> = (0..2).flat_map(|_| random.next().to_le_bytes()).collect();
+        list.insert(SECRET, fresh)?;
+        // A secret that is damaged is one with which nothing is found; the check says so.
+        let bytes = list.get(SECRET)?.and_then(|bytes| (*bytes).try_into().ok()).unwrap_or_default();
+        Ok(Registry { elements, list, secret: Secret::from_bytes(bytes) })
+    }
+
+    /// A number that was never used.
+    fn draw(&self, batch: &mut Batch<'_>) -> Answer<u64> {
+        let next = match batch.get(&self.list, NEXT)? {
+            Some(bytes) => u64::from_le_bytes(bytes.try_into().map_err(|_| Malformed)?),
+            None => 1,
+        };
+        batch.put(&self.list, NEXT, &(next + 1).to_le_bytes())?;
+        Ok(next)
+    }
+
+    fn home(&self, batch: &Batch<'_>, database: usize) -> Answer<Option<u64>> {
+        let home = batch.get(&self.list, &[HOME, database as u8])?;
+        Ok(home.map(number).transpose()?)
+    }
+
+    fn home_or_new(&self, batch: &mut Batch<'_>, database: usize) -> Answer<u64> {
+        if let Some(home) = self.home(batch, database)? {
+            return Ok(home);
+        }
+        let home = self.draw(batch)?;
+        batch.put(&self.list, &[HOME, database as u8], &home.to_be_bytes())?;
+        Ok(home)
+    }
+
+    /// An id for a new collection of a database.
+    pub(crate) fn create(&self, batch: &mut Batch<'_>, database: usize) -> Answer<u64> {
+        let home = self.home_or_new(batch, database)?;
+        let id = self.draw(batch)?;
+        batch.put(&self.list, &owned_key(home, id), &[])?;
+        Ok(id)
+    }
+
+    /// Takes an id off the list of those in use. Its elements are gone, or it is doomed in the same batch.
+    pub(crate) fn release(&self, batch: &mut Batch<'_>, database: usize, id: u64) -> Answer {
+        if let Some(home) = self.home(batch, database)? {
+            batch.remove(&self.list, &owned_key(home, id))?;
+        }
+        Ok(())
+    }
+
+    /// Lists an id in another database.
+    pub(crate) fn rehome(&self, batch: &mut Batch<'_>, from: usize, to: usize, id: u64) -> Answer {
+        self.release(batch, from, id)?;
+        let home = self.home_or_new(batch, to)?;
+        batch.put(&self.list, &owned_key(home, id), &[])?;
+        Ok(())
+    }
+
+    /// Lets the elements of an id be removed later. Works in a full pool.
+    pub(crate) fn doom(&self, batch: &mut Batch<'_>, database: usize, id: u64) -> Answer {
+        self.release(batch, database, id)?;
+        batch.put_to_free(&self.list, &doomed_key(id), &[COLLECTION])?;
+        Ok(())
+    }
+
+    /// Lets the elements of all collections of a database be removed later. Works in a full pool.
+    pub(crate) fn doom_all(&self, batch: &mut Batch<'_>, database: usize) -> Answer {
+        if let Some(home) = self.home(batch, database)? {
+            batch.remove(&self.list, &[HOME, database as u8])?;
+            batch.put_to_free(&self.list, &doomed_key(home), &[WHOLE_HOME])?;
+        }
+        Ok(())
+    }
+
+    /// Removes up to `limit` elements of a doomed id; returns whether there may be more to do. Everything is
+    /// committed but for changes of other maps.
+    pub(crate) fn reclaim(&self, batch: &mut Batch<'_>, limit: usize) -> Answer<bool> {
+        let Some(entry) = self.list.prefix([DOOMED]).next().transpose()? else {
+            return Ok(false);
+        };
+        match Listed::read(entry.key(), entry.value())? {
+            Listed::Doomed(id) => {
+                if remove_some(batch, &self.elements, id, limit)? {
+                    batch.remove(&self.list, entry.key())?;
+                }
+            }
+            Listed::DoomedHome(home) => {
+                let mut prefix = vec![OWNED];
+                prefix.extend_from_slice(&home.to_be_bytes());
+                match self.list.prefix(&prefix).next().transpose()? {
+                    None => _ = batch.remove(&self.list, entry.key())?,
+                    Some(owned) => {
+                        if let Listed::Owned { id, .. } = Listed::read(owned.key(), owned.value())?
+                            && remove_some(batch, &self.elements, id, limit)?
+                        {
+                            batch.remove(&self.list, owned.key())?;
+                        }
+                    }
+                }
+            }
+            _ => return Err(Malformed.into()),
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,107 @@
+//! Random elements.
+//!
+//! Positions are hashes, so the element behind a random position is a random one, but one behind a wide gap
+//! is the more likely. A step over a random number of further elements evens the gaps out: an element's
+//! chance is in proportion to the sum of the [`STEPS_MAX`] gaps before it, and differs by some 20 percent.
+//! Where a walk through all elements is short, each is exactly as likely as the others.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use super::Collection;
+use crate::fault::Answer;
+use crate::keyspace::Keyspace;
+use crate::random::Random;
+
+/// A collection with so few elements is walked.
+const WALKED_MAX: u64 = 128;
+/// The most elements that a draw steps over.
+const STEPS_MAX: u64 = 24;
+
+/// A field and its value.
+pub(crate) type Element = (Vec<u8>, Vec<u8>);
+
+impl Keyspace<'_> {
+    /// A random element, if there is any.
+    pub(crate) fn draw_element(
+        &mut self,
+        collection: &Collection,
+        random: &mut Random,
+    ) -> Answer<Option<Element>> {
+        let len = collection.len();
+        if len == 0 {
+            return Ok(None);
+        }
+        let (from, skip) = match len {
+            ..=WALKED_MAX => (0, random.below(len)),
+            _ => (random.next() as u32, random.below(STEPS_MAX)),
+        };
+        let (found, passed) = self.element_behind(collection, from, skip)?;
+        // Behind the last element comes the first.
+        match found {
+            Some(element) => Ok(Some(element)),
+            None => Ok(self.element_behind(collection, 0, skip.saturating_sub(passed))?.0),
+        }
+    }
+
+    /// The element behind so many from a position on; and how many there were, if there is none.
+    fn element_behind(
+        &mut self,
+        collection: &Collection,
+        from: u32,
+        skip: u64,
+    ) -> Answer<(Option<Element>, u64)> {
+        let (mut found, mut passed) = (None, 0);
+        self.walk_elements(collection, from, |_, field, value| {
+            if passed == skip {
+                found = Some((field.to_vec(), value.to_vec()));
+                return ControlFlow::Break(());
+            }
+            passed += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok((found, passed))
+    }
+
+    /// So many different random elements, or all if there are no more.
+    pub(crate) fn sample(
+        &mut self,
+        collection: &Collection,
+        count: u64,
+        random: &mut Random,
+    ) -> Answer<Vec<Element>> {
+        let len = collection.len();
+        if len > WALKED_MAX && count.saturating_mul(4) < len {
+            return self.sample_by_draws(collection, count, random);
+        }
+        // Each element is taken with the chance that leaves as many for the rest as are wanted.
+        let (mut wanted, mut left, mut sample) = (count.min(len), len, Vec::new());
+        self.walk_elements(collection, 0, |_, field, value| {
+            if wanted > 0 && random.below(left.max(1)) < wanted {
+                sample.push((field.to_vec(), value.to_vec()));
+                wanted -= 1;
+            }
+            left = left.saturating_sub(1);
+            if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(sample)
+    }
+
+    fn sample_by_draws(
+        &mut self,
+        collection: &Collection,
+        count: u64,
+        random: &mut Random,
+    ) -> Answer<Vec<Element>> {
+        let (mut seen, mut sample) = (HashSet::new(), Vec::new());
+        while (sample.len() as u64) < count {
+            let Some((field, value)) = self.draw_element(collection, random)? else {
+                break;
+            };
+            if seen.insert(field.clone()) {
+                sample.push((field, value));
+            }
+        }
+        Ok(sample)
+    }
+}

@@ -1,0 +1,428 @@
+//! Publish and subscribe: who has subscribed to what, and the messages that are to be delivered.
+//!
+//! ```text
+//!   PUBLISH, notifications ---> outbox: committed, committed, ... | pending, pending, ...
+//!                                       |                           become committed with the batch, or
+//!                                       v                           are dropped with it
+//!                               deliveries (crate::delivery), a slice of them in each turn
+//! ```
+//!
+//! # After the commit
+//!
+//! A message that is published while the batch has writes is *pending*: whoever receives it may act on what
+//! those writes did. The commit makes it *committed*, and a failed commit drops it. Messages are delivered in
+//! the order in which they were published.
+//!
+//! # Who receives a message
+//!
+//! Those who had subscribed when it was published, and still have when it is delivered. Subscriptions and
+//! messages are numbered in one sequence; a message goes to subscriptions with smaller numbers. A client that
+//! gives a subscription up first gets what is on its way.
+//!
+//! # Memory
+//!
+//! The outbox has each message once, however many receive it. While it is *backlogged*, clients that publish
+//! are not served.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+
+use foldhash::fast::RandomState;
+
+use crate::delivery::Delivery;
+use crate::session::Session;
+
+/// Receptions that may wait before those who publish wait.
+const RECEPTIONS_MAX: u64 = 4096;
+/// Bytes of messages that may.
+const OUTBOX_BYTES_MAX: usize = 16 << 20;
+/// Memory that a subscription takes in addition to its name.
+const SUBSCRIPTION_BYTES: usize = 160;
+
+/// The kinds of subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Channel,
+    Pattern,
+    /// A channel of a cluster's shard, which has a namespace of its own.
+    Shard,
+}
+
+/// A client by its slot; the number tells whether the slot is still that client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientRef {
+    pub(crate) slot: usize,
+    pub(crate) id: u64,
+}
+
+/// The subscribers of one name, by the numbers of their subscriptions.
+pub(crate) type Subscribers = BTreeMap<u64, ClientRef>;
+
+/// The names that one client has subscribed to, with the numbers of its subscriptions.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    channels: BTreeMap<Rc<[u8]>, u64>,
+    patterns: BTreeMap<Rc<[u8]>, u64>,
+    shards: BTreeMap<Rc<[u8]>, u64>,
+    /// The memory they take.
+    pub(crate) bytes: usize,
+}
+
+impl Subscriptions {
+    fn of(&mut self, kind: Kind) -> &mut BTreeMap<Rc<[u8]>, u64> {
+        match kind {
+            Kind::Channel => &mut self.channels,
+            Kind::Pattern => &mut self.patterns,
+            Kind::Shard => &mut self.shards,
+        }
+    }
+
+    pub(crate) fn len(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Channel => self.channels.len(),
+            Kind::Pattern => self.patterns.len(),
+            Kind::Shard => self.shards.len(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
+    }
+
+    /// The count that replies to subscribers name: shards are counted by themselves.
+    pub(crate) fn count(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Shard => self.shards.len(),
+            _ => self.channels.len() + self.patterns.len(),
+        }
+    }
+
+    /// The names of a kind.
+    pub(crate) fn names(&mut self, kind: Kind) -> Vec<Rc<[u8]>> {
+        self.of(kind).keys().cloned().collect()
+    }
+}
+
+/// The content of a message.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// To a channel, or a channel of a shard.
+    Published { kind: Kind, channel: Box<[u8]>, payload: Box<[u8]> },
+    /// A line for clients that monitor.
+    Monitored(Box<[u8]>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) number: u64,
+    pub(crate) body: Body,
+    receptions: u64,
+}
+
+impl Message {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match &self.body {
+                Body::Published { channel, payload, .. } => channel.len() + payload.len(),
+                Body::Monitored(line) => line.len(),
+            }
+    }
+}
+
+/// All subscriptions, and the messages on their way.
+#[derive(Debug, Default)]
+pub(crate) struct PubSub {
+    channels: HashMap<Rc<[u8]>, Subscribers, RandomState>,
+    patterns: BTreeMap<Rc<[u8]>, Subscribers>,
+    shards: HashMap<Rc<[u8]>, Subscribers, RandomState>,
+    /// Clients that see all commands.
+    pub(crate) monitors: Subscribers,
+    /// The number given last, to a subscription or a message.
+    last: u64,
+    outbox: VecDeque<Message>,
+    /// How many of the first are committed.
+    committed: usize,
+    /// Sums over all messages in the outbox.
+    receptions: u64,
+    bytes: usize,
+    /// The message that is being delivered.
+    pub(crate) delivery: Option<Delivery>,
+    /// The classes of changes of keys that are published.
+    pub(crate) notified: u32,
+    /// Messages that were put into the outbox, ever.
+    pub(crate) posted: u64,
+}
+
+impl PubSub {
+    /// Subscribes a client, unless it has.
+    pub(crate) fn subscribe(&mut self, session: &mut Session, kind: Kind, name: &[u8]) {
+        if session.subscriptions.of(kind).contains_key(name) {
+            return;
+        }
+        self.last += 1;
+        let client = ClientRef { slot: session.slot, id: session.id };
+        let shared = self.shared_name(kind, name);
+        let subscribers = match kind {
+            Kind::Channel => self.channels.entry(shared.clone()).or_default(),
+            Kind::Pattern => self.patterns.entry(shared.clone()).or_default(),
+            Kind::Shard => self.shards.entry(shared.clone()).or_default(),
+        };
+        subscribers.insert(self.last, client);
+        session.subscriptions.bytes += name.len() + SUBSCRIPTION_BYTES;
+        session.subscriptions.of(kind).insert(shared, self.last);
+    }
+
+    /// The name as others hold it, so that it is in memory once.
+    fn shared_name(&self, kind: Kind, name: &[u8]) -> Rc<[u8]> {
+        let held = match kind {
+            Kind::Channel => self.channels.get_key_value(name).map(|(name, _)| name),
+            Kind::Pattern => self.patterns.get_key_value(name).map(|(name, _)| name),
+            Kind::Shard => self.shards.get_key_value(name).map(|(name, _)| name),
+        };
+        held.cloned().unwrap_or_else(|| name.into())
+    }
+
+    /// Ends a subscription, if the client has it.
+    pub(crate) fn unsubscribe(&mut self, session: &mut Session, kind: Kind, name: &[u8]) {
+        let Some(number) = session.subscriptions.of(kind).remove(name) else {
+            return;
+        };
+        session.subscriptions.bytes -= name.len() + SUBSCRIPTION_BYTES;
+        let take_off = |subscribers: &mut Subscribers| {
+            subscribers.remove(&number);
+            subscribers.is_empty()
+        };
+        match kind {
+            Kind::Channel => {
+                if self.channels.get_mut(name).is_some_and(take_off) {
+                    self.channels.remove(name);
+                }
+            }
+            Kind::Pattern => {
+                if self.patterns.get_mut(name).is_some_and(take_off) {
+                    self.patterns.remove(name);
+                }
+            }
+            Kind::Shard => {
+                if self.shards.get_mut(name).is_some_and(take_off) {
+                    self.shards.remove(name);
+                }
+            }
+        }
+    }
+
+    /// Ends all that a client has subscribed to or monitors.
+    pub(crate) fn part_with(&mut self, session: &mut Session) {
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            session.subscriptions.names(kind).iter().for_each(|name| self.unsubscribe(session, kind, name));
+        }
+        if let Some(number) = session.monitors.take() {
+            self.monitors.remove(&number);
+        }
+    }
+
+    /// Lets a client see all commands.
+    pub(crate) fn monitor(&mut self, session: &mut Session) {
+        if session.monitors.is_none() {
+            self.last += 1;
+            self.monitors.insert(self.last, ClientRef { slot: session.slot, id: session.id });
+            session.monitors = Some(self.last);
+        }
+    }
+
+    /// The channels that have subscribers.
+    pub(crate) fn channels(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
+        let channels = if kind == Kind::Shard { &self.shards } else { &self.channels };
+        channels.keys().map(|name| &**name)
+    }
+
+    /// How many have subscribed to a channel, without those of patterns.
+    pub(crate) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
+        let channels = if kind == Kind::Shard { &self.shards } else { &self.channels };
+        channels.get(name).map_or(0, Subscribers::len)
+    }
+
+    /// How many patterns there are.
+    pub(crate) fn patterns_len(&self) -> usize {
+        self.patterns.len()
+    }
+
+    pub(crate) fn channels_len(&self, kind: Kind) -> usize {
+        if kind == Kind::Shard { self.shards.len() } else { self.channels.len() }
+    }
+
+    /// The subscribers of a channel: first its own, with no pattern, then those of each pattern.
+    fn matching<'s>(
+        &'s self,
+        kind: Kind,
+        channel: &'s [u8],
+    ) -> impl Iterator<Item = (Option<&'s Rc<[u8]>>, &'s Subscribers)> {
+        let channels = if kind == Kind::Shard { &self.shards } else { &self.channels };
+        let own = channels.get(channel).map(|subscribers| (None, subscribers));
+        let patterns = (kind != Kind::Shard).then_some(&self.patterns).into_iter().flatten();
+        let patterns = patterns.filter(|(pattern, _)| crate::glob::matches(pattern, channel, false));
+        own.into_iter().chain(patterns.map(|(pattern, subscribers)| (Some(pattern), subscribers)))
+    }
+
+    /// Publishes a message, and returns how many will receive it. It `depends` on the batch if that has
+    /// writes.
+    pub(crate) fn publish(&mut self, kind: Kind, channel: &[u8], payload: &[u8], depends: bool) -> u64 {
+        let receptions = self.matching(kind, channel).map(|(_, subscribers)| subscribers.len() as u64).sum();
+        if receptions > 0 {
+            let body = Body::Published { kind, channel: channel.into(), payload: payload.into() };
+            self.post(body, receptions, depends);
+        }
+        receptions
+    }
+
+    /// Shows a command to those who monitor.
+    pub(crate) fn show_command(&mut self, line: Vec<u8>) {
+        let receptions = self.monitors.len() as u64;
+        self.post(Body::Monitored(line.into()), receptions, false);
+    }
+
+    fn post(&mut self, body: Body, receptions: u64, depends: bool) {
+        self.last += 1;
+        self.posted += 1;
+        if self.committed == self.outbox.len() && !depends {
+            self.committed += 1;
+        }
+        let message = Message { number: self.last, body, receptions };
+        (self.receptions, self.bytes) = (self.receptions + receptions, self.bytes + message.bytes());
+        self.outbox.push_back(message);
+    }
+
+    /// How many messages wait, for [`PubSub::drop_since`].
+    pub(crate) fn mark(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// Drops the messages of a command that is undone.
+    pub(crate) fn drop_since(&mut self, mark: usize) {
+        while self.outbox.len() > mark {
+            if let Some(message) = self.outbox.pop_back() {
+                self.forget(&message);
+            }
+        }
+        self.committed = self.committed.min(self.outbox.len());
+    }
+
+    /// The batch is committed: what depended on it may go.
+    pub(crate) fn note_committed(&mut self) {
+        self.committed = self.outbox.len();
+    }
+
+    /// The batch failed: what depended on it is dropped.
+    pub(crate) fn note_failed(&mut self) {
+        self.drop_since(self.committed);
+    }
+
+    fn forget(&mut self, message: &Message) {
+        self.receptions -= message.receptions;
+        self.bytes -= message.bytes();
+    }
+
+    /// Whether messages may be delivered.
+    pub(crate) fn has_deliveries(&self) -> bool {
+        self.committed > 0 || self.delivery.is_some()
+    }
+
+    /// Whether messages are on their way, committed or not.
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.outbox.is_empty() || self.delivery.is_some()
+    }
+
+    /// Whether those who publish should wait.
+    pub(crate) fn is_backlogged(&self) -> bool {
+        self.receptions > RECEPTIONS_MAX || self.bytes > OUTBOX_BYTES_MAX
+    }
+
+    /// Takes the next message that may be delivered.
+    pub(crate) fn take(&mut self) -> Option<Message> {
+        self.committed = self.committed.checked_sub(1)?;
+        let message = self.outbox.pop_front()?;
+        self.forget(&message);
+        Some(message)
+    }
+
+    /// Gives to `visit` those who are to receive a message, each with the pattern, if one brings it.
+    pub(crate) fn recipients(&self, message: &Message, mut visit: impl FnMut(ClientRef, Option<&Rc<[u8]>>)) {
+        let before =
+            |subscribers: &Subscribers, pattern, visit: &mut dyn FnMut(ClientRef, Option<&Rc<[u8]>>)| {
+                subscribers.range(..message.number).for_each(|(_, client)| visit(*client, pattern));
+            };
+        match &message.body {
+            Body::Monitored(_) => before(&self.monitors, None, &mut visit),
+            Body::Published { kind, channel, .. } => {
+                for (pattern, subscribers) in self.matching(*kind, channel) {
+                    before(subscribers, pattern, &mut visit);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(pubsub: &mut PubSub) -> Vec<Vec<u8>> {
+        let payload = |message: Message| match message.body {
+            Body::Published { payload, .. } => payload.to_vec(),
+            Body::Monitored(line) => line.to_vec(),
+        };
+        std::iter::from_fn(|| pubsub.take()).map(payload).collect()
+    }
+
+    fn with_subscriber() -> PubSub {
+        let mut pubsub = PubSub::default();
+        pubsub.channels.entry(b"c"[..].into()).or_default().insert(0, ClientRef { slot: 0, id: 1 });
+        pubsub
+    }
+
+    #[test]
+    fn a_message_waits_for_the_batch_that_it_depends_on_and_those_behind_it_too() {
+        let mut pubsub = with_subscriber();
+        assert_eq!(pubsub.publish(Kind::Channel, b"c", b"1", false), 1);
+        pubsub.publish(Kind::Channel, b"c", b"2", true);
+        pubsub.publish(Kind::Channel, b"c", b"3", false);
+        assert_eq!(taken(&mut pubsub), [b"1"]);
+        pubsub.note_committed();
+        assert_eq!(taken(&mut pubsub), [b"2", b"3"]);
+        assert_eq!((pubsub.receptions, pubsub.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_failed_batch_drops_what_depended_on_it() {
+        let mut pubsub = with_subscriber();
+        pubsub.publish(Kind::Channel, b"c", b"1", false);
+        pubsub.publish(Kind::Channel, b"c", b"2", true);
+        pubsub.note_failed();
+        pubsub.publish(Kind::Channel, b"c", b"3", false);
+        assert_eq!(taken(&mut pubsub), [b"1", b"3"]);
+    }
+
+    #[test]
+    fn an_undone_command_takes_its_messages_along() {
+        let mut pubsub = with_subscriber();
+        pubsub.publish(Kind::Channel, b"c", b"1", true);
+        let mark = pubsub.mark();
+        pubsub.publish(Kind::Channel, b"c", b"2", true);
+        pubsub.drop_since(mark);
+        pubsub.note_committed();
+        assert_eq!(taken(&mut pubsub), [b"1"]);
+        assert_eq!(pubsub.publish(Kind::Shard, b"c", b"4", true), 0, "shards have names of their own");
+        assert!(!pubsub.has_messages());
+    }
+
+    #[test]
+    fn a_message_does_not_reach_those_who_subscribe_later() {
+        let mut pubsub = with_subscriber();
+        pubsub.publish(Kind::Channel, b"c", b"1", false);
+        pubsub.channels.get_mut(&b"c"[..]).unwrap().insert(100, ClientRef { slot: 1, id: 2 });
+        let message = pubsub.take().unwrap();
+        let mut clients = Vec::new();
+        pubsub.recipients(&message, |client, _| clients.push(client.id));
+        assert_eq!(clients, [1]);
+    }
+}
