@@ -236,32 +236,6 @@ fn a_flushed_database_gives_its_collections_back_in_bounded_steps() {
 }
 
 #[test]
-fn a_flushed_database_gives_its_collections_back_in_bounded_steps() {
-    with_pool(|pool| {
-        let mut keys = open(pool);
-        for key in [b"h", b"i"] {
-            let mut hash = keys.collection(0, key, Kind::Hash).unwrap();
-            for number in 0..400 {
-                keys.put_element(&mut hash, format!("field:{number}").as_bytes(), b"value").unwrap();
-            }
-            keys.store(key, hash).unwrap();
-        }
-        keys.clear(0).unwrap();
-        keys.commit().unwrap();
-        let left = |pool| check(pool).unwrap().collections.doomed_elements;
-        let (mut before, mut steps) = (left(pool), 0);
-        assert_eq!(before, 800);
-        while keys.is_reclaiming() {
-            keys.reclaim().unwrap();
-            let after = left(pool);
-            assert!(before - after <= 128, "{} elements in one step", before - after);
-            (before, steps) = (after, steps + 1);
-        }
-        assert!(before == 0 && steps > 6, "{before} left after {steps} steps");
-    });
-}
-
-#[test]
 fn each_kind_of_damage_of_a_collection_is_named() {
     let damage = |body: &dyn Fn(&tembo::Map, &tembo::Map, &tembo::Map)| {
         let mut said = String::new();
