@@ -61,6 +61,7 @@ fn what_is_undone_is_not_told() {
     client.talk("EXISTS a h => :0\nMSET a 1 b 2 => +OK");
     let told = drain(&mut subscriber, &mut client);
     assert_eq!(told.len(), 4, "{told:?}");
+    server.check();
 }
 
 /// K is a key, D a database.

@@ -154,16 +154,22 @@ fn hashes_of_all_sizes_are_those_of_a_model() {
         for step in 0..4000 {
             match random.below(20) {
                 0 => {
-                    let savepoint = keys.savepoint().unwrap();
+                    let is_command = random.below(2) == 0;
+                    let begin = if is_command { keys.begin_command() } else { keys.savepoint() };
                     let mut undone = model.clone();
                     (0..random.below(5)).for_each(|_| change(&mut keys, &mut undone, &mut random));
-                    keys.rollback_to(savepoint);
+                    keys.rollback_to(begin.unwrap());
                 }
                 1 => {
                     keys.commit().unwrap();
                     keys.reclaim().unwrap();
                 }
-                _ => change(&mut keys, &mut model, &mut random),
+                2..10 => change(&mut keys, &mut model, &mut random),
+                _ => {
+                    keys.begin_command().unwrap();
+                    change(&mut keys, &mut model, &mut random);
+                    keys.end_command();
+                }
             }
             if step % 200 == 199 {
                 compare(&mut keys, &model);
