@@ -41,9 +41,9 @@
 //!
 //! Only the key's own value has the id, so that DEL, RENAME, MOVE and EXPIRE of a large collection change
 //! that value and a constant number of records. One map has the elements of all databases, and an id is never
-//! used twice, so that a collection keeps its id in another database. Each database has a *home*, a number out of those
-//! of the ids; a record in "db.collections" lists each large collection under its home. FLUSHDB dooms the
-//! home instead of all that it lists, and the database gets another one when it needs one.
+//! used twice, so that a collection keeps its id in another database. Each database has a *home*, a
+//! number out of those of the ids; a record in "db.collections" lists each large collection under its home.
+//! FLUSHDB dooms the home instead of all that it lists, and the database gets another one when it needs one.
 //!
 //! # Invariants
 //!
