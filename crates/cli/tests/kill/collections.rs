@@ -53,7 +53,7 @@ impl History {
             (0..count).map(|_| format!("field:{}", rng.random_range(0..FIELDS))).collect();
         match rng.random_range(0..20) {
             0 => {
-                [&"DEL", &key[..]].into_iter().for_each(&mut arg);
+                ["DEL", &key].into_iter().for_each(&mut arg);
                 state.remove(&here);
             }
             1 if state.contains_key(&here) && key != other => {
