@@ -33,6 +33,7 @@ fn main() {
             match library.name {
                 "pmemobj" => compile_heaps(library),
                 "bdb" => compile_programs(),
+                "lmdb" => compile_held(),
                 _ => {}
             }
         } else {
@@ -90,6 +91,11 @@ fn compile_heaps(library: &Library) {
 /// Compiles Berkeley DB's part of the comparison of programs.
 fn compile_programs() {
     cc::Build::new().file("c/programs_bdb.c").std("gnu11").extra_warnings(true).compile("peer_programs");
+}
+
+/// Compiles LMDB's part of the comparison of held snapshots.
+fn compile_held() {
+    cc::Build::new().file("c/lmdb_held.c").std("gnu11").extra_warnings(true).compile("peer_held");
 }
 
 /// The version of an installed Debian package, without its packaging's part.

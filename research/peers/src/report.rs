@@ -322,7 +322,8 @@ mod tests {
     }
 
     fn plan() -> Plan {
-        Plan { shape: Shape::Words, keys: 10, seed: 1, limit: Duration::from_secs(1) }
+        let limit = Duration::from_secs(1);
+        Plan { shape: Shape::Words, keys: 10, seed: 1, limit, durability: tembo_pmem::Durability::Emulated }
     }
 
     #[test]
