@@ -25,7 +25,7 @@ const LIBRARIES: &[Library] = &[
 
 fn main() {
     println!("cargo::rerun-if-changed=c");
-    println!("cargo::rerun-if-changed=Cargo.lock");
+    println!("cargo::rerun-if-changed=../Cargo.lock");
     let mut missing = Vec::new();
     for library in LIBRARIES {
         if has_header(library.header) {
@@ -110,7 +110,7 @@ fn package_version(package: &str) -> String {
 
 /// The version of a crate in Cargo.lock.
 fn locked_version(name: &str) -> String {
-    let text = fs::read_to_string("Cargo.lock").unwrap_or_default();
+    let text = fs::read_to_string("../Cargo.lock").unwrap_or_default();
     let lock: toml::Table = text.parse().unwrap_or_default();
     let packages = lock.get("package").and_then(toml::Value::as_array);
     let found = packages

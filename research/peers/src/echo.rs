@@ -120,7 +120,7 @@ trait Hand {
 
 /// A store under comparison.
 enum Side {
-    Tembo(Store, Keyspace, Pool),
+    Tembo(Store, Keyspace),
     LevelDb(SharedLevelDb),
     Tree(RwLock<BTreeMap<[u8; 8], Vec<u8>>>),
     SkipList(SkipMap<[u8; 8], Vec<u8>>),
@@ -138,7 +138,7 @@ impl Side {
                 let pool = Pool::open(folder.join("echo.pool"), &options)?;
                 let store = Store::open(&pool, "echo")?;
                 let keyspace = store.keyspace("echo")?;
-                Side::Tembo(store, keyspace, pool)
+                Side::Tembo(store, keyspace)
             }
             LEVELDB_TMPFS => Side::LevelDb(SharedLevelDb::open(&engine_setup(folder, keys))?),
             name if name == SIDES[2] => Side::Tree(RwLock::default()),
@@ -148,7 +148,7 @@ impl Side {
 
     fn hand(&self) -> Box<dyn Hand + Send + '_> {
         match self {
-            Side::Tembo(store, keyspace, _) => Box::new((store, keyspace)),
+            Side::Tembo(store, keyspace) => Box::new((store, keyspace)),
             Side::LevelDb(db) => Box::new(db.handle()),
             Side::Tree(map) => Box::new(map),
             Side::SkipList(map) => Box::new(map),

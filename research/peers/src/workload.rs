@@ -74,7 +74,7 @@ pub(crate) struct Workload {
 
 impl Workload {
     pub(crate) fn new(shape: Shape, seed: u64) -> Workload {
-        let words = (NOISE_STARTS + shape.value_bytes()) as u64 / 8;
+        let words = (NOISE_STARTS + shape.value_bytes()).div_ceil(8) as u64;
         let noise = (0..words).flat_map(|i| mix(seed ^ mix(i)).to_le_bytes()).collect();
         Workload {
             shape,
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn records_depend_on_the_seed_and_on_nothing_else() {
-        for shape in [Shape::Words, Shape::Strings, Shape::Kib] {
+        for shape in [Shape::Words, Shape::Strings, Shape::Strings100, Shape::Kib] {
             let record = |seed, index| {
                 let mut workload = Workload::new(shape, seed);
                 workload.record(index + 1);
