@@ -25,7 +25,7 @@ const LIBRARIES: &[Library] = &[
 
 fn main() {
     println!("cargo::rerun-if-changed=c");
-    println!("cargo::rerun-if-changed=Cargo.lock");
+    println!("cargo::rerun-if-changed=../Cargo.lock");
     let mut missing = Vec::new();
     for library in LIBRARIES {
         if has_header(library.header) {
@@ -33,6 +33,7 @@ fn main() {
             match library.name {
                 "pmemobj" => compile_heaps(library),
                 "bdb" => compile_programs(),
+                "lmdb" => compile_held(),
                 _ => {}
             }
         } else {
@@ -92,6 +93,11 @@ fn compile_programs() {
     cc::Build::new().file("c/programs_bdb.c").std("gnu11").extra_warnings(true).compile("peer_programs");
 }
 
+/// Compiles LMDB's part of the comparison of held snapshots.
+fn compile_held() {
+    cc::Build::new().file("c/lmdb_held.c").std("gnu11").extra_warnings(true).compile("peer_held");
+}
+
 /// The version of an installed Debian package, without its packaging's part.
 fn package_version(package: &str) -> String {
     let query = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output();
@@ -104,7 +110,7 @@ fn package_version(package: &str) -> String {
 
 /// The version of a crate in Cargo.lock.
 fn locked_version(name: &str) -> String {
-    let text = fs::read_to_string("Cargo.lock").unwrap_or_default();
+    let text = fs::read_to_string("../Cargo.lock").unwrap_or_default();
     let lock: toml::Table = text.parse().unwrap_or_default();
     let packages = lock.get("package").and_then(toml::Value::as_array);
     let found = packages

@@ -1,9 +1,9 @@
-/* Shared by the tables: the last error, for the one thread that uses an engine. */
+/* Shared by the tables: the last error, of each thread. */
 #include "engine.h"
 
 #include <stdio.h>
 
-static char message[512];
+static _Thread_local char message[512];
 
 int peer_fail(const char *what, const char *why)
 {

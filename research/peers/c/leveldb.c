@@ -3,9 +3,10 @@
 
 #include <leveldb/c.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct state {
-	leveldb_t *db;
+	leveldb_t *db;         /* shared by all handles, as what is next, up to `value` */
 	leveldb_options_t *options;
 	leveldb_writeoptions_t *write;
 	leveldb_readoptions_t *read;
@@ -117,6 +118,22 @@ static int ldb_settle(void *engine)
 	return 0;
 }
 
+/* Another handle of an open database, for another thread, which closes it before the first is closed. */
+void *peer_leveldb_another(const void *engine)
+{
+	struct state *s = malloc(sizeof *s);
+	memcpy(s, engine, sizeof *s);
+	s->value = NULL;
+	return s;
+}
+
+static void ldb_close_another(void *engine)
+{
+	struct state *s = engine;
+	leveldb_free(s->value);
+	free(s);
+}
+
 const struct peer_engine peer_leveldb = {
 	.name = "LevelDB",
 	.version = PEER_VERSION,
@@ -124,6 +141,21 @@ const struct peer_engine peer_leveldb = {
 		    "compacted wholly between the inserts and the reads",
 	.open = ldb_open,
 	.close = ldb_close,
+	.insert = ldb_insert,
+	.remove = ldb_remove,
+	.get = ldb_get,
+	.scan = ldb_scan,
+	.settle = ldb_settle,
+	.share_snapshot = peer_nothing,
+};
+
+/* Of other handles; never opened. */
+const struct peer_engine peer_leveldb_handle = {
+	.name = "LevelDB",
+	.version = PEER_VERSION,
+	.settings = "another handle",
+	.open = ldb_open,
+	.close = ldb_close_another,
 	.insert = ldb_insert,
 	.remove = ldb_remove,
 	.get = ldb_get,

@@ -7,9 +7,13 @@
 //! CDDS tree.
 
 mod cdds;
+#[cfg(peer = "leveldb")]
+mod echo;
 mod engines;
 #[cfg(peer = "pmemobj")]
 mod heap;
+#[cfg(peer = "lmdb")]
+mod held;
 mod measure;
 #[cfg(all(peer = "pmemobj", peer = "bdb"))]
 mod programs;
@@ -28,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use supervise::Answer;
+use tembo_pmem::Durability;
 use workload::Shape;
 
 /// Tembo's map beside other embedded storage engines, at equal durability.
@@ -54,11 +59,14 @@ struct CompareOptions {
     /// The kinds of keys and values
     #[arg(long, value_delimiter = ',', default_value = "words")]
     shapes: Vec<Shape>,
-    /// Run only these engines (see --list); ours always runs
+    /// Run only these engines (see --list); ours run, too, unless one of them is named
     #[arg(long, value_delimiter = ',')]
     engines: Vec<String>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// When a write of ours is durable; the others always sync
+    #[arg(long, default_value = "emulated")]
+    durability: Durability,
     /// Where the databases are made, on tmpfs by default, and removed again
     #[arg(long, default_value = "/dev/shm")]
     folder: PathBuf,
@@ -80,7 +88,13 @@ enum Task {
     Programs(programs::ProgramOptions),
     /// The CDDS tree beside Berkeley DB and others: Figure 7 of its paper (research/figures)
     Cdds(cdds::CddsOptions),
-    /// A part of that in a process of its own
+    /// The store beside LevelDB and volatile ordered maps: Figures 3 and 4 of Echo's paper (research/figures)
+    #[cfg(peer = "leveldb")]
+    Echo(echo::EchoOptions),
+    /// Bytes that a held snapshot costs for each overwritten value beside LMDB and redb, and reads of the past
+    #[cfg(peer = "lmdb")]
+    Held(held::HeldOptions),
+    /// A part of the figure of the CDDS tree in a process of its own
     #[command(hide = true)]
     ChildCdds(cdds::CddsChild),
     /// A part of the comparison of heaps in a process of its own
@@ -110,13 +124,14 @@ struct ChildPlan {
     keys: u64,
     seed: u64,
     limit_s: u64,
+    durability: Durability,
     folder: PathBuf,
 }
 
 impl ChildPlan {
     fn plan(&self) -> Plan {
-        let ChildPlan { shape, keys, seed, .. } = *self;
-        Plan { shape, keys, seed, limit: Duration::from_secs(self.limit_s) }
+        let ChildPlan { shape, keys, seed, durability, .. } = *self;
+        Plan { shape, keys, seed, limit: Duration::from_secs(self.limit_s), durability }
     }
 
     fn kind(&self) -> Result<Kind> {
@@ -133,6 +148,10 @@ fn main() -> ExitCode {
         #[cfg(all(peer = "pmemobj", peer = "bdb"))]
         Some(Task::Programs(options)) => programs::draw(options),
         Some(Task::Cdds(options)) => cdds::draw(options),
+        #[cfg(peer = "leveldb")]
+        Some(Task::Echo(options)) => echo::draw(options),
+        #[cfg(peer = "lmdb")]
+        Some(Task::Held(options)) => held::compare(&cli.options.folder, options),
         Some(Task::ChildCdds(child)) => answer(cdds::child(child)),
         #[cfg(peer = "pmemobj")]
         Some(Task::ChildHeap { child }) => heap::child(child),
@@ -188,8 +207,11 @@ fn chosen(options: &CompareOptions) -> Result<Vec<Kind>> {
             return Err(format!("no engine is called {wanted}; see --list (not installed: {missing})").into());
         }
     }
+    let names_ours = all.iter().any(|kind| kind.is_ours && options.engines.iter().any(|id| id == kind.id));
     let wanted = |kind: &Kind| {
-        kind.is_ours || options.engines.is_empty() || options.engines.iter().any(|id| id == kind.id)
+        (kind.is_ours && !names_ours)
+            || options.engines.is_empty()
+            || options.engines.iter().any(|id| id == kind.id)
     };
     Ok(all.into_iter().filter(wanted).collect())
 }
@@ -212,6 +234,7 @@ fn compare(options: &CompareOptions) -> Result<()> {
             keys: options.keys,
             seed: options.seed,
             limit: Duration::from_secs(options.limit_s),
+            durability: options.durability,
         };
         let rows = supervise::compare(&fitting, &plan, options.rounds, &options.folder)?;
         let comparison = Comparison::new(&plan, options.rounds, rows);

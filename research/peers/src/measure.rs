@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tembo_pmem::Durability;
 
 /// The plan of a run.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +21,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// How long each phase may take before it stops where it is.
     pub(crate) limit: Duration,
+    /// When a write of ours is durable.
+    pub(crate) durability: Durability,
 }
 
 /// How many records a scan visits.
@@ -38,7 +41,8 @@ impl Plan {
         let (key_bytes, value_bytes) = (self.shape.key_bytes(), self.shape.value_bytes());
         // Half-empty pages, superseded ones and whatever else an engine keeps.
         let capacity_bytes = 3 * self.keys * (key_bytes + value_bytes + 128) as u64 + (256 << 20);
-        Setup { folder, key_bytes, value_bytes, capacity_bytes: capacity_bytes.next_multiple_of(1 << 21) }
+        let capacity_bytes = capacity_bytes.next_multiple_of(1 << 21);
+        Setup { folder, key_bytes, value_bytes, capacity_bytes, durability: self.durability }
     }
 }
 
@@ -195,7 +199,11 @@ fn walk(engine: &mut dyn Engine, workload: &mut Workload, indexes: &[u32]) -> Re
 }
 
 /// Calls `operation` with 0, 1, ... up to `count` times, or until `limit` has passed.
-fn timed(count: u64, limit: Duration, mut operation: impl FnMut(u64) -> Result<()>) -> Result<Phase> {
+pub(crate) fn timed(
+    count: u64,
+    limit: Duration,
+    mut operation: impl FnMut(u64) -> Result<()>,
+) -> Result<Phase> {
     let cpu_begun = cpu_time();
     let begun = Instant::now();
     let mut done = 0;
@@ -233,7 +241,8 @@ mod tests {
     }
 
     fn plan(shape: Shape) -> Plan {
-        Plan { shape, keys: KEYS, seed: 11, limit: Duration::from_secs(600) }
+        let limit = Duration::from_secs(600);
+        Plan { shape, keys: KEYS, seed: 11, limit, durability: Durability::Emulated }
     }
 
     /// As a run, but closes the database where a run has its process killed.
@@ -244,7 +253,7 @@ mod tests {
 
     #[test]
     fn every_engine_keeps_what_it_acknowledged_in_every_shape() {
-        for shape in [Shape::Words, Shape::Strings, Shape::Kib] {
+        for shape in [Shape::Words, Shape::Strings, Shape::Strings100, Shape::Kib] {
             let plan = plan(shape);
             let fitting =
                 engines::all().into_iter().filter(|k| (k.fits)(shape.key_bytes(), shape.value_bytes()));

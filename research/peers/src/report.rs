@@ -64,7 +64,7 @@ const PMEMOBJ: &str = "libpmemobj";
 
 impl Comparison {
     pub(crate) fn new(plan: &Plan, rounds: usize, rows: Vec<Row>) -> Comparison {
-        let goals = if plan.shape == Shape::Words { goals(&rows, plan.keys) } else { Vec::new() };
+        let goals = goals(&rows, plan);
         Comparison {
             shape: plan.shape,
             keys: plan.keys,
@@ -155,13 +155,13 @@ impl Comparison {
             return;
         }
         text.push_str(
-            "\n| goal | ours, ns | peer | peer, ns | ratio | by processor time | wanted | |\n|---|---:|---|---:|---:|---:|---:|---|\n",
+            "\n| goal | ours, ns | peer | peer, ns | times as fast | by processor time | wanted | |\n|---|---:|---|---:|---:|---:|---:|---|\n",
         );
         for goal in &self.goals {
             let verdict = if goal.is_met { "met" } else { "missed" };
             let _ = writeln!(
                 text,
-                "| {} | {:.0} | {} | {:.0} | {:.2} | {:.2} | {} | {verdict} |",
+                "| {} | {:.0} | {} | {:.0} | {:.2} | {:.2} | {:.2} | {verdict} |",
                 goal.name, goal.ours_ns, goal.peer, goal.peer_ns, goal.ratio, goal.processor_ratio, goal.goal
             );
         }
@@ -221,7 +221,7 @@ fn is_other(row: &Row) -> bool {
     is_peer(row) && !is_pmemobj(row)
 }
 
-/// For 8-byte keys and values.
+/// Of the map of 8-byte keys.
 const WANTED: &[Wanted] = &[
     Wanted {
         name: "durable inserts, beside libpmemobj's tree",
@@ -260,11 +260,40 @@ const WANTED: &[Wanted] = &[
     },
 ];
 
+const STORE: &str = "tembo-store";
+
+fn is_lmdb(row: &Row) -> bool {
+    row.id == "lmdb"
+}
+
+/// Goals of the store: put, get, delete and scan, as parts of the time of the best peer, a scan of LMDB's.
+fn wanted_of_store(shape: Shape) -> Vec<Wanted> {
+    let goals = match shape {
+        Shape::Words => [Some(0.35), Some(0.7), Some(0.4), Some(4.0)],
+        Shape::Strings | Shape::Strings100 => [Some(0.65), Some(1.0), Some(0.55), None],
+        Shape::Kib => [Some(0.65), None, Some(0.7), Some(1.2)],
+        Shape::Tuples | Shape::TuplesKib => [None; 4],
+    };
+    let names = [
+        ("puts of the store, beside the best peer", INSERT, is_other as fn(&Row) -> bool),
+        ("gets of the store, beside the best peer", LOOKUP, is_other),
+        ("deletes of the store, beside the best peer", REMOVE, is_other),
+        ("scans of the store, beside LMDB", SCAN, is_lmdb),
+    ];
+    names
+        .into_iter()
+        .zip(goals)
+        .filter_map(|((name, choice, among), goal)| {
+            Some(Wanted { name, ours: choice, theirs: choice, among, goal: 1.0 / goal? })
+        })
+        .collect()
+}
+
 /// The goals as measured. One whose peers did not run is left out, and so is a peer that stopped before
 /// `keys`: what it then looks up is easier to find.
-fn goals(rows: &[Row], keys: u64) -> Vec<Goal> {
-    let Some(ours) = rows.iter().find(|row| row.is_ours) else { return Vec::new() };
-    let goal = |wanted: &Wanted| {
+fn goals(rows: &[Row], plan: &Plan) -> Vec<Goal> {
+    let keys = plan.keys;
+    let goal = |ours: &Row, wanted: &Wanted| {
         let ours_ns = median_ns(ours, wanted.ours, WALL)?;
         let peers = rows.iter().filter(|row| (wanted.among)(row) && fewest_keys(row) >= keys);
         let measured = peers.filter_map(|row| Some((row, median_ns(row, wanted.theirs, WALL)?)));
@@ -284,7 +313,16 @@ fn goals(rows: &[Row], keys: u64) -> Vec<Goal> {
             is_met,
         })
     };
-    WANTED.iter().filter_map(goal).collect()
+    let mut goals = Vec::new();
+    if let Some(map) = rows.iter().find(|row| row.is_ours && row.id != STORE)
+        && plan.shape == Shape::Words
+    {
+        goals.extend(WANTED.iter().filter_map(|wanted| goal(map, wanted)));
+    }
+    if let Some(store) = rows.iter().find(|row| row.id == STORE) {
+        goals.extend(wanted_of_store(plan.shape).iter().filter_map(|wanted| goal(store, wanted)));
+    }
+    goals
 }
 
 /// One line about what the columns are.
@@ -322,7 +360,8 @@ mod tests {
     }
 
     fn plan() -> Plan {
-        Plan { shape: Shape::Words, keys: 10, seed: 1, limit: Duration::from_secs(1) }
+        let limit = Duration::from_secs(1);
+        Plan { shape: Shape::Words, keys: 10, seed: 1, limit, durability: tembo_pmem::Durability::Emulated }
     }
 
     #[test]
@@ -367,5 +406,16 @@ mod tests {
         let rows = vec![row("tembo", true, &[100.0], 1.0), short, row("whole", false, &[500.0], 2.0)];
         let goals = Comparison::new(&plan(), 1, rows).goals;
         assert!(goals.iter().all(|goal| goal.peer == "whole"), "{goals:?}");
+    }
+
+    #[test]
+    fn the_store_has_goals_of_its_own() {
+        let rows = vec![row(STORE, true, &[100.0], 80.0), row("lmdb", false, &[250.0], 90.0)];
+        let goals = Comparison::new(&plan(), 1, rows).goals;
+        let found: Vec<_> = goals.iter().map(|goal| (goal.name, goal.is_met)).collect();
+        let (put, get) =
+            ("puts of the store, beside the best peer", "gets of the store, beside the best peer");
+        assert_eq!(found[..2], [(put, false), (get, false)]);
+        assert_eq!(found[3], ("scans of the store, beside LMDB", true));
     }
 }

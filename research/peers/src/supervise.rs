@@ -93,6 +93,7 @@ fn run(program: &PathBuf, engine: &str, plan: &Plan, folder: &Path) -> Result<Ru
         plan.keys.to_string(),
         plan.seed.to_string(),
         plan.limit.as_secs().to_string(),
+        plan.durability.to_string(),
         folder.to_str().ok_or("the folder's name is not UTF-8")?.to_owned(),
     ];
     let measured: Measured = ask(Command::new(program).arg("child-measure").args(&arguments), patience(plan))

@@ -11,6 +11,10 @@ pub(crate) enum Shape {
     Words,
     /// 20-byte string keys, 8-byte values.
     Strings,
+    /// 20-byte string keys, 100-byte values.
+    #[value(name = "strings-100")]
+    #[serde(rename = "strings-100")]
+    Strings100,
     /// 8-byte keys, 1 KiB values.
     Kib,
     /// 25-byte string keys, 2 KiB values, as in the CDDS paper.
@@ -23,7 +27,7 @@ impl Shape {
     pub(crate) fn key_bytes(self) -> usize {
         match self {
             Shape::Words | Shape::Kib => 8,
-            Shape::Strings => 20,
+            Shape::Strings | Shape::Strings100 => 20,
             Shape::Tuples | Shape::TuplesKib => MAX_KEY_BYTES,
         }
     }
@@ -31,6 +35,7 @@ impl Shape {
     pub(crate) fn value_bytes(self) -> usize {
         match self {
             Shape::Words | Shape::Strings => 8,
+            Shape::Strings100 => 100,
             Shape::Kib | Shape::TuplesKib => 1024,
             Shape::Tuples => 2048,
         }
@@ -40,6 +45,7 @@ impl Shape {
         match self {
             Shape::Words => "8-byte keys, 8-byte values",
             Shape::Strings => "20-byte string keys, 8-byte values",
+            Shape::Strings100 => "20-byte string keys, 100-byte values",
             Shape::Kib => "8-byte keys, 1 KiB values",
             Shape::Tuples => "25-byte string keys, 2 KiB values",
             Shape::TuplesKib => "25-byte string keys, 1 KiB values",
@@ -68,7 +74,7 @@ pub(crate) struct Workload {
 
 impl Workload {
     pub(crate) fn new(shape: Shape, seed: u64) -> Workload {
-        let words = (NOISE_STARTS + shape.value_bytes()) as u64 / 8;
+        let words = (NOISE_STARTS + shape.value_bytes()).div_ceil(8) as u64;
         let noise = (0..words).flat_map(|i| mix(seed ^ mix(i)).to_le_bytes()).collect();
         Workload {
             shape,
@@ -99,7 +105,7 @@ impl Workload {
     fn set_key(&mut self, number: u64) {
         match self.shape {
             Shape::Words | Shape::Kib => self.key.0[..8].copy_from_slice(&number.to_be_bytes()),
-            Shape::Strings | Shape::Tuples | Shape::TuplesKib => {
+            Shape::Strings | Shape::Strings100 | Shape::Tuples | Shape::TuplesKib => {
                 hex(number, &mut self.key.0[..16]);
                 hex(mix(number), &mut self.key.0[16..self.shape.key_bytes()]);
             }
@@ -183,7 +189,7 @@ mod tests {
 
     #[test]
     fn records_depend_on_the_seed_and_on_nothing_else() {
-        for shape in [Shape::Words, Shape::Strings, Shape::Kib] {
+        for shape in [Shape::Words, Shape::Strings, Shape::Strings100, Shape::Kib] {
             let record = |seed, index| {
                 let mut workload = Workload::new(shape, seed);
                 workload.record(index + 1);

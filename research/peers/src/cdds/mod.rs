@@ -14,6 +14,7 @@ use tembo_bench::nvm::Params;
 use tembo_bench::plot::{Kind as PanelKind, Panel, Series};
 use tembo_goals::progress::Progress;
 use tembo_goals::table::{Table, number};
+use tembo_pmem::Durability;
 
 /// The arguments of `cdds`.
 #[derive(clap::Args)]
@@ -275,7 +276,8 @@ pub(crate) fn child(child: &CddsChild) -> Result<impl Serialize + use<>> {
     let (key_bytes, value_bytes) = (child.shape.key_bytes(), child.shape.value_bytes());
     let capacity_bytes =
         (3 * child.keys * (key_bytes + value_bytes + 128) as u64 + (256 << 20)).next_multiple_of(1 << 21);
-    let setup = EngineSetup { folder: &child.folder, key_bytes, value_bytes, capacity_bytes };
+    let durability = Durability::Emulated;
+    let setup = EngineSetup { folder: &child.folder, key_bytes, value_bytes, capacity_bytes, durability };
     let mut engine = (kind.open)(&setup)?;
     let measured = phases(engine.as_mut(), child)?;
     std::mem::forget(engine);
@@ -361,6 +363,7 @@ mod tests {
                 key_bytes: 25,
                 value_bytes: 2048,
                 capacity_bytes: 64 << 20,
+                durability: Durability::Emulated,
             };
             let mut engine = (kind.open)(&setup).unwrap();
             let measured = phases(engine.as_mut(), &child).unwrap();

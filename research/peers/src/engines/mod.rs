@@ -3,13 +3,14 @@
 mod cdds;
 mod fjall;
 mod floor;
-mod native;
+pub(crate) mod native;
 mod redb;
 mod tembo;
 mod tembo_fixed;
 mod tembo_store;
 
 use std::path::Path;
+use tembo_pmem::Durability;
 
 /// The result of an engine; a run ends with the first error.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -25,6 +26,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) value_bytes: usize,
     /// More than the data will take, for engines that must know it beforehand.
     pub(crate) capacity_bytes: u64,
+    /// When a write of ours is durable; the others sync.
+    pub(crate) durability: Durability,
 }
 
 /// An open database. Keys are ordered as byte strings. A write that returned is as durable as

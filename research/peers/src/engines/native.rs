@@ -58,6 +58,18 @@ unsafe extern "C" {
     static peer_lmdb: Table;
     #[cfg(peer = "leveldb")]
     static peer_leveldb: Table;
+    #[cfg(peer = "leveldb")]
+    static peer_leveldb_handle: Table;
+    #[cfg(peer = "leveldb")]
+    fn peer_leveldb_another(engine: *const c_void) -> *mut c_void;
+    #[cfg(peer = "lmdb")]
+    fn peer_lmdb_held(
+        folder: *const c_char,
+        keys: u64,
+        order: *const u32,
+        count: u64,
+        bytes: *mut u64,
+    ) -> c_int;
     #[cfg(peer = "rocksdb")]
     static peer_rocksdb: Table;
     fn peer_error() -> *const c_char;
@@ -206,6 +218,55 @@ impl Engine for Native {
         // SAFETY: the table's strings are literals that end in a zero byte.
         unsafe { text(self.table.settings) }.to_owned()
     }
+}
+
+/// A LevelDB database that several threads use, each with a handle.
+#[cfg(peer = "leveldb")]
+pub(crate) struct SharedLevelDb(Native);
+
+/// A thread's handle.
+#[cfg(peer = "leveldb")]
+pub(crate) struct LevelDbHandle<'a>(Native, PhantomData<&'a SharedLevelDb>);
+
+// SAFETY: LevelDB's functions may be called by any thread, and a handle's own state is used by one at a time.
+#[cfg(peer = "leveldb")]
+unsafe impl Send for LevelDbHandle<'_> {}
+
+#[cfg(peer = "leveldb")]
+impl SharedLevelDb {
+    pub(crate) fn open(setup: &Setup<'_>) -> Result<SharedLevelDb> {
+        // SAFETY: c/ defines the table with this layout, and nothing ever writes to it.
+        Ok(SharedLevelDb(Native::open(unsafe { &peer_leveldb }, setup)?))
+    }
+
+    pub(crate) fn handle(&self) -> LevelDbHandle<'_> {
+        let Native { key_bytes, value_bytes, .. } = self.0;
+        // SAFETY: the database is open, and stays so as long as the handle lives, which borrows it; the
+        // table is constant.
+        let (state, table) = unsafe { (peer_leveldb_another(self.0.state), &peer_leveldb_handle) };
+        LevelDbHandle(Native { table, state, key_bytes, value_bytes, _one_thread: PhantomData }, PhantomData)
+    }
+}
+
+#[cfg(peer = "leveldb")]
+impl LevelDbHandle<'_> {
+    pub(crate) fn engine(&mut self) -> &mut dyn Engine {
+        &mut self.0
+    }
+}
+
+/// Bytes of an LMDB database with `keys` records of 8 + 8 bytes: at first, and after each of the four steps
+/// of `held`, which overwrite the records of `order`.
+#[cfg(peer = "lmdb")]
+pub(crate) fn lmdb_held(folder: &std::path::Path, keys: u64, order: &[u32]) -> Result<[u64; 5]> {
+    let folder = CString::new(folder.as_os_str().as_bytes())?;
+    let mut bytes = [0; 5];
+    // SAFETY: `folder` ends in a zero byte, there are `count` numbers at `order`, and room for five in
+    // `bytes`.
+    succeeded(unsafe {
+        peer_lmdb_held(folder.as_ptr(), keys, order.as_ptr(), order.len() as u64, bytes.as_mut_ptr())
+    })?;
+    Ok(bytes)
 }
 
 impl Bytes {

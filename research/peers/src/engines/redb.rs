@@ -8,7 +8,9 @@ pub(super) const KIND: Kind = Kind {
     name: "redb",
     version: || env!("PEERS_REDB"),
     is_ours: false,
-    fits: |key_bytes, value_bytes| matches!((key_bytes, value_bytes), (8, 8) | (20, 8) | (8, 1024)),
+    fits: |key_bytes, value_bytes| {
+        matches!((key_bytes, value_bytes), (8, 8) | (20, 8) | (20, 100) | (8, 1024))
+    },
     open,
 };
 
@@ -26,6 +28,7 @@ fn open(setup: &Setup<'_>) -> Result<Box<dyn Engine>> {
     Ok(match (setup.key_bytes, setup.value_bytes) {
         (8, 8) => Box::new(Redb::<8, 8> { db, snapshot: None }),
         (20, 8) => Box::new(Redb::<20, 8> { db, snapshot: None }),
+        (20, 100) => Box::new(Redb::<20, 100> { db, snapshot: None }),
         (8, 1024) => Box::new(Redb::<8, 1024> { db, snapshot: None }),
         (key, value) => return Err(format!("no table for keys of {key} and values of {value} bytes").into()),
     })

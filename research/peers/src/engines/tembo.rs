@@ -15,13 +15,14 @@ pub(super) const KIND: Kind = Kind {
 struct TemboMap {
     pool: Pool,
     map: Map,
+    durability: Durability,
 }
 
 fn open(setup: &Setup<'_>) -> Result<Box<dyn Engine>> {
     let pool =
-        Options::new().create(true).durability(Durability::Emulated).open(setup.folder.join("peers.pool"))?;
+        Options::new().create(true).durability(setup.durability).open(setup.folder.join("peers.pool"))?;
     let map = pool.open_map("peers")?;
-    Ok(Box::new(TemboMap { pool, map }))
+    Ok(Box::new(TemboMap { pool, map, durability: setup.durability }))
 }
 
 impl Engine for TemboMap {
@@ -57,8 +58,6 @@ impl Engine for TemboMap {
 
     fn settings(&self) -> String {
         let instruction = self.pool.flush_instruction().map_or("none".to_owned(), |i| format!("{i:?}"));
-        format!(
-            "durability emulated: every line flushed ({instruction}) and fenced; other options by default"
-        )
+        format!("durability {}, flush instruction {instruction}; other options by default", self.durability)
     }
 }

@@ -15,14 +15,15 @@ pub(super) const KIND: Kind = Kind {
 struct TemboFixed {
     pool: Pool,
     map: FixedMap,
+    durability: Durability,
     records: Vec<(u64, u64)>,
 }
 
 fn open(setup: &Setup<'_>) -> Result<Box<dyn Engine>> {
     let pool =
-        Options::new().create(true).durability(Durability::Emulated).open(setup.folder.join("peers.pool"))?;
+        Options::new().create(true).durability(setup.durability).open(setup.folder.join("peers.pool"))?;
     let map = pool.open_fixed_map("peers")?;
-    Ok(Box::new(TemboFixed { pool, map, records: Vec::new() }))
+    Ok(Box::new(TemboFixed { pool, map, durability: setup.durability, records: Vec::new() }))
 }
 
 /// Byte strings of 8 bytes are in the order of the numbers that they are in big-endian.
@@ -59,8 +60,6 @@ impl Engine for TemboFixed {
 
     fn settings(&self) -> String {
         let instruction = self.pool.flush_instruction().map_or("none".to_owned(), |i| format!("{i:?}"));
-        format!(
-            "durability emulated: every line flushed ({instruction}) and fenced; other options by default"
-        )
+        format!("durability {}, flush instruction {instruction}; other options by default", self.durability)
     }
 }

@@ -18,17 +18,18 @@ struct TemboStore {
     pool: Pool,
     store: Store,
     keyspace: Keyspace,
+    durability: Durability,
     /// For lookups, once they may share one.
     shared: Option<Snapshot>,
 }
 
 fn open(setup: &Setup<'_>) -> Result<Box<dyn Engine>> {
-    let mut options = Options::new().durability(Durability::Emulated);
+    let mut options = Options::new().durability(setup.durability);
     options.create = true;
     let pool = Pool::open(setup.folder.join("peers.pool"), &options)?;
     let store = Store::open(&pool, "peers")?;
     let keyspace = store.keyspace("peers")?;
-    Ok(Box::new(TemboStore { pool, store, keyspace, shared: None }))
+    Ok(Box::new(TemboStore { pool, store, keyspace, durability: setup.durability, shared: None }))
 }
 
 impl Engine for TemboStore {
@@ -72,7 +73,11 @@ impl Engine for TemboStore {
     }
 
     fn settings(&self) -> String {
-        let instruction = self.pool.region().flush_instruction().map_or("none".to_owned(), |i| format!("{i:?}"));
-        format!("durability emulated: every line flushed ({instruction}) and fenced; a transaction for each write")
+        let instruction =
+            self.pool.region().flush_instruction().map_or("none".to_owned(), |i| format!("{i:?}"));
+        format!(
+            "durability {}, flush instruction {instruction}; a transaction for each write",
+            self.durability
+        )
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
+use tembo_pmem::Durability;
 
 /// Objects in the table, and elements of the array.
 pub(super) const OBJECTS: u64 = 1 << 16;
@@ -291,6 +292,7 @@ impl Sides {
             key_bytes: 8,
             value_bytes: 8,
             capacity_bytes: (64 << 20) + plan.keys.next_multiple_of(1 << 20) * 128,
+            durability: Durability::Emulated,
         };
         let tree = engines::all().into_iter().find(|kind| kind.id == "libpmemobj");
         let tree = tree.ok_or("libpmemobj was not installed when this program was built")?;

@@ -250,8 +250,13 @@ fn pmemobj(kind: Kind, setup: &Setup) -> std::result::Result<f64, Fault> {
     if kind == Kind::BTree {
         let all = engines::all();
         let found = all.iter().find(|engine| engine.id == "libpmemobj").ok_or("libpmemobj is not there")?;
-        let setup =
-            EngineSetup { folder: folder.path(), key_bytes: 8, value_bytes: 8, capacity_bytes: 1 << 30 };
+        let setup = EngineSetup {
+            folder: folder.path(),
+            key_bytes: 8,
+            value_bytes: 8,
+            capacity_bytes: 1 << 30,
+            durability: tembo_pmem::Durability::Emulated,
+        };
         let mut engine = (found.open)(&setup)?;
         let mut toggle = |key: u64| -> Result<()> {
             let key = key.to_be_bytes();
