@@ -121,7 +121,8 @@ impl<'a> Ends<'a> {
             }
             Ends::Scores(cuts) => cuts,
             Ends::Names([min, max]) => {
-                // The order by names is one among members of one score; Redis does not say which others count.
+                // The order by names is one among members of one score; Redis does not say which others
+                // count.
                 let first = keys.members_from(sorted, 0, false, 1)?;
                 let score = first.first().map_or(Score::new(0.0), |(_, score)| *score);
                 [min.cut(score, false), max.cut(score, true)]

@@ -2,7 +2,8 @@
 //! must be the same, but for an order that is chance.
 //!
 //! The borders are Redis's (128 members, 64 bytes) and those of the pool: the longest packed payload, lengths
-//! of one and of two bytes, the longest member that a key of the pool holds as a whole. A score of -0 is taken
+//! of one and of two bytes, the longest member that a key of the pool holds as a whole. A score of -0 is
+//! taken
 //! for 0, as Redis shows it as one or the other, by the encoding.
 
 use tembo_wire::Value;
