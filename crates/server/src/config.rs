@@ -113,11 +113,21 @@ pub struct Encodings {
     pub hash_value_bytes: u64,
     /// Most members of a set of integers that is an intset, *settable* as `set-max-intset-entries`. 512.
     pub set_intset_entries: u64,
+    /// Most members of a sorted set that is a listpack, *settable* as `zset-max-listpack-entries`. 128.
+    pub zset_entries: u64,
+    /// The longest member in it, in bytes, *settable* as `zset-max-listpack-value`. 64.
+    pub zset_value_bytes: u64,
 }
 
 impl Default for Encodings {
     fn default() -> Self {
-        Encodings { hash_entries: 512, hash_value_bytes: 64, set_intset_entries: 512 }
+        Encodings {
+            hash_entries: 512,
+            hash_value_bytes: 64,
+            set_intset_entries: 512,
+            zset_entries: 128,
+            zset_value_bytes: 64,
+        }
     }
 }
 

@@ -481,6 +481,23 @@ impl Batch<'_> {
         }
     }
 
+    /// As [`walk`](Self::walk), from the last record of the range to the first.
+    ///
+    /// # Errors
+    ///
+    /// As for [`walk`](Self::walk).
+    pub fn walk_back<'b, K: AsRef<[u8]>>(
+        &'b self,
+        map: &'b Map,
+        bounds: impl RangeBounds<K>,
+        visit: impl FnMut(&'b [u8], &'b [u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        match self.tree(map)? {
+            Tree::Plain(tree) => Ok(tree.walk_back_in(&self.tx, bounds, visit)?),
+            Tree::Versioned(_) => Err(Error::KeepsVersions),
+        }
+    }
+
     /// As [`put`](Self::put), for a small record that is a note of space to be freed by a later batch: it may
     /// take half of the space that is reserved for removals, so that it works in a full pool.
     ///

@@ -387,6 +387,19 @@ fn a_walk_of_a_batch_sees_the_changes_of_the_batch() {
         let expected = model.iter().filter(|(key, _)| **key > low && **key <= high);
         let expected: Vec<_> = expected.take(1500).map(|(key, value)| (key.clone(), value.clone())).collect();
         assert_eq!(found, expected, "round {round}");
+        let bounds = (std::ops::Bound::Excluded(low.clone()), std::ops::Bound::Included(high.clone()));
+        let mut found = Vec::new();
+        let visit = |key: &[u8], _: &[u8]| {
+            found.push(key.to_vec());
+            if found.len() == 1500 {
+                std::ops::ControlFlow::Break(())
+            } else {
+                std::ops::ControlFlow::Continue(())
+            }
+        };
+        batch.walk_back(&map, bounds, visit).unwrap();
+        let expected = model.keys().rev().filter(|key| **key > low && **key <= high);
+        assert_eq!(found, expected.take(1500).cloned().collect::<Vec<_>>(), "round {round}, backwards");
         batch.commit().unwrap();
     }
     let versioned = tembo::MapOptions::new().versioned(true);

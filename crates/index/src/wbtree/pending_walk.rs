@@ -5,7 +5,7 @@
 
 use super::WbTree;
 use super::node::Record;
-use super::scan::{Direction, End, is_below, owned_bounds};
+use super::scan::{Direction, End, is_above, is_below, owned_bounds};
 use crate::error::Result;
 use std::ops::{ControlFlow, RangeBounds};
 use tembo_pool::Tx;
@@ -26,23 +26,60 @@ impl WbTree {
         &'t self,
         tx: &'t Tx<'_>,
         bounds: impl RangeBounds<K>,
+        visit: impl FnMut(&'t [u8], &'t [u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.walk_towards(tx, Direction::Up, bounds, visit)
+    }
+
+    /// As [`walk_in`](Self::walk_in), from the last record of the range to the first.
+    ///
+    /// # Errors
+    ///
+    /// As for [`walk_in`](Self::walk_in).
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn walk_back_in<'t, K: AsRef<[u8]>>(
+        &'t self,
+        tx: &'t Tx<'_>,
+        bounds: impl RangeBounds<K>,
+        visit: impl FnMut(&'t [u8], &'t [u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.walk_towards(tx, Direction::Down, bounds, visit)
+    }
+
+    fn walk_towards<'t, K: AsRef<[u8]>>(
+        &'t self,
+        tx: &'t Tx<'_>,
+        direction: Direction,
+        bounds: impl RangeBounds<K>,
         mut visit: impl FnMut(&'t [u8], &'t [u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         self.assert_writes(tx);
         let (lower, upper) = owned_bounds(bounds);
+        let from = if direction == Direction::Up { &lower } else { &upper };
         let view = self.pending(tx);
         let mut end = End::new();
         loop {
-            let Some(off) = end.records.pop_front() else {
+            let next = match direction {
+                Direction::Up => end.records.pop_front(),
+                Direction::Down => end.records.pop_back(),
+            };
+            let Some(off) = next else {
                 if end.is_last() {
                     return Ok(());
                 }
-                end.load_leaf(self, view, Direction::Up, &lower)?;
+                end.load_leaf(self, view, direction, from)?;
                 continue;
             };
             let record = Record::read(self.region(), off)?;
             let (key, value) = (record.key, record.value());
-            if !is_below(key, &upper) || visit(key, value).is_break() {
+            let is_inside = match direction {
+                Direction::Up => is_below(key, &upper),
+                Direction::Down => is_above(key, &lower),
+            };
+            if !is_inside || visit(key, value).is_break() {
                 return Ok(());
             }
         }

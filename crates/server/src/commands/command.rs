@@ -205,6 +205,12 @@ fn key_access(command: &Command, nth: usize, has_get: bool) -> &'static [&'stati
         ("incr" | "decr" | "incrby" | "decrby" | "incrbyfloat", _) => &["RW", "access", "update"],
         ("hincrby" | "hincrbyfloat", _) => &["RW", "access", "update"],
         ("copy", _) => &["RO", "access"],
+        ("zunionstore" | "zinterstore" | "zdiffstore" | "zrangestore", 0) => &["OW", "update"],
+        ("zunionstore" | "zinterstore" | "zdiffstore" | "zrangestore", _) => &["RO", "access"],
+        ("zpopmin" | "zpopmax" | "zmpop", _) => &["RW", "access", "delete"],
+        ("zincrby", _) => &["RW", "access", "update"],
+        ("zrem" | "zremrangebyrank" | "zremrangebyscore" | "zremrangebylex", _) => &["RW", "delete"],
+        ("zcard", _) => &["RO"],
         ("exists" | "touch" | "watch" | "type" | "strlen" | "memory|usage", _) => &["RO"],
         ("hlen" | "hstrlen" | "hexists" | "scard" | "sismember", _) => &["RO"],
         (name, _) if name.starts_with("object|") => &["RO"],
@@ -229,10 +235,12 @@ fn key_positions(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<(&'stat
         return Err(Fault::Error("ERR Invalid number of arguments specified for command"));
     }
     let positions = if command.has(MOVABLE_KEYS) {
-        // The first argument is the number of keys, which follow it.
-        let number = parse_i64(&request[3]).and_then(|number| usize::try_from(number).ok());
-        let number = number.filter(|number| (1..=count - 2).contains(number));
-        (2..2 + number.ok_or(Fault::Error("ERR Invalid arguments specified for command"))?).collect()
+        // Behind the key of the result, if there is one, is the number of keys, which follow it.
+        let at = command.keys.positions(count).count() + 1;
+        let number = parse_i64(&request[2 + at]).and_then(|number| usize::try_from(number).ok());
+        let number = number.filter(|number| (1..count - at).contains(number));
+        let number = number.ok_or(Fault::Error("ERR Invalid arguments specified for command"))?;
+        command.keys.positions(count).chain(at + 1..at + 1 + number).collect()
     } else {
         command.keys.positions(count).collect()
     };

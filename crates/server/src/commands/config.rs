@@ -299,6 +299,26 @@ const PARAMETERS: &[Parameter] = &[
             Ok(())
         },
     ),
+    Parameter::settable(
+        "zset-max-listpack-entries",
+        |state| state.config.encodings.zset_entries.to_string(),
+        |config, value| count(value).map(|count| config.encodings.zset_entries = count),
+    ),
+    Parameter::settable(
+        "zset-max-listpack-value",
+        |state| state.config.encodings.zset_value_bytes.to_string(),
+        |config, value| bytes(value).map(|bytes| config.encodings.zset_value_bytes = bytes),
+    ),
+    Parameter::settable(
+        "zset-max-ziplist-entries",
+        |state| state.config.encodings.zset_entries.to_string(),
+        |config, value| count(value).map(|count| config.encodings.zset_entries = count),
+    ),
+    Parameter::settable(
+        "zset-max-ziplist-value",
+        |state| state.config.encodings.zset_value_bytes.to_string(),
+        |config, value| bytes(value).map(|bytes| config.encodings.zset_value_bytes = bytes),
+    ),
 ];
 
 /// The names of all settings.

@@ -1,4 +1,4 @@
-//! Scans of collections: what HSCAN and SSCAN have in common.
+//! Scans of collections: what HSCAN, SSCAN and ZSCAN have in common.
 //!
 //! A cursor is the position of the next element, so it needs no memory of the server's: any number of scans
 //! can be under way, and their cursors hold after a restart. Elements of one position are returned together.
@@ -9,11 +9,12 @@ use std::ops::ControlFlow;
 use tembo_wire::number::parse_u64;
 use tembo_wire::{ReplyWriter, Request};
 
-use super::Context;
 use super::args::{Options, integer, is};
+use super::{Context, score};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 use crate::keyspace::Kind;
+use crate::keyspace::collection::ordered::Score;
 
 const COUNT_DEFAULT: usize = 10;
 /// Elements that one call may look at: it takes about a millisecond.
@@ -56,7 +57,7 @@ fn cursor(arg: &[u8]) -> Answer<u64> {
     Ok(if arg.first() == Some(&b'-') { number.wrapping_neg() } else { number })
 }
 
-/// Runs HSCAN or SSCAN.
+/// Runs HSCAN, SSCAN or ZSCAN.
 pub(super) fn scan(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer {
     let cursor = cursor(&request[2])?;
     let collection = ctx.keys.read_collection(ctx.session.database, &request[1], kind)?;
@@ -75,11 +76,15 @@ pub(super) fn scan(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind)
             (looked_at, last) = (looked_at + 1, Some(position));
             if glob::matches(options.pattern, field, false) {
                 reply.bulk(field);
-                taken += 1;
-                if kind == Kind::Hash {
-                    reply.bulk(value);
-                    taken += 1;
+                match kind {
+                    Kind::Hash => reply.bulk(value),
+                    // A score that cannot be read is shown as one that is not there.
+                    Kind::SortedSet => {
+                        reply.bulk(Score::read(value).map_or(Vec::new(), |its| score::format(its.number())));
+                    }
+                    _ => {}
                 }
+                taken += if kind == Kind::Set { 1 } else { 2 };
             }
             ControlFlow::Continue(())
         })?;

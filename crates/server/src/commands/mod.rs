@@ -20,11 +20,15 @@ mod object;
 mod pubsub;
 mod sampling;
 mod scan;
+mod score;
 mod scripting;
 mod server;
 mod set;
 mod set_algebra;
 mod slow;
+mod sorted_algebra;
+mod sorted_range;
+mod sorted_set;
 mod string;
 mod subsequence;
 mod substring;
@@ -141,6 +145,9 @@ impl Registry {
             hash::COMMANDS,
             set::COMMANDS,
             set_algebra::COMMANDS,
+            sorted_set::COMMANDS,
+            sorted_range::COMMANDS,
+            sorted_algebra::COMMANDS,
             keys::COMMANDS,
             scan::COMMANDS,
             expire::COMMANDS,

@@ -86,8 +86,9 @@ fn encoding(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 pub(super) fn encoding_name(stored: &Stored<'_>) -> &'static str {
     match stored.payload {
+        _ if stored.meta.kind == Kind::SortedSet && stored.meta.modified => "skiplist",
         _ if stored.meta.kind != Kind::String && stored.meta.modified => "hashtable",
-        _ if stored.meta.kind == Kind::Hash => "listpack",
+        _ if matches!(stored.meta.kind, Kind::Hash | Kind::SortedSet) => "listpack",
         _ if stored.meta.kind == Kind::Set => "intset",
         _ if stored.meta.modified => "raw",
         payload if parse_i64(payload).is_some() => "int",
@@ -153,7 +154,9 @@ pub(super) fn large_bytes(ctx: &mut Context<'_, '_>, key: &[u8], kind: Kind) -> 
         bytes += (field.len() + value.len() + KEY_OVERHEAD_BYTES) as u64;
         if looked_at == SAMPLES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    let average = bytes / looked_at.max(1);
+    // A member of a sorted set has two records of about this length.
+    let records = if kind == Kind::SortedSet { 2 } else { 1 };
+    let average = records * bytes / looked_at.max(1);
     Ok((key.len() + KEY_OVERHEAD_BYTES) as u64 + average * collection.len())
 }
 

@@ -1,4 +1,4 @@
-//! Random elements in replies: what HRANDFIELD and SRANDMEMBER have in common.
+//! Random elements in replies: what HRANDFIELD, SRANDMEMBER and ZRANDMEMBER have in common.
 
 use super::args::integer;
 use super::{Context, Out};

@@ -201,6 +201,7 @@ impl Command {
             (self.has(flag::STRING), "string"),
             (self.has(flag::HASH), "hash"),
             (self.has(flag::SET), "set"),
+            (self.group == "sorted-set", "sortedset"),
             (self.has(flag::ADMIN | flag::ADMIN_ONLY), "admin"),
             (self.has(flag::PUBSUB), "pubsub"),
             (fast, "fast"),

@@ -3,6 +3,7 @@
 use tembo::{Map, Pool};
 
 use super::collection::check::{Collections, check_collections};
+use super::collection::ordered::Score;
 use super::collection::packed::Packed;
 use super::format::{DATABASES, Kind, Stored, decode_expiry, encode_expiry, map_names};
 
@@ -120,7 +121,7 @@ fn check_database(
         let stored = Stored::decode(entry.value())
             .map_err(|_| CheckError::Malformed { database: number, key: key() })?;
         match stored.large() {
-            Some((id, count)) => collections.note(number, id, count, key)?,
+            Some((id, count)) => collections.note(number, stored.meta.kind, id, count, key)?,
             None if !is_sound_when_packed(&stored) => {
                 return Err(CheckError::Malformed { database: number, key: key() });
             }
@@ -149,6 +150,12 @@ fn is_sound_when_packed(stored: &Stored<'_>) -> bool {
     let Ok(packed) = Packed::decode(stored.meta.kind, stored.payload) else {
         return false;
     };
+    let place = |(member, score): (&[u8], &[u8])| Some((Score::read(score).ok()?, member.to_vec()));
+    if stored.meta.kind == Kind::SortedSet
+        && !packed.iter().map(place).collect::<Option<Vec<_>>>().is_some_and(|places| places.is_sorted())
+    {
+        return false;
+    }
     let mut fields: Vec<_> = packed.iter().map(|(field, _)| field).collect();
     fields.sort_unstable();
     fields.windows(2).all(|pair| pair[0] != pair[1])

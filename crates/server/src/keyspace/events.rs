@@ -22,6 +22,8 @@ pub(crate) mod class {
     pub(crate) const SET: u32 = 1 << 5;
     /// Commands for hashes.
     pub(crate) const HASH: u32 = 1 << 6;
+    /// Commands for sorted sets.
+    pub(crate) const SORTED_SET: u32 = 1 << 7;
     /// Keys whose time has come.
     pub(crate) const EXPIRED: u32 = 1 << 8;
     /// Reads of keys that are not there.
@@ -38,7 +40,7 @@ const LETTERS: &[(u8, u32)] = &[
     (b'l', 1 << 4),
     (b's', class::SET),
     (b'h', class::HASH),
-    (b'z', 1 << 7),
+    (b'z', class::SORTED_SET),
     (b'x', class::EXPIRED),
     (b'e', 1 << 9),
     (b't', 1 << 10),

@@ -6,6 +6,7 @@
 //!   map "dbN"             key                   -> value           N = 0..15, decimal
 //!   map "dbN.expires"     deadline_be key       -> (empty)
 //!   map "db.elements"     id_be element         -> content         of large collections, of all databases
+//!   map "db.ordered"      id_be score member    -> rest            of large sorted sets; it counts its records
 //!   map "db.collections"  'n'                   -> id_le           the next id
 //!                         's'                   -> 16 bytes        the secret of the positions
 //!                         'h' N                 -> home_be         the home of database N, one byte
@@ -14,14 +15,16 @@
 //!
 //!   value    = header [ deadline_le ] payload
 //!   header   = one byte
-//!                bits 0..3  type: 0 string, 1 hash, 2 set; others are reserved
+//!                bits 0..3  type: 0 string, 1 hash, 2 set, 4 sorted set; others are reserved
 //!                bit  4     LARGE: the elements are in "db.elements"
 //!                bit  6     MODIFIED: a string was edited in place (OBJECT ENCODING says raw);
-//!                           of a collection: Redis would have given up its compact encoding (hashtable)
+//!                           of a collection: Redis would have given up its compact encoding (hashtable,
+//!                           skiplist)
 //!                bit  7     EXPIRES: a deadline follows
 //!   deadline = 8 bytes: milliseconds since the Unix epoch, UTC
 //!   payload  = the string
-//!            | packed: { item }                 of a hash: field, value, field, value ...; of a set: members
+//!            | packed: { item }                 of a hash: field, value, field, value ...; of a set: members;
+//!                                               of a sorted set: member, score, member, score ...
 //!            | large:  id_le count_le           8 bytes each
 //!   item     = length (LEB128) bytes
 //! ```
@@ -29,15 +32,20 @@
 //! The header is one byte because it is paid for every key; a deadline is paid only where there is one. In
 //! the second map the deadline is big-endian so that the map's order is the order of expiry.
 //!
-//! A small collection is *packed*: it lies in the key's value in order of insertion and is written anew by
-//! each change. A *large* one has a record for each element; a change costs the element's record and, if the
-//! count changes, that of the key. [`collection`](super::collection) has the threshold. A large collection
-//! stays large.
+//! A small collection is *packed*: it lies in the key's value, a sorted set in the order of its members and
+//! the others in that of insertion, and is written anew by each change. A *large* one has a record for each
+//! element; a change costs the element's record and, if the count changes, that of the key.
+//! [`collection`](super::collection) has the threshold. A large collection stays large.
 //!
 //! The element's key and content are those of [`collection::element`](super::collection): the element's
 //! *position*, a keyed hash of its field in 4 bytes, then the field. The elements of a collection are in the
-//! order of their positions, so that a position is all that a cursor of HSCAN or SSCAN has to be, and a
-//! random position is a random element.
+//! order of their positions, so that a position is all that a cursor of HSCAN, SSCAN or ZSCAN has to be, and
+//! a random position is a random element.
+//!
+//! A large sorted set has two records for each member: one in "db.elements", whose value is the score, and
+//! one in "db.ordered", in the order of scores and members, with the layout of
+//! [`collection::ordered`](super::collection::ordered). That map counts its records, so that ranks cost
+//! O(log n).
 //!
 //! Only the key's own value has the id, so that DEL, RENAME, MOVE and EXPIRE of a large collection change
 //! that value and a constant number of records. One map has the elements of all databases, and an id is never
@@ -58,6 +66,10 @@
 //!   position of its field.
 //! - **I5** Elements of an id that is in no value belong to a doomed id, or to one that a doomed home lists.
 //! - **I6** All ids and homes are below the next id.
+//! - **I7** "db.ordered" has a record for each element of each large sorted set, with its score, at its
+//! place,
+//!   and none of other collections; but for doomed ids, of which either map may have the records that are
+//!   still to be removed. A packed sorted set is in order.
 //!
 //! # Commit point
 //!
@@ -96,10 +108,12 @@ pub(crate) enum Kind {
     String,
     Hash,
     Set,
+    /// 3 is reserved for lists.
+    SortedSet = 4,
 }
 
 impl Kind {
-    const ALL: [Kind; 3] = [Kind::String, Kind::Hash, Kind::Set];
+    const ALL: [Kind; 4] = [Kind::String, Kind::Hash, Kind::Set, Kind::SortedSet];
 
     /// Redis's name.
     pub(crate) fn name(self) -> &'static str {
@@ -107,6 +121,7 @@ impl Kind {
             Kind::String => "string",
             Kind::Hash => "hash",
             Kind::Set => "set",
+            Kind::SortedSet => "zset",
         }
     }
 }
@@ -143,7 +158,7 @@ impl From<Malformed> for Fault {
 impl<'a> Stored<'a> {
     pub(crate) fn decode(value: &'a [u8]) -> Result<Self, Malformed> {
         let (&header, rest) = value.split_first().ok_or(Malformed)?;
-        let kind = *Kind::ALL.get(usize::from(header & KIND)).ok_or(Malformed)?;
+        let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == header & KIND).ok_or(Malformed)?;
         let (large, modified) = (header & LARGE != 0, header & MODIFIED != 0);
         if header & !(KIND | LARGE | MODIFIED | EXPIRES) != 0 || large && kind == Kind::String {
             return Err(Malformed);
@@ -228,6 +243,8 @@ pub(crate) fn large_payload(id: u64, count: u64) -> [u8; LARGE_PAYLOAD_BYTES] {
 
 /// The map of the elements of large collections.
 pub(crate) const ELEMENTS: &str = "db.elements";
+/// The map of the members of large sorted sets in order.
+pub(crate) const ORDERED: &str = "db.ordered";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this
 /// server.
 pub const COLLECTIONS: &str = "db.collections";

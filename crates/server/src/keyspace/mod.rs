@@ -32,7 +32,7 @@ use events::class;
 use tembo::{Batch, Map, Pool, Savepoint};
 
 use collection::registry::Registry;
-use format::{COLLECTIONS, ELEMENTS, KEY_BYTES_MAX, Prefix, encode_expiry, map_names};
+use format::{COLLECTIONS, ELEMENTS, KEY_BYTES_MAX, ORDERED, Prefix, encode_expiry, map_names};
 pub(crate) use format::{DATABASES, Kind, Meta, Stored};
 use walk::Changes;
 use watch::Watches;
@@ -155,7 +155,7 @@ impl<'p> Keyspace<'p> {
         let mut databases = [const { None }; DATABASES];
         // A database that this version cannot read is not one that is empty.
         let is_ours = |name: &String| {
-            [ELEMENTS, COLLECTIONS].contains(&name.as_str())
+            [ELEMENTS, ORDERED, COLLECTIONS].contains(&name.as_str())
                 || (0..DATABASES).map(map_names).any(|(data, expires)| [data, expires].contains(name))
         };
         if let Some(unknown) = pool.unknown()?.into_iter().find(|unknown| is_ours(&unknown.name)) {

@@ -27,6 +27,8 @@ mod reachable;
 mod replies;
 mod scan;
 mod slow;
+mod sorted_sets;
+mod sorted_sets_differential;
 mod strings;
 mod support;
 mod transactions;

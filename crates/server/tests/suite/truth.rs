@@ -229,6 +229,10 @@ const CONFIG: &[(&str, Proof)] = &[
     ("slowlog-max-len", |text, _| text == "128"),
     ("tcp-keepalive", |text, _| text == "300"),
     ("timeout", is_zero),
+    ("zset-max-listpack-entries", |text, _| text == "128"),
+    ("zset-max-listpack-value", |text, _| text == "64"),
+    ("zset-max-ziplist-entries", |text, _| text == "128"),
+    ("zset-max-ziplist-value", |text, _| text == "64"),
 ];
 
 fn info(client: &mut Client) -> BTreeMap<String, String> {

@@ -1,14 +1,15 @@
-//! The proof that large collections are sound: invariants I3 to I6 of [`format`](crate::keyspace::format).
+//! The proof that large collections are sound: invariants I3 to I7 of [`format`](crate::keyspace::format).
 
 use std::collections::{HashMap, HashSet};
 
 use tembo::{Map, Pool};
 
-use super::element::{Decoded, FIELD_BYTES_MAX};
+use super::element::{Decoded, FIELD_BYTES_MAX, find_value};
+use super::ordered;
 use super::position::Secret;
 use super::registry::Listed;
 use crate::keyspace::check::{CheckError, CollectionsReport};
-use crate::keyspace::format::{COLLECTIONS, DATABASES, ELEMENTS};
+use crate::keyspace::format::{COLLECTIONS, DATABASES, ELEMENTS, Kind, ORDERED};
 
 /// The large collections that keys have.
 #[derive(Debug, Default)]
@@ -20,8 +21,11 @@ pub(crate) struct Collections {
 struct Holder {
     database: usize,
     count: u64,
+    kind: Kind,
     listed: bool,
     found: u64,
+    /// The records of a sorted set in order.
+    ordered: u64,
 }
 
 fn wrong(place: impl Into<String>, what: impl Into<String>) -> CheckError {
@@ -37,6 +41,7 @@ impl Collections {
     pub(crate) fn note(
         &mut self,
         database: usize,
+        kind: Kind,
         id: u64,
         count: u64,
         key: impl Fn() -> String,
@@ -45,7 +50,7 @@ impl Collections {
         if count == 0 {
             return Err(wrong(place(), "a large collection without elements"));
         }
-        let holder = Holder { database, count, listed: false, found: 0 };
+        let holder = Holder { database, count, kind, listed: false, found: 0, ordered: 0 };
         match self.by_id.insert(id, holder) {
             None => Ok(()),
             Some(_) => Err(wrong(place(), format!("id {id} is that of another key, too"))),
@@ -109,6 +114,14 @@ pub(crate) fn check_collections(
     if let Some(elements) = pool.find_map(ELEMENTS)? {
         let secret = lists.secret.ok_or_else(|| wrong("the list of collections", "it has no secret"))?;
         check_elements(&elements, secret, &lists.doomed, &mut collections, &mut report)?;
+        if let Some(ordered) = pool.find_map(ORDERED)? {
+            check_ordered((&elements, &ordered), secret, &lists.doomed, &mut collections)?;
+        }
+    }
+    let unordered = |holder: &Holder| holder.kind == Kind::SortedSet && holder.ordered != holder.found;
+    if let Some((id, holder)) = collections.by_id.iter().find(|(_, holder)| unordered(holder)) {
+        let what = format!("{} members in order, of {} elements", holder.ordered, holder.found);
+        return Err(wrong(of_id(*id), what));
     }
     match collections.by_id.iter().find(|(_, holder)| holder.found != holder.count) {
         Some((id, holder)) => {
@@ -175,6 +188,40 @@ fn check_elements(
             None => {
                 return Err(wrong(place(), format!("no key has id {}, and it is not doomed", element.id)));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that each record of "db.ordered" is that of an element with its score. As a member has one element,
+/// it has one such record; where there are as many as elements, each has its own.
+fn check_ordered(
+    (elements, ordered): (&Map, &Map),
+    secret: Secret,
+    doomed: &HashSet<u64>,
+    collections: &mut Collections,
+) -> Result<(), CheckError> {
+    for entry in ordered.iter() {
+        let entry = entry?;
+        let start = &entry.key()[..entry.key().len().min(FIELD_BYTES_MAX)];
+        let place = || format!("the ordered member \"{}\"", start.escape_ascii());
+        let record = ordered::Decoded::read(entry.key(), entry.value());
+        let record = record.map_err(|_| wrong(place(), "malformed"))?;
+        match collections.by_id.get_mut(&record.id) {
+            Some(holder) if holder.kind == Kind::SortedSet => holder.ordered += 1,
+            Some(_) => return Err(wrong(place(), "its collection is no sorted set")),
+            None if doomed.contains(&record.id) => continue,
+            None => {
+                return Err(wrong(place(), format!("no key has id {}, and it is not doomed", record.id)));
+            }
+        }
+        let member = record.with_member(<[u8]>::to_vec);
+        if !record.is_placed(entry.key(), &member, secret) {
+            return Err(wrong(place(), "not where its member belongs"));
+        }
+        if find_value(elements, secret, record.id, &member)?.as_deref() != Some(&record.score.to_bytes()[..])
+        {
+            return Err(wrong(place(), "no element has this member with this score"));
         }
     }
     Ok(())

@@ -20,6 +20,7 @@ use std::ops::ControlFlow;
 
 use tembo::{Batch, Map};
 
+use super::ordered::{self, Score};
 use super::position::Secret;
 use crate::fault::{Answer, Fault};
 use crate::keyspace::format::Malformed;
@@ -98,6 +99,8 @@ fn split_content(content: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
 pub(crate) struct Elements<'a, 'p> {
     pub(crate) batch: &'a mut Batch<'p>,
     pub(crate) map: &'a Map,
+    /// Of a sorted set: the map of its members in order, which follows each change.
+    pub(crate) ordered: Option<&'a Map>,
     pub(crate) secret: Secret,
 }
 
@@ -149,6 +152,16 @@ impl<'a> Elements<'a, '_> {
 
     /// Puts an element; returns whether it was there.
     pub(crate) fn put(&mut self, id: u64, field: &[u8], value: &[u8]) -> Answer<bool> {
+        if let Some(ordered) = self.ordered {
+            let (old, new) = (self.score(id, field)?, Score::read(value)?);
+            if old == Some(new) {
+                return Ok(true);
+            }
+            if let Some(old) = old {
+                ordered::remove(self.batch, ordered, self.secret, (id, old, field))?;
+            }
+            ordered::put(self.batch, ordered, self.secret, (id, new, field))?;
+        }
         if field.len() <= FIELD_BYTES_MAX {
             let key = self.short_key(id, field);
             return Ok(self.batch.put(self.map, &key, value)?);
@@ -160,8 +173,20 @@ impl<'a> Elements<'a, '_> {
         Ok(self.batch.put_parts(self.map, &key, &[&len, rest, value])?)
     }
 
+    fn score(&mut self, id: u64, member: &[u8]) -> Answer<Option<Score>> {
+        let Elements { batch, map, ordered, secret } = self;
+        let score = Elements { batch, map, ordered: *ordered, secret: *secret }.get(id, member)?;
+        Ok(score.map(Score::read).transpose()?)
+    }
+
     /// Removes an element; returns whether it was there.
     pub(crate) fn remove(&mut self, id: u64, field: &[u8]) -> Answer<bool> {
+        if let Some(ordered) = self.ordered {
+            let Some(old) = self.score(id, field)? else {
+                return Ok(false);
+            };
+            ordered::remove(self.batch, ordered, self.secret, (id, old, field))?;
+        }
         if field.len() <= FIELD_BYTES_MAX {
             let key = self.short_key(id, field);
             return Ok(self.batch.remove(self.map, &key)?);
@@ -212,6 +237,28 @@ impl<'a> Elements<'a, '_> {
     }
 }
 
+/// The committed value of a field, for a check.
+pub(crate) fn find_value(
+    map: &Map,
+    secret: Secret,
+    id: u64,
+    field: &[u8],
+) -> Result<Option<Vec<u8>>, tembo::Error> {
+    let key = begin(id, secret.position(field), &field[..field.len().min(FIELD_BYTES_MAX)]);
+    if field.len() <= FIELD_BYTES_MAX {
+        return Ok(map.get(&key)?.map(|value| value.to_vec()));
+    }
+    for entry in map.prefix(&key) {
+        let entry = entry?;
+        if let Ok(element) = Decoded::read(entry.key(), entry.value())
+            && element.with_field(|its| its == field)
+        {
+            return Ok(Some(element.value.to_vec()));
+        }
+    }
+    Ok(None)
+}
+
 /// Removes up to `limit` elements of a collection whose committed elements are all that there are; returns
 /// whether these were the last.
 pub(crate) fn remove_some(batch: &mut Batch<'_>, map: &Map, id: u64, limit: usize) -> Answer<bool> {
@@ -238,7 +285,7 @@ mod tests {
         let map = pool.open_map("elements").unwrap();
         let mut batch = pool.batch().unwrap();
         let secret = Secret::from_bytes([7; 16]);
-        let elements = Elements { batch: &mut batch, map: &map, secret };
+        let elements = Elements { batch: &mut batch, map: &map, ordered: None, secret };
         let key = elements.long_key(1, &[b'x'; 600]);
         let content = |rest: &[u8]| [&(rest.len() as u32).to_le_bytes(), rest, b"value"].concat();
         for rest in [b"a", b"b", b"c"] {

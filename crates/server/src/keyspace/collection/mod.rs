@@ -1,7 +1,8 @@
 //! Collections, whatever their type and their size: the one place that knows how they are kept.
 //!
 //! A command opens the collection under a key, reads or changes elements, and stores the collection at its
-//! end. A hash's elements are fields with values, a set's are members, whose values are empty. The layout and
+//! end. A hash's elements are fields with values, a set's are members, whose values are empty,
+//! and a sorted set's are members whose values are scores. The layout and
 //! its invariants are in [`format`](super::format).
 //!
 //! # The threshold
@@ -18,10 +19,14 @@
 
 pub(crate) mod check;
 pub(crate) mod element;
+pub(crate) mod ordered;
 pub(crate) mod packed;
 pub(crate) mod position;
 pub(crate) mod registry;
 mod sample;
+pub(crate) mod sorted;
+#[cfg(test)]
+mod sorted_tests;
 #[cfg(test)]
 mod tests;
 
@@ -140,10 +145,11 @@ impl<'p> Keyspace<'p> {
         Ok(Collection::new(database, kind, &found))
     }
 
-    fn elements(&mut self, database: usize) -> Answer<Elements<'_, 'p>> {
+    fn elements(&mut self, database: usize, kind: Kind) -> Answer<Elements<'_, 'p>> {
         let Keyspace { pool, batch, collections, .. } = self;
         let maps = collections.as_ref().ok_or(Fault::MissingDatabase(database))?;
-        Ok(Elements { batch: writer(pool, batch)?, map: &maps.elements, secret: maps.secret })
+        let ordered = (kind == Kind::SortedSet).then_some(&maps.ordered);
+        Ok(Elements { batch: writer(pool, batch)?, map: &maps.elements, ordered, secret: maps.secret })
     }
 
     /// The value of a field; the empty one of a member.
@@ -154,7 +160,9 @@ impl<'p> Keyspace<'p> {
     ) -> Answer<Option<&'a [u8]>> {
         match &collection.body {
             Body::Packed(packed) => Ok(packed.get(field)),
-            Body::Large { id, .. } => self.elements(collection.database)?.get(*id, field),
+            Body::Large { id, .. } => {
+                self.elements(collection.database, collection.meta.kind)?.get(*id, field)
+            }
         }
     }
 
@@ -169,7 +177,8 @@ impl<'p> Keyspace<'p> {
         let replaced = match &mut collection.body {
             Body::Packed(packed) => packed.put(field, value),
             Body::Large { id, count } => {
-                let replaced = self.elements(collection.database)?.put(*id, field, value)?;
+                let replaced =
+                    self.elements(collection.database, collection.meta.kind)?.put(*id, field, value)?;
                 *count += u64::from(!replaced);
                 collection.head_changed |= !replaced;
                 replaced
@@ -187,7 +196,7 @@ impl<'p> Keyspace<'p> {
         let removed = match &mut collection.body {
             Body::Packed(packed) => packed.remove(field),
             Body::Large { id, count } => {
-                let removed = self.elements(collection.database)?.remove(*id, field)?;
+                let removed = self.elements(collection.database, collection.meta.kind)?.remove(*id, field)?;
                 *count = count.saturating_sub(u64::from(removed));
                 removed
             }
@@ -212,9 +221,11 @@ impl<'p> Keyspace<'p> {
                 _ = packed.iter().try_for_each(|(field, value)| visit(0, field, value));
                 Ok(())
             }
-            Body::Large { id, .. } => self.elements(collection.database)?.walk(*id, from, |element| {
-                element.with_field(|field| visit(element.position, field, element.value))
-            }),
+            Body::Large { id, .. } => {
+                self.elements(collection.database, collection.meta.kind)?.walk(*id, from, |element| {
+                    element.with_field(|field| visit(element.position, field, element.value))
+                })
+            }
         }
     }
 
@@ -225,7 +236,7 @@ impl<'p> Keyspace<'p> {
         };
         let (database, count) = (collection.database, packed.count() as u64);
         let id = self.new_collection(database)?;
-        let mut elements = self.elements(database)?;
+        let mut elements = self.elements(database, collection.meta.kind)?;
         for (field, value) in packed.iter() {
             elements.put(id, field, value)?;
         }
@@ -282,6 +293,7 @@ impl<'p> Keyspace<'p> {
             Kind::String => class::STRING,
             Kind::Hash => class::HASH,
             Kind::Set => class::SET,
+            Kind::SortedSet => class::SORTED_SET,
         };
         self.store(key, collection)?;
         self.notify(class, event, database, key);
@@ -332,7 +344,7 @@ impl<'p> Keyspace<'p> {
             return self.put(to.0, to.1, meta, old, &[&payload]);
         };
         let id = self.new_collection(to.0)?;
-        let mut elements = self.elements(to.0)?;
+        let mut elements = self.elements(to.0, meta.kind)?;
         // In parts, since the batch cannot be walked and changed at once.
         let mut from = Some(0);
         while let Some(position) = from {

@@ -1,4 +1,5 @@
-//! A small collection, in one value: its items one after the other, in order of insertion.
+//! A small collection, in one value: its items one after the other, in order of insertion; those of a sorted
+//! set in the order of scores and members.
 
 use crate::keyspace::format::{Kind, Malformed};
 
@@ -9,6 +10,8 @@ pub(crate) struct Packed {
     count: usize,
     /// Each element is a field and a value.
     pairs: bool,
+    /// The elements are in the order of their values, then of their fields.
+    sorted: bool,
 }
 
 /// An element and the bytes that it takes.
@@ -21,7 +24,7 @@ struct Place<'a> {
 
 impl Packed {
     pub(crate) fn new(kind: Kind) -> Self {
-        Packed { bytes: Vec::new(), count: 0, pairs: kind == Kind::Hash }
+        Packed { bytes: Vec::new(), count: 0, pairs: kind != Kind::Set, sorted: kind == Kind::SortedSet }
     }
 
     /// Reads a payload.
@@ -82,6 +85,9 @@ impl Packed {
 
     /// Puts an element, behind the others if it is new; returns whether it is not.
     pub(crate) fn put(&mut self, field: &[u8], value: &[u8]) -> bool {
+        if self.sorted {
+            return self.put_sorted(field, value);
+        }
         let Some(Place { value_start, end, .. }) = self.find(field) else {
             push(&mut self.bytes, field);
             if self.pairs {
@@ -96,6 +102,23 @@ impl Packed {
             self.bytes.splice(value_start..end, encoded);
         }
         true
+    }
+
+    /// Puts an element at its place in the order.
+    fn put_sorted(&mut self, field: &[u8], value: &[u8]) -> bool {
+        let replaced = self.remove(field);
+        let mut at = 0;
+        while let Some((other, its, end)) = self.element(at)
+            && (its, other) < (value, field)
+        {
+            at = end;
+        }
+        let mut encoded = Vec::with_capacity(field.len() + value.len() + 10);
+        push(&mut encoded, field);
+        push(&mut encoded, value);
+        self.bytes.splice(at..at, encoded);
+        self.count += 1;
+        replaced
     }
 
     /// Removes an element; returns whether it was there.

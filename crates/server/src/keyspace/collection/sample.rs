@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use super::Collection;
 use crate::fault::Answer;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, Kind};
 use crate::random::Random;
 
 /// A collection with so few elements is walked.
@@ -31,6 +31,11 @@ impl Keyspace<'_> {
         let len = collection.len();
         if len == 0 {
             return Ok(None);
+        }
+        if collection.meta.kind == Kind::SortedSet {
+            // Ranks make every member exactly as likely as the others.
+            let members = self.members_from(collection, random.below(len), false, 1)?;
+            return Ok(members.into_iter().next().map(|(member, score)| (member, score.to_bytes().to_vec())));
         }
         let (from, skip) = match len {
             ..=WALKED_MAX => (0, random.below(len)),

@@ -1,0 +1,399 @@
+//! Sorted sets, one at a time: members and their scores.
+
+use tembo_wire::{Protocol, Request};
+
+use super::args::{Options, integer, is};
+use super::score::{self, write_count, write_member};
+use super::table::Command;
+use super::table::flag::{DENYOOM, FAST, MOVABLE_KEYS, READONLY, WRITE};
+use super::{Context, element_scan, sampling};
+use crate::config::Encodings;
+use crate::fault::{Answer, Fault, SYNTAX};
+use crate::keyspace::collection::Collection;
+use crate::keyspace::collection::ordered::{Cut, Score};
+use crate::keyspace::{Keyspace, Kind};
+
+const LOOK_UP: u32 = READONLY | FAST;
+const CHANGE: u32 = WRITE | FAST;
+const NOT_A_FLOAT: Fault = Fault::Error("ERR value is not a valid float");
+const VARIES: &[&str] = &["nondeterministic_output"];
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("zadd", -4, CHANGE | DENYOOM, zadd).keys(1, 1, 1).doc(
+        "sorted-set",
+        "1.2.0",
+        "Adds members with scores to a sorted set, or gives members other scores",
+    ),
+    Command::new("zincrby", 4, CHANGE | DENYOOM, zincrby).keys(1, 1, 1).doc(
+        "sorted-set",
+        "1.2.0",
+        "Adds to the score of a member of a sorted set",
+    ),
+    Command::new("zrem", -3, CHANGE, zrem).keys(1, 1, 1).doc(
+        "sorted-set",
+        "1.2.0",
+        "Removes members of a sorted set",
+    ),
+    Command::new("zscore", 3, LOOK_UP, zscore).keys(1, 1, 1).doc(
+        "sorted-set",
+        "1.2.0",
+        "Returns the score of a member of a sorted set",
+    ),
+    Command::new("zmscore", -3, LOOK_UP, zmscore).keys(1, 1, 1).doc(
+        "sorted-set",
+        "6.2.0",
+        "Returns the scores of members of a sorted set",
+    ),
+    Command::new("zcard", 2, LOOK_UP, zcard).keys(1, 1, 1).doc(
+        "sorted-set",
+        "1.2.0",
+        "Returns the number of members of a sorted set",
+    ),
+    Command::new("zrank", 3, LOOK_UP, zrank).keys(1, 1, 1).doc(
+        "sorted-set",
+        "2.0.0",
+        "Returns how many members of a sorted set come before a member",
+    ),
+    Command::new("zrevrank", 3, LOOK_UP, zrevrank).keys(1, 1, 1).doc(
+        "sorted-set",
+        "2.0.0",
+        "Returns how many members of a sorted set come behind a member",
+    ),
+    Command::new("zpopmin", -2, CHANGE, zpopmin).keys(1, 1, 1).doc(
+        "sorted-set",
+        "5.0.0",
+        "Removes the members with the lowest scores of a sorted set and returns them",
+    ),
+    Command::new("zpopmax", -2, CHANGE, zpopmax).keys(1, 1, 1).doc(
+        "sorted-set",
+        "5.0.0",
+        "Removes the members with the highest scores of a sorted set and returns them",
+    ),
+    Command::new("zmpop", -4, WRITE | MOVABLE_KEYS, zmpop).doc(
+        "sorted-set",
+        "7.0.0",
+        "Removes members with the lowest or highest scores of the first sorted set that there is",
+    ),
+    Command::new("zrandmember", -2, READONLY, zrandmember).keys(1, 1, 1).tips(VARIES).doc(
+        "sorted-set",
+        "6.2.0",
+        "Returns random members of a sorted set",
+    ),
+    Command::new("zscan", -3, READONLY, zscan).keys(1, 1, 1).tips(VARIES).doc(
+        "sorted-set",
+        "2.8.0",
+        "Returns some members of a sorted set with their scores, and a cursor for the next ones",
+    ),
+];
+
+/// Gives a member a score.
+pub(super) fn put(
+    keys: &mut Keyspace<'_>,
+    sorted: &mut Collection,
+    limits: &Encodings,
+    member: &[u8],
+    score: Score,
+) -> Answer {
+    let is_new = !keys.put_element(sorted, member, &score.to_bytes())?;
+    if is_new && (sorted.len() > limits.zset_entries || member.len() as u64 > limits.zset_value_bytes) {
+        sorted.convert();
+    }
+    Ok(())
+}
+
+/// The options of ZADD.
+#[derive(Clone, Copy, Default)]
+struct Adding {
+    new_only: bool,
+    old_only: bool,
+    greater: bool,
+    less: bool,
+    changed: bool,
+    increment: bool,
+}
+
+impl Adding {
+    /// Reads the options, which begin at the third argument; returns where the first score is.
+    fn read(&mut self, request: &Request<'_>) -> usize {
+        let mut at = 2;
+        while let Some(word) = request.get(at) {
+            match word {
+                _ if is(word, "NX") => self.new_only = true,
+                _ if is(word, "XX") => self.old_only = true,
+                _ if is(word, "GT") => self.greater = true,
+                _ if is(word, "LT") => self.less = true,
+                _ if is(word, "CH") => self.changed = true,
+                _ if is(word, "INCR") => self.increment = true,
+                _ => break,
+            }
+            at += 1;
+        }
+        at
+    }
+
+    fn check(self, pairs: usize) -> Answer {
+        let Adding { new_only, old_only, greater, less, increment, .. } = self;
+        if new_only && old_only {
+            return Err(Fault::Error("ERR XX and NX options at the same time are not compatible"));
+        }
+        if greater && new_only || less && new_only || greater && less {
+            let text = "ERR GT, LT, and/or NX options at the same time are not compatible";
+            return Err(Fault::Error(text));
+        }
+        if increment && pairs > 1 {
+            return Err(Fault::Error("ERR INCR option supports a single increment-element pair"));
+        }
+        Ok(())
+    }
+
+    /// The score that a member is to have, if it is to have another than `old`, or is to be added.
+    fn score(self, old: Option<f64>, given: f64) -> Answer<Option<f64>> {
+        let Some(old) = old else {
+            return Ok((!self.old_only).then_some(given));
+        };
+        if self.new_only {
+            return Ok(None);
+        }
+        let new = if self.increment { old + given } else { given };
+        if new.is_nan() {
+            return Err(Fault::Error("ERR resulting score is not a number (NaN)"));
+        }
+        let is_refused = self.greater && new <= old || self.less && new >= old;
+        Ok((!is_refused).then_some(new))
+    }
+}
+
+fn zadd(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    add(ctx, request, Adding::default())
+}
+
+fn zincrby(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    add(ctx, request, Adding { increment: true, ..Adding::default() })
+}
+
+fn add(ctx: &mut Context<'_, '_>, request: &Request<'_>, mut options: Adding) -> Answer {
+    let first = options.read(request);
+    let words = request.arg_count() - first;
+    if words == 0 || !words.is_multiple_of(2) {
+        return Err(SYNTAX);
+    }
+    options.check(words / 2)?;
+    let pairs = (first..request.arg_count()).step_by(2);
+    let scores = pairs.clone().map(|at| score::read(&request[at]).ok_or(NOT_A_FLOAT));
+    let scores = scores.collect::<Answer<Vec<_>>>()?;
+    let (database, key) = (ctx.database(), &request[1]);
+    let mut sorted = ctx.keys.collection(database, key, Kind::SortedSet)?;
+    let (mut added, mut updated, mut last) = (0, 0, None);
+    for (at, given) in pairs.zip(scores) {
+        let member = &request[at + 1];
+        let old = ctx.keys.score(&sorted, member)?;
+        last = options.score(old.map(Score::number), given)?;
+        let Some(new) = last.map(Score::new).filter(|new| Some(*new) != old) else {
+            continue;
+        };
+        put(ctx.keys, &mut sorted, &ctx.state.config.encodings, member, new)?;
+        if old.is_some() { updated += 1 } else { added += 1 }
+    }
+    if added + updated > 0 {
+        let event = if options.increment { "zincr" } else { "zadd" };
+        ctx.keys.store_changed(key, sorted, event)?;
+    }
+    match (options.increment, last) {
+        (false, _) if options.changed => ctx.out.write().integer(added + updated),
+        (false, _) => ctx.out.write().integer(added),
+        (true, Some(new)) => score::write(&mut ctx.out, new),
+        (true, None) => ctx.out.write().null(),
+    }
+    Ok(())
+}
+
+/// The sorted set that a command reads.
+pub(super) fn read(ctx: &mut Context<'_, '_>, key: &[u8]) -> Answer<Option<Collection>> {
+    ctx.keys.read_collection(ctx.session.database, key, Kind::SortedSet)
+}
+
+fn zrem(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, key) = (ctx.database(), &request[1]);
+    let mut sorted = ctx.keys.collection(database, key, Kind::SortedSet)?;
+    let mut removed = 0;
+    for member in request.args().skip(2) {
+        removed += i64::from(ctx.keys.remove_element(&mut sorted, member)?);
+    }
+    if removed > 0 {
+        ctx.keys.store_changed(key, sorted, "zrem")?;
+    }
+    ctx.out.write().integer(removed);
+    Ok(())
+}
+
+fn zscore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let sorted = read(ctx, &request[1])?;
+    write_score_of(ctx, sorted.as_ref(), &request[2])
+}
+
+fn zmscore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let sorted = read(ctx, &request[1])?;
+    ctx.out.write().array(request.arg_count() - 2);
+    request.args().skip(2).try_for_each(|member| write_score_of(ctx, sorted.as_ref(), member))
+}
+
+fn write_score_of(ctx: &mut Context<'_, '_>, sorted: Option<&Collection>, member: &[u8]) -> Answer {
+    let score = sorted.map(|sorted| ctx.keys.score(sorted, member)).transpose()?.flatten();
+    match score {
+        Some(score) => score::write(&mut ctx.out, score.number()),
+        None => ctx.out.write().null(),
+    }
+    Ok(())
+}
+
+fn zcard(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let len = read(ctx, &request[1])?.map_or(0, |sorted| sorted.len());
+    ctx.out.write().integer(len as i64);
+    Ok(())
+}
+
+fn zrank(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    rank(ctx, request, false)
+}
+
+fn zrevrank(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    rank(ctx, request, true)
+}
+
+fn rank(ctx: &mut Context<'_, '_>, request: &Request<'_>, from_end: bool) -> Answer {
+    let (sorted, member) = (read(ctx, &request[1])?, &request[2]);
+    if let Some(sorted) = sorted
+        && let Some(score) = ctx.keys.score(&sorted, member)?
+    {
+        let rank = ctx.keys.rank(&sorted, Cut::Member { score, member, behind: from_end })?;
+        let rank = if from_end { sorted.len().saturating_sub(rank) } else { rank };
+        ctx.out.write().integer(rank as i64);
+    } else {
+        ctx.out.write().null();
+    }
+    Ok(())
+}
+
+fn zpopmin(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    pop_one(ctx, request, false)
+}
+
+fn zpopmax(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    pop_one(ctx, request, true)
+}
+
+fn pop_one(ctx: &mut Context<'_, '_>, request: &Request<'_>, highest: bool) -> Answer {
+    if request.arg_count() > 3 {
+        return Err(SYNTAX);
+    }
+    let out_of_range = Fault::Error("ERR value is out of range, must be positive");
+    let count = match request.get(2) {
+        Some(count) => {
+            Some(integer(count).ok().and_then(|count| u64::try_from(count).ok()).ok_or(out_of_range)?)
+        }
+        None => None,
+    };
+    let (database, key) = (ctx.database(), &request[1]);
+    let sorted = ctx.keys.collection(database, key, Kind::SortedSet)?;
+    let popped = pop(ctx, key, sorted, highest, count.unwrap_or(1))?;
+    let nested = count.is_some() && ctx.out.protocol == Protocol::Resp3;
+    ctx.out.write().array(if nested { popped.len() } else { 2 * popped.len() });
+    for (member, score) in &popped {
+        if nested {
+            ctx.out.write().array(2);
+        }
+        ctx.out.bulk(member)?;
+        score::write(&mut ctx.out, score.number());
+    }
+    Ok(())
+}
+
+/// Removes members from one end.
+fn pop(
+    ctx: &mut Context<'_, '_>,
+    key: &[u8],
+    mut sorted: Collection,
+    highest: bool,
+    count: u64,
+) -> Answer<Vec<(Vec<u8>, Score)>> {
+    let from = if highest { sorted.len().saturating_sub(1) } else { 0 };
+    let popped = ctx.keys.members_from(&sorted, from, highest, count.min(sorted.len()))?;
+    for (member, _) in &popped {
+        ctx.keys.remove_element(&mut sorted, member)?;
+    }
+    if !popped.is_empty() {
+        ctx.keys.store_changed(key, sorted, if highest { "zpopmax" } else { "zpopmin" })?;
+    }
+    Ok(popped)
+}
+
+fn zmpop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let positive = |arg: &[u8], text| {
+        let number = integer(arg).ok().filter(|number| *number > 0);
+        number.and_then(|number| usize::try_from(number).ok()).ok_or(Fault::Error(text))
+    };
+    let count = positive(&request[1], "ERR numkeys should be greater than 0")?;
+    let keys = score::keys_at(request, 1, count).ok_or(SYNTAX)?;
+    let mut options = Options::after(request, keys.end);
+    let highest = match options.next() {
+        Some(word) if is(word, "MIN") => false,
+        Some(word) if is(word, "MAX") => true,
+        _ => return Err(SYNTAX),
+    };
+    let mut wanted = None;
+    while let Some(word) = options.next() {
+        if wanted.is_some() || !is(word, "COUNT") {
+            return Err(SYNTAX);
+        }
+        wanted = Some(positive(options.value()?, "ERR count should be greater than 0")?);
+    }
+    let database = ctx.database();
+    for key in keys.map(|at| &request[at]) {
+        let sorted = ctx.keys.collection(database, key, Kind::SortedSet)?;
+        if sorted.len() == 0 {
+            continue;
+        }
+        let popped = pop(ctx, key, sorted, highest, wanted.unwrap_or(1) as u64)?;
+        ctx.out.write().array(2);
+        ctx.out.bulk(key)?;
+        ctx.out.write().array(popped.len());
+        for (member, score) in &popped {
+            ctx.out.write().array(2);
+            ctx.out.bulk(member)?;
+            score::write(&mut ctx.out, score.number());
+        }
+        return Ok(());
+    }
+    ctx.out.write().null_array();
+    Ok(())
+}
+
+fn zrandmember(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let Some(count) = request.get(2) else {
+        let member = match read(ctx, &request[1])? {
+            Some(sorted) => ctx.keys.draw_element(&sorted, &mut ctx.state.random)?,
+            None => None,
+        };
+        return ctx.out.bulk_or_null(member.as_ref().map(|(member, _)| &member[..]));
+    };
+    let count = sampling::signed_count(count)?;
+    let with_scores = request.get(3).is_some_and(|word| is(word, "WITHSCORES"));
+    if request.arg_count() > 4 || request.arg_count() == 4 && !with_scores {
+        return Err(SYNTAX);
+    }
+    if with_scores && count.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(Fault::Error("ERR value is out of range"));
+    }
+    let sorted = read(ctx, &request[1])?;
+    sampling::answer(
+        ctx,
+        sorted.as_ref(),
+        count,
+        |out, len| write_count(out, len, with_scores),
+        |out, (member, score)| write_member(out, member, Score::read(score)?, with_scores),
+    )
+}
+
+fn zscan(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    element_scan::scan(ctx, request, Kind::SortedSet)
+}

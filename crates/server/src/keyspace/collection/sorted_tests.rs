@@ -1,0 +1,281 @@
+//! Sorted sets against a model, the damage that the check names, and what ZADD costs.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use super::ordered::{Cut, Score};
+use super::*;
+use crate::keyspace::check::check;
+use crate::random::Random;
+
+type Model = BTreeMap<Vec<u8>, Score>;
+
+fn with_pool(options: tembo::Options, body: impl FnOnce(&tembo::Pool)) {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = options.create(true).open(dir.path().join("sorted.pool")).unwrap();
+    body(&pool);
+    pool.check().unwrap();
+}
+
+fn open(pool: &tembo::Pool) -> Keyspace<'_> {
+    let mut keys = Keyspace::open(pool).unwrap();
+    if !keys.exists(0) {
+        keys.create(0).unwrap();
+    }
+    keys
+}
+
+fn put(keys: &mut Keyspace<'_>, key: &[u8], member: &[u8], score: Score) -> bool {
+    let mut sorted = keys.collection(0, key, Kind::SortedSet).unwrap();
+    let replaced = keys.put_element(&mut sorted, member, &score.to_bytes()).unwrap();
+    keys.store(key, sorted).unwrap();
+    replaced
+}
+
+fn remove(keys: &mut Keyspace<'_>, key: &[u8], member: &[u8]) -> bool {
+    let mut sorted = keys.collection(0, key, Kind::SortedSet).unwrap();
+    let removed = keys.remove_element(&mut sorted, member).unwrap();
+    keys.store(key, sorted).unwrap();
+    removed
+}
+
+/// Long members differ within their first 512 bytes or have scores of their own, so that their order is that
+/// of all members.
+fn draw(random: &mut Random) -> (Vec<u8>, Score) {
+    let number = random.below(400);
+    let len = [4, 4, 4, 40, 512, 513, 700][random.below(7) as usize];
+    let mut member = format!("{number:04}").into_bytes();
+    member.resize(len, b'x');
+    let score = [0.0, 1.0, -1.0, 2.5, f64::INFINITY][random.below(5) as usize];
+    let score = if len > 512 { random.below(1 << 40) as f64 + len as f64 / 1000.0 } else { score };
+    (member, Score::new(score))
+}
+
+/// Compares ranks and walks in both directions with the model.
+fn compare(keys: &mut Keyspace<'_>, key: &[u8], model: &Model, random: &mut Random) {
+    let sorted = keys.collection(0, key, Kind::SortedSet).unwrap();
+    assert_eq!(sorted.len(), model.len() as u64);
+    let mut expected: Vec<_> = model.iter().map(|(member, score)| (*score, member.clone())).collect();
+    expected.sort();
+    for downwards in [false, true] {
+        let from = random.below(expected.len() as u64 + 1);
+        let mut found = Vec::new();
+        keys.walk_ranks(&sorted, from, downwards, |member, score| {
+            found.push((score, member.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let from = from as usize;
+        if from < expected.len() {
+            let mut wanted = if downwards { expected[..=from].to_vec() } else { expected[from..].to_vec() };
+            if downwards {
+                wanted.reverse();
+            }
+            assert_eq!(found, wanted, "from {from}, downwards {downwards}");
+        }
+    }
+    for _ in 0..20 {
+        let (member, score) = draw(random);
+        let behind = random.below(2) == 0;
+        let rank = keys.rank(&sorted, Cut::Score { score, behind }).unwrap();
+        let before = |its: &Score| if behind { *its <= score } else { *its < score };
+        assert_eq!(rank, expected.iter().filter(|(its, _)| before(its)).count() as u64);
+        if member.len() > 512 {
+            continue;
+        }
+        let rank = keys.rank(&sorted, Cut::Member { score, member: &member, behind }).unwrap();
+        let place = (score, member);
+        let before = |its: &(Score, Vec<u8>)| if behind { *its <= place } else { *its < place };
+        assert_eq!(rank, expected.iter().filter(|its| before(its)).count() as u64);
+    }
+}
+
+#[test]
+fn sorted_sets_of_all_sizes_are_those_of_a_model() {
+    with_pool(tembo::Options::new(), |pool| {
+        let mut random = Random::seeded(11);
+        let mut keys = open(pool);
+        let mut models = [Model::new(), Model::new()];
+        for step in 0..6000 {
+            let which = random.below(2) as usize;
+            let (key, model) = ([b'a' + which as u8], &mut models[which]);
+            // One stays small, as it is removed as often as it grows.
+            let shrinks = random.below(100) < if which == 0 { 30 } else { 60 };
+            match shrinks.then(|| model.keys().nth(random.below(model.len().max(1) as u64) as usize)) {
+                Some(Some(member)) => {
+                    let member = member.clone();
+                    assert!(remove(&mut keys, &key, &member));
+                    model.remove(&member);
+                }
+                _ => {
+                    let (member, score) = draw(&mut random);
+                    let replaced = put(&mut keys, &key, &member, score);
+                    assert_eq!(model.insert(member, score).is_some(), replaced);
+                }
+            }
+            if step % 50 == 0 {
+                compare(&mut keys, &key, &models[which], &mut random);
+            }
+            if step % 500 == 499 {
+                keys.commit().unwrap();
+                check(pool).unwrap();
+            }
+            if step % 2000 == 1999 {
+                drop(keys);
+                keys = open(pool);
+            }
+        }
+        assert!(models[0].len() > 200, "{}", models[0].len());
+        let old = keys.old(0, b"copy").unwrap();
+        keys.copy((0, b"a"), (0, b"copy"), old).unwrap();
+        compare(&mut keys, b"copy", &models[0], &mut random);
+        keys.commit().unwrap();
+        assert!(check(pool).unwrap().collections.large >= 2);
+        keys.clear(0).unwrap();
+        keys.commit().unwrap();
+        while keys.is_reclaiming() {
+            keys.reclaim().unwrap();
+            check(pool).unwrap();
+        }
+        drop(keys);
+        for name in ["db.elements", "db.ordered"] {
+            assert_eq!(pool.find_map(name).unwrap().unwrap().len().unwrap(), 0, "{name}: nothing is leaked");
+        }
+    });
+}
+
+/// A pool with a large sorted set "z", a packed one "p" and a large hash "h".
+fn sample(pool: &tembo::Pool) {
+    let mut keys = open(pool);
+    for number in 0..100 {
+        put(&mut keys, b"z", format!("member:{number}").as_bytes(), Score::new(f64::from(number)));
+    }
+    put(&mut keys, b"p", b"a", Score::new(1.0));
+    put(&mut keys, b"p", b"b", Score::new(2.0));
+    let mut hash = keys.collection(0, b"h", Kind::Hash).unwrap();
+    for number in 0..100 {
+        keys.put_element(&mut hash, format!("field:{number}").as_bytes(), b"12345678").unwrap();
+    }
+    keys.store(b"h", hash).unwrap();
+    keys.commit().unwrap();
+    check(pool).unwrap();
+}
+
+#[test]
+fn each_kind_of_damage_of_a_sorted_set_is_named() {
+    let damage = |body: &dyn Fn(&tembo::Map, &tembo::Map, &tembo::Map)| {
+        let mut said = String::new();
+        with_pool(tembo::Options::new(), |pool| {
+            sample(pool);
+            let map = |name: &str| pool.find_map(name).unwrap().unwrap();
+            body(&map("db0"), &map("db.elements"), &map("db.ordered"));
+            said = check(pool).unwrap_err().to_string();
+        });
+        said
+    };
+    let first = |map: &tembo::Map| map.first().unwrap().unwrap().key().to_vec();
+    let says = |said: String, what: &str| assert!(said.contains(what), "{said}");
+    says(
+        damage(&|_, _, ordered| _ = ordered.remove(first(ordered)).unwrap()),
+        "99 members in order, of 100 elements",
+    );
+    says(
+        damage(&|_, elements, _| {
+            let other = Score::new(0.5).to_bytes();
+            _ = elements.put(first(elements), other).unwrap();
+        }),
+        "no element has this member with this score",
+    );
+    says(
+        damage(&|_, _, ordered| {
+            let mut key = first(ordered);
+            key.push(b'x');
+            ordered.put(key, "").unwrap();
+        }),
+        "no element has this member with this score",
+    );
+    let with_id = |id: u64, key: &[u8]| [&id.to_be_bytes(), &key[8..]].concat();
+    says(
+        damage(&|_, _, ordered| _ = ordered.put(with_id(99, &first(ordered)), "").unwrap()),
+        "no key has id 99",
+    );
+    says(
+        damage(&|data, _, ordered| {
+            let value = data.get("h").unwrap().unwrap().to_vec();
+            let id = u64::from_le_bytes(value[1..9].try_into().unwrap());
+            ordered.put(with_id(id, &first(ordered)), "").unwrap();
+        }),
+        "its collection is no sorted set",
+    );
+    says(damage(&|_, _, ordered| _ = ordered.put("short", "").unwrap()), "malformed");
+    says(damage(&|_, _, ordered| _ = ordered.put(first(ordered), "rest").unwrap()), "malformed");
+    says(
+        damage(&|_, _, ordered| {
+            let nan = [&first(ordered)[..8], &[0xFF; 8], b"x"].concat();
+            ordered.put(nan, "").unwrap();
+        }),
+        "malformed",
+    );
+    says(
+        damage(&|data, _, _| {
+            let mut value = data.get("p").unwrap().unwrap().to_vec();
+            // The members change their places.
+            let half = (value.len() - 1) / 2;
+            value[1..].rotate_left(half);
+            data.put("p", value).unwrap();
+        }),
+        "malformed",
+    );
+}
+
+/// The lines and words that an addition to a large collection of 20,000 members, and its removal, write.
+fn costs(pool: &tembo::Pool, kind: Kind) -> [(u64, u64); 2] {
+    let mut keys = open(pool);
+    let value = |number: u64| match kind {
+        Kind::Set => Vec::new(),
+        _ => Score::new((number * 7919 % 20_011) as f64).to_bytes().to_vec(),
+    };
+    let key = kind.name().as_bytes();
+    for number in 0..20_000 {
+        let mut collection = keys.collection(0, key, kind).unwrap();
+        keys.put_element(&mut collection, format!("m{number:07}").as_bytes(), &value(number)).unwrap();
+        keys.store(key, collection).unwrap();
+        if number % 100 == 0 {
+            keys.commit().unwrap();
+        }
+    }
+    keys.commit().unwrap();
+    [true, false].map(|adds| {
+        let before = tembo::snapshot();
+        for number in 0..512 {
+            let mut collection = keys.collection(0, key, kind).unwrap();
+            let member = format!("n{number:07}");
+            match adds {
+                true => {
+                    _ = keys.put_element(&mut collection, member.as_bytes(), &value(number * 37)).unwrap();
+                }
+                false => assert!(keys.remove_element(&mut collection, member.as_bytes()).unwrap()),
+            }
+            keys.store(key, collection).unwrap();
+            keys.commit().unwrap();
+        }
+        let counts = tembo::snapshot() - before;
+        (counts.lines * 10 / 512, counts.words * 10 / 512)
+    })
+}
+
+/// In tenths. ZADD writes twice the lines of SADD; it is to write at most 1.5 times as many: the tallies of
+/// the tree that counts, and its leaf, are what is too much.
+#[test]
+fn an_addition_to_a_large_sorted_set_costs_what_it_should() {
+    let options = tembo::Options::new().durability(tembo::Durability::Emulated).count(true);
+    with_pool(options, |pool| {
+        pool.open_map("db.collections").unwrap().put("s", [7; 16]).unwrap();
+        let (set, sorted) = (costs(pool, Kind::Set), costs(pool, Kind::SortedSet));
+        println!("set {set:?}, sorted set {sorted:?}: tenths of (lines, words) of adding, of removing");
+        assert_eq!((set, sorted), GOLDEN, "tenths of (lines, words) of adding, of removing");
+    });
+}
+
+type Costs = [(u64, u64); 2];
+const GOLDEN: (Costs, Costs) = ([(86, 485), (53, 294)], [(171, 796), (83, 441)]);
