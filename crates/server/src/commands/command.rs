@@ -5,7 +5,7 @@ use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, is};
 use super::table::Command;
-use super::table::flag::{CONNECTION, LOADING, MOVABLE_KEYS, NOT_KEYS, STALE, TRANSACTION, WRITE};
+use super::table::flag::{BLOCKING, CONNECTION, LOADING, MOVABLE_KEYS, NOT_KEYS, STALE, TRANSACTION, WRITE};
 use super::{Context, Registry, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
@@ -223,10 +223,11 @@ fn key_positions(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<(&'stat
         return Err(Fault::Error("ERR Invalid number of arguments specified for command"));
     }
     let positions = if command.has(MOVABLE_KEYS) {
-        // The first argument is the number of keys, which follow it.
-        let number = parse_i64(&request[3]).and_then(|number| usize::try_from(number).ok());
-        let number = number.filter(|number| (1..=count - 2).contains(number));
-        (2..2 + number.ok_or(Fault::Error("ERR Invalid arguments specified for command"))?).collect()
+        // The first argument, or the one behind a timeout, is the number of keys, which follow it.
+        let first = if command.has(BLOCKING) { 3 } else { 2 };
+        let number = parse_i64(&request[first + 1]).and_then(|number| usize::try_from(number).ok());
+        let number = number.filter(|number| (1..=count - first).contains(number));
+        (first..first + number.ok_or(Fault::Error("ERR Invalid arguments specified for command"))?).collect()
     } else {
         command.keys.positions(count).collect()
     };

@@ -5,6 +5,7 @@
 //! after themselves.
 
 mod args;
+mod blocking;
 mod client;
 mod command;
 pub(crate) mod config;
@@ -16,6 +17,8 @@ mod expire;
 mod hash;
 mod info;
 mod keys;
+mod list;
+mod list_move;
 mod object;
 mod pubsub;
 mod sampling;
@@ -141,6 +144,8 @@ impl Registry {
             hash::COMMANDS,
             set::COMMANDS,
             set_algebra::COMMANDS,
+            list::COMMANDS,
+            list_move::COMMANDS,
             keys::COMMANDS,
             scan::COMMANDS,
             expire::COMMANDS,

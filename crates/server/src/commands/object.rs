@@ -86,6 +86,7 @@ fn encoding(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 pub(super) fn encoding_name(stored: &Stored<'_>) -> &'static str {
     match stored.payload {
+        _ if stored.meta.kind == Kind::List => "quicklist",
         _ if stored.meta.kind != Kind::String && stored.meta.modified => "hashtable",
         _ if stored.meta.kind == Kind::Hash => "listpack",
         _ if stored.meta.kind == Kind::Set => "intset",

@@ -6,6 +6,7 @@
 //!   map "dbN"             key                   -> value           N = 0..15, decimal
 //!   map "dbN.expires"     deadline_be key       -> (empty)
 //!   map "db.elements"     id_be element         -> content         of large collections, of all databases
+//!   map "db.lists"        id_be place_be        -> chunk           of large lists, of all databases
 //!   map "db.collections"  'n'                   -> id_le           the next id
 //!                         's'                   -> 16 bytes        the secret of the positions
 //!                         'h' N                 -> home_be         the home of database N, one byte
@@ -14,16 +15,18 @@
 //!
 //!   value    = header [ deadline_le ] payload
 //!   header   = one byte
-//!                bits 0..3  type: 0 string, 1 hash, 2 set; others are reserved
-//!                bit  4     LARGE: the elements are in "db.elements"
+//!                bits 0..3  type: 0 string, 1 hash, 2 set, 3 list; others are reserved
+//!                bit  4     LARGE: the elements are in "db.elements", those of a list in "db.lists"
 //!                bit  6     MODIFIED: a string was edited in place (OBJECT ENCODING says raw);
 //!                           of a collection: Redis would have given up its compact encoding (hashtable)
 //!                bit  7     EXPIRES: a deadline follows
 //!   deadline = 8 bytes: milliseconds since the Unix epoch, UTC
 //!   payload  = the string
-//!            | packed: { item }                 of a hash: field, value, field, value ...; of a set: members
+//!            | packed: { item }                 of a hash: field, value, field, value ...
+//!                                              of a set: members; of a list: elements
 //!            | large:  id_le count_le           8 bytes each
 //!   item     = length (LEB128) bytes
+//!   chunk    = weight_le { item }              4 bytes: the number of the items
 //! ```
 //!
 //! The header is one byte because it is paid for every key; a deadline is paid only where there is one. In
@@ -38,6 +41,9 @@
 //! *position*, a keyed hash of its field in 4 bytes, then the field. The elements of a collection are in the
 //! order of their positions, so that a position is all that a cursor of HSCAN or SSCAN has to be, and a
 //! random position is a random element.
+//!
+//! The elements of a large list are in *chunks* of several, in the order of their places:
+//! [`collection::list`](super::collection::list) has more.
 //!
 //! Only the key's own value has the id, so that DEL, RENAME and EXPIRE of a large collection change that
 //! value and a constant number of records. One map has the elements of all databases, and an id is never used
@@ -55,7 +61,8 @@
 //! - **I3** An id is in at most one value, which is in a database whose home lists the id. That home is not
 //!   doomed, and lists no other ids.
 //! - **I4** A large collection has as many elements as its value counts; each is well formed, and at the
-//!   position of its field.
+//!   position of its field. Those of a list are in chunks, which weigh as much as they have elements: at
+//!   least one; one of more than one element is no longer than a chunk may be.
 //! - **I5** Elements of an id that is in no value belong to a doomed id, or to one that a doomed home lists.
 //! - **I6** All ids and homes are below the next id.
 //!
@@ -96,10 +103,11 @@ pub(crate) enum Kind {
     String,
     Hash,
     Set,
+    List,
 }
 
 impl Kind {
-    const ALL: [Kind; 3] = [Kind::String, Kind::Hash, Kind::Set];
+    const ALL: [Kind; 4] = [Kind::String, Kind::Hash, Kind::Set, Kind::List];
 
     /// Redis's name.
     pub(crate) fn name(self) -> &'static str {
@@ -107,6 +115,7 @@ impl Kind {
             Kind::String => "string",
             Kind::Hash => "hash",
             Kind::Set => "set",
+            Kind::List => "list",
         }
     }
 }
@@ -228,6 +237,8 @@ pub(crate) fn large_payload(id: u64, count: u64) -> [u8; LARGE_PAYLOAD_BYTES] {
 
 /// The map of the elements of large collections.
 pub(crate) const ELEMENTS: &str = "db.elements";
+/// The map of the chunks of large lists.
+pub(crate) const LISTS: &str = "db.lists";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this
 /// server.
 pub const COLLECTIONS: &str = "db.collections";
@@ -265,7 +276,7 @@ mod tests {
     fn malformed_values_are_refused() {
         for value in [
             &b""[..],
-            b"\x03abc",
+            b"\x04abc",
             b"\x0f",
             b"\x10abc",
             b"\x11abc",

@@ -1,12 +1,12 @@
 //! The ids of large collections, and those whose elements are to be removed: the map "db.collections", whose
 //! layout is in [`format`](crate::keyspace::format).
 
-use tembo::{Batch, Map, Pool};
+use tembo::{Batch, Counting, Map, MapOptions, Pool};
 
 use super::element::remove_some;
 use super::position::Secret;
 use crate::fault::Answer;
-use crate::keyspace::format::{COLLECTIONS, ELEMENTS, Malformed};
+use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed};
 use crate::random::Random;
 
 const NEXT: &[u8] = b"n";
@@ -20,6 +20,7 @@ const WHOLE_HOME: u8 = 1;
 /// The maps of large collections.
 pub(crate) struct Registry {
     pub(crate) elements: Map,
+    pub(crate) lists: Map,
     list: Map,
     pub(crate) secret: Secret,
 }
@@ -83,12 +84,13 @@ impl Registry {
     /// Opens the maps, or creates them. There must be no batch.
     pub(crate) fn open(pool: &Pool) -> Result<Self, tembo::Error> {
         let (elements, list) = (pool.open_map(ELEMENTS)?, pool.open_map(COLLECTIONS)?);
+        let lists = pool.open_map_with(LISTS, MapOptions::new().counting(Counting::Weights))?;
         let mut random = Random::new();
         let fresh: Vec<u8> = (0..2).flat_map(|_| random.next().to_le_bytes()).collect();
         list.insert(SECRET, fresh)?;
         // A secret that is damaged is one with which nothing is found; the check says so.
         let bytes = list.get(SECRET)?.and_then(|bytes| (*bytes).try_into().ok()).unwrap_or_default();
-        Ok(Registry { elements, list, secret: Secret::from_bytes(bytes) })
+        Ok(Registry { elements, lists, list, secret: Secret::from_bytes(bytes) })
     }
 
     /// A number that was never used.
@@ -155,6 +157,16 @@ impl Registry {
         Ok(())
     }
 
+    /// Removes up to `limit` records of an id, whatever its type; returns whether these were the last.
+    fn remove_some(&self, batch: &mut Batch<'_>, id: u64, limit: usize) -> Answer<bool> {
+        for map in [&self.elements, &self.lists] {
+            if !remove_some(batch, map, id, limit)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Removes up to `limit` elements of a doomed id; returns whether there may be more to do. Everything is
     /// committed but for changes of other maps.
     pub(crate) fn reclaim(&self, batch: &mut Batch<'_>, limit: usize) -> Answer<bool> {
@@ -163,7 +175,7 @@ impl Registry {
         };
         match Listed::read(entry.key(), entry.value())? {
             Listed::Doomed(id) => {
-                if remove_some(batch, &self.elements, id, limit)? {
+                if self.remove_some(batch, id, limit)? {
                     batch.remove(&self.list, entry.key())?;
                 }
             }
@@ -174,7 +186,7 @@ impl Registry {
                     None => _ = batch.remove(&self.list, entry.key())?,
                     Some(owned) => {
                         if let Listed::Owned { id, .. } = Listed::read(owned.key(), owned.value())?
-                            && remove_some(batch, &self.elements, id, limit)?
+                            && self.remove_some(batch, id, limit)?
                         {
                             batch.remove(&self.list, owned.key())?;
                         }
