@@ -222,6 +222,10 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.tidying || self.executor.keys.is_reclaiming() {
             self.tidying = self.executor.tidy(self.executor.state.config.expire_per_turn);
         }
+        // After the tidying, which begins a batch of its own: those who waited for the end of a pause too.
+        if self.executor.keys.waiters.has_ready() {
+            self.executor.serve_waiting(None);
+        }
         let spare = std::mem::take(&mut self.spare);
         let mut ready = std::mem::replace(&mut self.ready, spare);
         let mut rest = &ready[..];
@@ -503,7 +507,6 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     #[cold]
     fn end_pause(&mut self) {
         (self.executor.state.pause, self.executor.state.has_waiting) = (None, false);
-        self.executor.serve_waiting(None);
         self.executor.clients.take_paused().into_iter().for_each(|slot| self.enqueue(slot));
     }
 
@@ -514,7 +517,6 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.tidying = true;
         if self.executor.keys.waiters.try_all {
             self.executor.keys.waiters.touch_all();
-            self.executor.serve_waiting(None);
         }
         let space = Space::of(self.executor.keys.pool());
         let Executor { clients, state, .. } = &mut self.executor;
