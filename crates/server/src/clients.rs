@@ -11,6 +11,8 @@ pub(crate) struct Clients {
     killed: Vec<usize>,
     /// Slots of connections that got messages.
     pushed: Vec<usize>,
+    /// Slots of connections whose waits have ended.
+    unblocked: Vec<usize>,
     /// Memory of all connections, as of the end of their last rounds.
     memory_bytes: usize,
 }
@@ -115,6 +117,16 @@ impl Clients {
     /// The connections that got messages since the last call, some of them several times.
     pub(crate) fn take_pushed(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.pushed)
+    }
+
+    /// Notes that a connection waits no longer for a key.
+    pub(crate) fn note_unblocked(&mut self, slot: usize) {
+        self.unblocked.push(slot);
+    }
+
+    /// The connections whose waits have ended since the last call.
+    pub(crate) fn take_unblocked(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.unblocked)
     }
 
     /// The connections that were killed since the last call.

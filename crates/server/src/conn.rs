@@ -133,7 +133,11 @@ impl Conn {
 
     /// Whether the client's requests must wait.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.job.is_some() || self.session.quitting || self.session.killed || self.broken
+        self.job.is_some()
+            || self.session.waiting.is_some()
+            || self.session.quitting
+            || self.session.killed
+            || self.broken
     }
 
     /// Whether nothing is left to do.

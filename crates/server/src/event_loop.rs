@@ -134,11 +134,13 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let delivering = self.executor.keys.pubsub.has_deliveries();
         let idle = self.ready.is_empty() && !self.accepting && !self.tidying && !delivering;
-        let until_cron = self.next_cron.saturating_duration_since(self.executor.state.now);
+        let waiters = &self.executor.keys.waiters;
+        let next = waiters.deadline().map_or(self.next_cron, |deadline| deadline.min(self.next_cron));
+        let until_next = next.saturating_duration_since(self.executor.state.now);
         let mut waiting_since = None;
         if idle {
             let since = self.idle.wait(|may_sleep| {
-                poll_once(self.poll, events, if may_sleep { until_cron } else { Duration::ZERO })?;
+                poll_once(self.poll, events, if may_sleep { until_next } else { Duration::ZERO })?;
                 Ok(!events.is_empty())
             })?;
             waiting_since = Some(since);
@@ -214,8 +216,15 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.executor.state.has_waiting && self.executor.state.pause().is_none() {
             self.end_pause();
         }
+        if self.executor.keys.waiters.len() > 0 {
+            self.executor.end_due_waits();
+        }
         if self.tidying || self.executor.keys.is_reclaiming() {
             self.tidying = self.executor.tidy(self.executor.state.config.expire_per_turn);
+        }
+        // After the tidying, which begins a batch of its own: those who waited for the end of a pause too.
+        if self.executor.keys.waiters.has_ready() {
+            self.executor.serve_waiting(None);
         }
         let spare = std::mem::take(&mut self.spare);
         let mut ready = std::mem::replace(&mut self.ready, spare);
@@ -224,6 +233,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             rest = self.round(rest);
         }
         self.executor.commit_batch(None);
+        for slot in self.executor.clients.take_unblocked() {
+            self.finish(slot);
+        }
         for slot in self.executor.clients.take_killed() {
             self.finish(slot);
         }
@@ -305,9 +317,13 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             return 0;
         }
         conn.queued = false;
-        if !conn.session.killed {
+        // What a client has got that waited for it may not be sent before the commit.
+        let is_replied = conn.session.waiting.as_ref().is_some_and(|waiting| waiting.is_replied());
+        if !conn.session.killed && !is_replied {
             self.serve_taken(slot, &mut conn);
         }
+        // One that waits is not read from, so that this is all that tells of its end.
+        conn.session.killed |= conn.hung_up && conn.session.waiting.is_some();
         let reply_bytes = conn.output.bytes.len();
         self.executor.clients.put_back(slot, conn);
         reply_bytes
@@ -499,6 +515,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.next_cron = now + CRON_PERIOD;
         self.accepting = true;
         self.tidying = true;
+        if self.executor.keys.waiters.try_all {
+            self.executor.keys.waiters.touch_all();
+        }
         let space = Space::of(self.executor.keys.pool());
         let Executor { clients, state, .. } = &mut self.executor;
         state.sample(space);
@@ -508,7 +527,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             let silence = now.saturating_duration_since(conn.session.active);
             let seconds = silence.as_secs();
             let leaving = conn.session.quitting || conn.ended;
-            let may_idle = conn.session.is_subscriber() || conn.session.monitors.is_some();
+            let may_idle = conn.session.is_subscriber()
+                || conn.session.monitors.is_some()
+                || conn.session.waiting.is_some();
             let message = if !may_idle && idle_timeout.is_some_and(|timeout| silence > timeout) {
                 format_args!(
                     "client {} is disconnected: it was silent for {seconds} s (timeout)",

@@ -30,8 +30,10 @@ use crate::fault::{Answer, Fault, MALFORMED, error_line, quotable};
 use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::log::Kind;
+use crate::pubsub::ClientRef;
 use crate::session::{Replies, Session};
 use crate::state::State;
+use crate::waiting::note_replies;
 
 /// Bytes of an unknown command that its error quotes.
 const QUOTED_BYTES_MAX: usize = 128;
@@ -58,6 +60,8 @@ pub(crate) struct Executor<'s, 'p> {
     pub(crate) state: &'s mut State,
     pub(crate) clients: Clients,
     pub(crate) marks: Vec<Mark>,
+    /// Clients that waited and have got replies that are not committed.
+    pub(crate) replied: Vec<ClientRef>,
     pub(crate) batch_words_max: usize,
 }
 
@@ -65,7 +69,8 @@ impl<'s, 'p> Executor<'s, 'p> {
     pub(crate) fn new(mut keys: Keyspace<'p>, state: &'s mut State) -> Self {
         keys.pubsub.notified = state.config.notified_events;
         let batch_words_max = state.config.batch_words_max(keys.pool().domain());
-        Executor { keys, state, clients: Clients::default(), marks: Vec::new(), batch_words_max }
+        let (clients, marks, replied) = (Clients::default(), Vec::new(), Vec::new());
+        Executor { keys, state, clients, marks, replied, batch_words_max }
     }
 
     /// Runs the requests that `conn`, which is out of its slot, has received, until one is incomplete or the
@@ -214,6 +219,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             return;
         }
         output.truncate(start);
+        note_replies(session, replies);
         self.marks.retain(|mark| mark.slot != slot);
         if replies == Replies::Skip && session.replies == Replies::Skip {
             session.replies = Replies::On;
@@ -255,6 +261,9 @@ impl<'s, 'p> Executor<'s, 'p> {
             }
             if command.has(RUNS_QUEUE) {
                 self.run_transaction(slot, session, output);
+                if self.keys.waiters.has_ready() {
+                    self.serve_waiting(Some((slot, output)));
+                }
                 self.note_command(command, request, session);
                 return self.show_to_monitors(command, request, session);
             }
@@ -275,9 +284,14 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
         self.note_command(command, request, session);
         self.show_to_monitors(command, request, session);
-        if self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
+        // One that waits has no reply.
+        let has_reply = session.waiting.is_none();
+        if has_reply && self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
             self.state.stats.batched_commands += u64::from(command.has(WRITE));
             self.mark(start, (slot, output));
+        }
+        if self.keys.waiters.has_ready() {
+            self.serve_waiting(Some((slot, output)));
         }
     }
 
@@ -420,7 +434,10 @@ impl<'s, 'p> Executor<'s, 'p> {
             self.state.stats.errors += self.marks.len() as u64;
             // Clients may have begun to watch what is undone now.
             self.keys.watches.touch_everything();
+            self.settle_waiting(false);
             self.replace_marked(current, &line);
+        } else if !self.replied.is_empty() {
+            self.settle_waiting(true);
         }
         self.marks.clear();
     }

@@ -26,6 +26,7 @@ pub(crate) struct Facts<'a> {
     /// Cleared databases still hold space.
     pub(crate) is_reclaiming: bool,
     pub(crate) watched_keys: usize,
+    pub(crate) blocked_clients: usize,
     /// Channels, patterns and channels of shards that have subscribers.
     pub(crate) pubsub_counts: [usize; 3],
     /// Each database that is not empty: its number, its count of keys, and its count of keys with a deadline.
@@ -106,7 +107,7 @@ fn clients(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         connected_clients: facts.clients,
         cluster_connections: 0,
         maxclients: facts.state.config.max_clients,
-        blocked_clients: 0,
+        blocked_clients: facts.blocked_clients,
         tracking_clients: 0,
         total_watched_keys: facts.watched_keys,
         clients_in_timeout_table: 0,

@@ -6,6 +6,7 @@
 //!                     |- log, foreign_input    messages to the operator; input of other protocols
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     transaction     EXEC: the commands since MULTI in one batch
+//!                     waiting         clients that wait for a key, and get its value with a commit
 //!                     |- commands/    a file per family; the command table
 //!                     |- pubsub, delivery    messages, after the commit that they depend on
 //!                     keyspace/       sixteen databases with expiry, on maps of the pool
@@ -87,6 +88,7 @@ mod server;
 mod session;
 mod state;
 mod transaction;
+mod waiting;
 
 pub use config::{Bind, ClientMemory, Config, DebugCommands, Encodings, LogLevel, OutputLimit, OutputLimits};
 pub use directives::ConfigError;

@@ -9,6 +9,7 @@ use tembo_wire::Protocol;
 use crate::address::Address;
 use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
+use crate::waiting::Waiting;
 
 /// Which replies a client gets. Messages come in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub(crate) struct Session {
     /// The commands since MULTI.
     pub(crate) queue: Option<Rc<Queue>>,
     pub(crate) watched: Watched,
+    /// It waits for a key.
+    pub(crate) waiting: Option<Box<Waiting>>,
     pub(crate) subscriptions: Subscriptions,
     /// It sees all commands, under this number.
     pub(crate) monitors: Option<u64>,
@@ -81,6 +84,7 @@ impl Session {
             authenticated: false,
             queue: None,
             watched: Watched::default(),
+            waiting: None,
             subscriptions: Subscriptions::default(),
             monitors: None,
             publishing: false,
@@ -97,6 +101,7 @@ impl Session {
             + self.library_name.capacity()
             + self.library_version.capacity()
             + self.subscriptions.bytes
+            + self.waiting.as_ref().map_or(0, |waiting| waiting.memory_bytes())
             + self.transaction_bytes()
     }
 
@@ -149,6 +154,7 @@ impl Session {
             (self.monitors.is_some(), 'O'),
             (!self.subscriptions.is_empty(), 'P'),
             (self.queue.is_some(), 'x'),
+            (self.waiting.is_some(), 'b'),
             (changed, 'd'),
             (self.quitting, 'c'),
             (matches!(self.peer, Address::Unix(_)), 'U'),

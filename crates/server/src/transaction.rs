@@ -35,6 +35,7 @@ use crate::fault::{Answer, Fault, error_line};
 use crate::keyspace::DATABASES;
 use crate::queue::Queue;
 use crate::session::Session;
+use crate::waiting::give_up;
 
 /// Pending words that a command of a transaction is expected to add: those of an ordinary SET.
 const WORDS_PER_COMMAND: usize = 4;
@@ -271,6 +272,7 @@ impl Executor<'_, '_> {
     /// Discards the transaction and the watches of a client that disconnects.
     pub(crate) fn part_with(&mut self, session: &mut Session) {
         discard(session, &mut self.keys);
+        give_up(session, &mut self.keys);
         self.keys.pubsub.part_with(session);
     }
 }

@@ -16,6 +16,7 @@ use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::session::{BufferSizes, Replies, Session};
 use crate::state::Pause;
+use crate::waiting::{InVain, end_in_vain};
 
 const OWN: u32 = NOSCRIPT | LOADING | STALE | CONNECTION;
 const OTHERS: u32 = OWN | ADMIN;
@@ -64,7 +65,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, help)
         Command::new("client|unblock", -3, OTHERS, unblock).doc(
             "connection",
             "5.0.0",
-            "Lets a client go on that waits in a command: none does",
+            "Lets a client go on that waits in a command",
         ),
         Command::new("client|no-evict", 3, OTHERS, no_evict).doc(
             "connection",
@@ -174,13 +175,21 @@ fn unpause(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 
 fn unblock(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     expect_at_most_four(request)?;
-    if let Some(word) = request.get(3)
-        && !(is(word, "TIMEOUT") || is(word, "ERROR"))
-    {
-        return Err(Fault::Error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+    let how = match request.get(3) {
+        None => InVain::Timeout,
+        Some(word) if is(word, "TIMEOUT") => InVain::Timeout,
+        Some(word) if is(word, "ERROR") => InVain::Error,
+        Some(_) => return Err(Fault::Error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+    };
+    let id = integer(&request[2])?;
+    let slot = ctx.clients.iter().map(|conn| &conn.session).find(|session| session.id as i64 == id);
+    let slot = slot.map(|session| session.slot);
+    let conn = slot.and_then(|slot| ctx.clients.get_mut(slot));
+    let ended = conn.is_some_and(|conn| end_in_vain(conn, ctx.keys, how));
+    if let Some(slot) = slot.filter(|_| ended) {
+        ctx.clients.note_unblocked(slot);
     }
-    integer(&request[2])?;
-    ctx.out.write().integer(0);
+    ctx.out.write().integer(ended.into());
     Ok(())
 }
 
@@ -352,7 +361,7 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "SETNAME <name>",
         "    Name this connection.",
         "UNBLOCK <id> [TIMEOUT|ERROR]",
-        "    Let a client go on that waits in a command; none does.",
+        "    Let a client go on that waits in a command.",
         "UNPAUSE",
         "    End a pause.",
     ];

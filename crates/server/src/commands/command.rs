@@ -5,7 +5,7 @@ use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, is};
 use super::table::Command;
-use super::table::flag::{CONNECTION, LOADING, MOVABLE_KEYS, NOT_KEYS, STALE, TRANSACTION, WRITE};
+use super::table::flag::{BLOCKING, CONNECTION, LOADING, MOVABLE_KEYS, NOT_KEYS, STALE, TRANSACTION, WRITE};
 use super::{Context, Registry, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
@@ -235,8 +235,8 @@ fn key_positions(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<(&'stat
         return Err(Fault::Error("ERR Invalid number of arguments specified for command"));
     }
     let positions = if command.has(MOVABLE_KEYS) {
-        // Behind the key of the result, if there is one, is the number of keys, which follow it.
-        let at = command.keys.positions(count).count() + 1;
+        // Behind the key of the result, or a timeout, if there is one, is the number of keys, which follow it.
+        let at = command.keys.positions(count).count() + 1 + usize::from(command.has(BLOCKING));
         let number = parse_i64(&request[2 + at]).and_then(|number| usize::try_from(number).ok());
         let number = number.filter(|number| (1..count - at).contains(number));
         let number = number.ok_or(Fault::Error("ERR Invalid arguments specified for command"))?;

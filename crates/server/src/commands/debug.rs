@@ -81,7 +81,8 @@ struct ValueDigest {
     digest: u128,
 }
 
-/// The digest of a value that is there. Elements have no order, and it does not matter how they are kept.
+/// The digest of a value that is there. It does not matter how elements are kept, and their order matters in
+/// lists only.
 fn value_digest(keys: &mut Keyspace<'_>, database: usize, key: &[u8]) -> Answer<Option<ValueDigest>> {
     let Some(stored) = keys.find(database, key)?.live else {
         return Ok(None);
@@ -94,7 +95,9 @@ fn value_digest(keys: &mut Keyspace<'_>, database: usize, key: &[u8]) -> Answer<
     let mut elements = 0;
     keys.walk_elements(&collection, 0, |_, field, value| {
         let parts = [&(field.len() as u64).to_le_bytes()[..], field, value];
-        elements ^= parts.into_iter().fold(0, mix);
+        let seed = if kind == Kind::List { elements } else { 0 };
+        let element = parts.into_iter().fold(seed, mix);
+        elements = if kind == Kind::List { element } else { elements ^ element };
         ControlFlow::Continue(())
     })?;
     let digest = mix(mix(0, kind.name().as_bytes()), &elements.to_le_bytes());

@@ -32,6 +32,7 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         client_bytes: ctx.clients.memory_bytes(),
         is_reclaiming: ctx.keys.is_reclaiming(),
         watched_keys: ctx.keys.watches.len(),
+        blocked_clients: ctx.keys.waiters.len(),
         pubsub_counts: [
             ctx.keys.pubsub.channels_len(Kind::Channel),
             ctx.keys.pubsub.patterns_len(),

@@ -5,6 +5,7 @@
 //! after themselves.
 
 mod args;
+mod blocking;
 mod client;
 mod command;
 pub(crate) mod config;
@@ -16,6 +17,8 @@ mod expire;
 mod hash;
 mod info;
 mod keys;
+mod list;
+mod list_move;
 mod object;
 mod pubsub;
 mod sampling;
@@ -145,6 +148,8 @@ impl Registry {
             hash::COMMANDS,
             set::COMMANDS,
             set_algebra::COMMANDS,
+            list::COMMANDS,
+            list_move::COMMANDS,
             sorted_set::COMMANDS,
             sorted_range::COMMANDS,
             sorted_algebra::COMMANDS,

@@ -87,6 +87,7 @@ fn encoding(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 pub(super) fn encoding_name(stored: &Stored<'_>) -> &'static str {
     match stored.payload {
         _ if stored.meta.kind == Kind::SortedSet && stored.meta.modified => "skiplist",
+        _ if stored.meta.kind == Kind::List => "quicklist",
         _ if stored.meta.kind != Kind::String && stored.meta.modified => "hashtable",
         _ if matches!(stored.meta.kind, Kind::Hash | Kind::SortedSet) => "listpack",
         _ if stored.meta.kind == Kind::Set => "intset",

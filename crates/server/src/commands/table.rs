@@ -74,6 +74,8 @@ pub(crate) mod flag {
     pub(crate) const UNSUBSCRIBES: u32 = 1 << 29;
     /// The arguments at the places of keys only choose a slot of a cluster, as keys would.
     pub(crate) const NOT_KEYS: u32 = 1 << 30;
+    /// May wait for a key.
+    pub(crate) const BLOCKING: u32 = 1 << 31;
 }
 
 /// Names of the flags, in the order of COMMAND's reply.
@@ -84,6 +86,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (flag::ADMIN, "admin"),
     (flag::PUBSUB, "pubsub"),
     (flag::NOSCRIPT, "noscript"),
+    (flag::BLOCKING, "blocking"),
     (flag::LOADING, "loading"),
     (flag::STALE, "stale"),
     (flag::SKIP_SLOWLOG, "skip_slowlog"),
@@ -202,10 +205,12 @@ impl Command {
             (self.has(flag::HASH), "hash"),
             (self.has(flag::SET), "set"),
             (self.group == "sorted-set", "sortedset"),
+            (self.group == "list", "list"),
             (self.has(flag::ADMIN | flag::ADMIN_ONLY), "admin"),
             (self.has(flag::PUBSUB), "pubsub"),
             (fast, "fast"),
             (!fast, "slow"),
+            (self.has(flag::BLOCKING), "blocking"),
             (self.has(flag::ADMIN | flag::DANGEROUS), "dangerous"),
             (self.has(flag::CONNECTION), "connection"),
             (self.has(flag::TRANSACTION), "transaction"),

@@ -121,7 +121,7 @@ fn check_database(
         let stored = Stored::decode(entry.value())
             .map_err(|_| CheckError::Malformed { database: number, key: key() })?;
         match stored.large() {
-            Some((id, count)) => collections.note(number, stored.meta.kind, id, count, key)?,
+            Some((id, count)) => collections.note(number, stored.meta.kind, (id, count), key)?,
             None if !is_sound_when_packed(&stored) => {
                 return Err(CheckError::Malformed { database: number, key: key() });
             }
@@ -150,6 +150,9 @@ fn is_sound_when_packed(stored: &Stored<'_>) -> bool {
     let Ok(packed) = Packed::decode(stored.meta.kind, stored.payload) else {
         return false;
     };
+    if stored.meta.kind == Kind::List {
+        return true;
+    }
     let place = |(member, score): (&[u8], &[u8])| Some((Score::read(score).ok()?, member.to_vec()));
     if stored.meta.kind == Kind::SortedSet
         && !packed.iter().map(place).collect::<Option<Vec<_>>>().is_some_and(|places| places.is_sorted())

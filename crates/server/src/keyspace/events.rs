@@ -18,6 +18,8 @@ pub(crate) mod class {
     pub(crate) const GENERIC: u32 = 1 << 2;
     /// Commands for strings.
     pub(crate) const STRING: u32 = 1 << 3;
+    /// Commands for lists.
+    pub(crate) const LIST: u32 = 1 << 4;
     /// Commands for sets.
     pub(crate) const SET: u32 = 1 << 5;
     /// Commands for hashes.
@@ -37,7 +39,7 @@ pub(crate) mod class {
 const LETTERS: &[(u8, u32)] = &[
     (b'g', class::GENERIC),
     (b'$', class::STRING),
-    (b'l', 1 << 4),
+    (b'l', class::LIST),
     (b's', class::SET),
     (b'h', class::HASH),
     (b'z', class::SORTED_SET),

@@ -7,6 +7,7 @@
 //!   map "dbN.expires"     deadline_be key       -> (empty)
 //!   map "db.elements"     id_be element         -> content         of large collections, of all databases
 //!   map "db.ordered"      id_be score member    -> rest            of large sorted sets; it counts its records
+//!   map "db.lists"        id_be place_be        -> chunk           of large lists, of all databases
 //!   map "db.collections"  'n'                   -> id_le           the next id
 //!                         's'                   -> 16 bytes        the secret of the positions
 //!                         'h' N                 -> home_be         the home of database N, one byte
@@ -15,8 +16,8 @@
 //!
 //!   value    = header [ deadline_le ] payload
 //!   header   = one byte
-//!                bits 0..3  type: 0 string, 1 hash, 2 set, 4 sorted set; others are reserved
-//!                bit  4     LARGE: the elements are in "db.elements"
+//!                bits 0..3  type: 0 string, 1 hash, 2 set, 3 list, 4 sorted set; others are reserved
+//!                bit  4     LARGE: the elements are in "db.elements", those of a list in "db.lists"
 //!                bit  6     MODIFIED: a string was edited in place (OBJECT ENCODING says raw);
 //!                           of a collection: Redis would have given up its compact encoding (hashtable,
 //!                           skiplist)
@@ -24,9 +25,11 @@
 //!   deadline = 8 bytes: milliseconds since the Unix epoch, UTC
 //!   payload  = the string
 //!            | packed: { item }                 of a hash: field, value, field, value ...; of a set: members;
-//!                                               of a sorted set: member, score, member, score ...
+//!                                               of a sorted set: member, score, member, score ...;
+//!                                               of a list: elements
 //!            | large:  id_le count_le           8 bytes each
 //!   item     = length (LEB128) bytes
+//!   chunk    = weight_le { item }              4 bytes: the number of the items
 //! ```
 //!
 //! The header is one byte because it is paid for every key; a deadline is paid only where there is one. In
@@ -45,7 +48,8 @@
 //! A large sorted set has two records for each member: one in "db.elements", whose value is the score, and
 //! one in "db.ordered", in the order of scores and members, with the layout of
 //! [`collection::ordered`](super::collection::ordered). That map counts its records, so that ranks cost
-//! O(log n).
+//! O(log n). The elements of a large list are in *chunks* of several, in the order of their places:
+//! [`collection::list`](super::collection::list) has more.
 //!
 //! Only the key's own value has the id, so that DEL, RENAME, MOVE and EXPIRE of a large collection change
 //! that value and a constant number of records. One map has the elements of all databases, and an id is never
@@ -63,7 +67,8 @@
 //! - **I3** An id is in at most one value, which is in a database whose home lists the id. That home is not
 //!   doomed, and lists no other ids.
 //! - **I4** A large collection has as many elements as its value counts; each is well formed, and at the
-//!   position of its field.
+//!   position of its field. Those of a list are in chunks, which weigh as much as they have elements: at
+//!   least one; one of more than one element is no longer than a chunk may be.
 //! - **I5** Elements of an id that is in no value belong to a doomed id, or to one that a doomed home lists.
 //! - **I6** All ids and homes are below the next id.
 //! - **I7** "db.ordered" has a record for each element of each large sorted set, with its score, at its
@@ -108,12 +113,12 @@ pub(crate) enum Kind {
     String,
     Hash,
     Set,
-    /// 3 is reserved for lists.
-    SortedSet = 4,
+    List,
+    SortedSet,
 }
 
 impl Kind {
-    const ALL: [Kind; 4] = [Kind::String, Kind::Hash, Kind::Set, Kind::SortedSet];
+    const ALL: [Kind; 5] = [Kind::String, Kind::Hash, Kind::Set, Kind::List, Kind::SortedSet];
 
     /// Redis's name.
     pub(crate) fn name(self) -> &'static str {
@@ -122,6 +127,7 @@ impl Kind {
             Kind::Hash => "hash",
             Kind::Set => "set",
             Kind::SortedSet => "zset",
+            Kind::List => "list",
         }
     }
 }
@@ -245,6 +251,8 @@ pub(crate) fn large_payload(id: u64, count: u64) -> [u8; LARGE_PAYLOAD_BYTES] {
 pub(crate) const ELEMENTS: &str = "db.elements";
 /// The map of the members of large sorted sets in order.
 pub(crate) const ORDERED: &str = "db.ordered";
+/// The map of the chunks of large lists.
+pub(crate) const LISTS: &str = "db.lists";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this
 /// server.
 pub const COLLECTIONS: &str = "db.collections";
@@ -282,7 +290,7 @@ mod tests {
     fn malformed_values_are_refused() {
         for value in [
             &b""[..],
-            b"\x03abc",
+            b"\x05abc",
             b"\x0f",
             b"\x10abc",
             b"\x11abc",

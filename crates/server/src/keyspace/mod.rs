@@ -23,6 +23,7 @@ pub(crate) mod format;
 mod random;
 #[cfg(test)]
 mod tests;
+pub(crate) mod waiters;
 mod walk;
 mod watch;
 
@@ -32,8 +33,9 @@ use events::class;
 use tembo::{Batch, Map, Pool, Savepoint};
 
 use collection::registry::Registry;
-use format::{COLLECTIONS, ELEMENTS, KEY_BYTES_MAX, ORDERED, Prefix, encode_expiry, map_names};
+use format::{COLLECTIONS, ELEMENTS, KEY_BYTES_MAX, LISTS, ORDERED, Prefix, encode_expiry, map_names};
 pub(crate) use format::{DATABASES, Kind, Meta, Stored};
+use waiters::Waiters;
 use walk::Changes;
 use watch::Watches;
 
@@ -145,6 +147,7 @@ pub(crate) struct Keyspace<'p> {
     /// The keys that the batch changes, if they are noted.
     changes: Option<Box<Changes>>,
     pub(crate) watches: Watches,
+    pub(crate) waiters: Waiters,
     pub(crate) pubsub: PubSub,
     pub(crate) stats: KeyspaceStats,
 }
@@ -155,7 +158,7 @@ impl<'p> Keyspace<'p> {
         let mut databases = [const { None }; DATABASES];
         // A database that this version cannot read is not one that is empty.
         let is_ours = |name: &String| {
-            [ELEMENTS, ORDERED, COLLECTIONS].contains(&name.as_str())
+            [ELEMENTS, ORDERED, LISTS, COLLECTIONS].contains(&name.as_str())
                 || (0..DATABASES).map(map_names).any(|(data, expires)| [data, expires].contains(name))
         };
         if let Some(unknown) = pool.unknown()?.into_iter().find(|unknown| is_ours(&unknown.name)) {
@@ -178,6 +181,7 @@ impl<'p> Keyspace<'p> {
             expiry: Vec::new(),
             changes: None,
             watches: Watches::default(),
+            waiters: Waiters::default(),
             pubsub: PubSub::default(),
             stats: KeyspaceStats::default(),
         })
@@ -315,7 +319,10 @@ impl<'p> Keyspace<'p> {
     fn has_elements(&mut self) -> Answer<bool> {
         let Keyspace { pool, batch, collections, .. } = self;
         match collections {
-            Some(maps) => Ok(writer(pool, batch)?.len(&maps.elements)? > 0),
+            Some(maps) => {
+                let batch = writer(pool, batch)?;
+                Ok(batch.len(&maps.elements)? > 0 || batch.len(&maps.lists)? > 0)
+            }
             None => Ok(false),
         }
     }
@@ -332,11 +339,14 @@ impl<'p> Keyspace<'p> {
         if key.len() > KEY_BYTES_MAX {
             return Err(KEY_TOO_LONG);
         }
-        let Keyspace { pool, batch, databases, now_ms, dirty, expiry, changes, watches, pubsub, .. } = self;
+        let Keyspace {
+            pool, batch, databases, now_ms, dirty, expiry, changes, watches, waiters, pubsub, ..
+        } = self;
         let maps = databases[database].as_deref_mut().ok_or(Fault::MissingDatabase(database))?;
         let batch = writer(pool, batch)?;
         *dirty = true;
         watches.touch(database, key);
+        waiters.touch(database, key);
         note(changes, database, key);
         let listed = old.listed;
         let prefix = Prefix::encode(meta);

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use tembo::{Map, Pool};
 
 use super::element::{Decoded, FIELD_BYTES_MAX, find_value};
+use super::list::StoredChunk;
 use super::ordered;
 use super::position::Secret;
 use super::registry::Listed;
 use crate::keyspace::check::{CheckError, CollectionsReport};
-use crate::keyspace::format::{COLLECTIONS, DATABASES, ELEMENTS, Kind, ORDERED};
+use crate::keyspace::format::{COLLECTIONS, DATABASES, ELEMENTS, Kind, LISTS, ORDERED};
 
 /// The large collections that keys have.
 #[derive(Debug, Default)]
@@ -20,8 +21,8 @@ pub(crate) struct Collections {
 #[derive(Debug)]
 struct Holder {
     database: usize,
-    count: u64,
     kind: Kind,
+    count: u64,
     listed: bool,
     found: u64,
     /// The records of a sorted set in order.
@@ -42,18 +43,40 @@ impl Collections {
         &mut self,
         database: usize,
         kind: Kind,
-        id: u64,
-        count: u64,
+        (id, count): (u64, u64),
         key: impl Fn() -> String,
     ) -> Result<(), CheckError> {
         let place = || format!("database {database}, key \"{}\"", key());
         if count == 0 {
             return Err(wrong(place(), "a large collection without elements"));
         }
-        let holder = Holder { database, count, kind, listed: false, found: 0, ordered: 0 };
+        let holder = Holder { database, kind, count, listed: false, found: 0, ordered: 0 };
         match self.by_id.insert(id, holder) {
             None => Ok(()),
             Some(_) => Err(wrong(place(), format!("id {id} is that of another key, too"))),
+        }
+    }
+
+    /// Counts elements of an id.
+    fn count(
+        &mut self,
+        report: &mut CollectionsReport,
+        doomed: &HashSet<u64>,
+        (id, count): (u64, u64),
+        is_right: impl Fn(Kind) -> bool,
+    ) -> Result<(), String> {
+        match self.by_id.get_mut(&id) {
+            Some(holder) if is_right(holder.kind) => {
+                holder.found += count;
+                report.elements += count;
+                Ok(())
+            }
+            Some(holder) => Err(format!("its id {id} is that of a {}", holder.kind.name())),
+            None if doomed.contains(&id) => {
+                report.doomed_elements += count;
+                Ok(())
+            }
+            None => Err(format!("no key has id {id}, and it is not doomed")),
         }
     }
 }
@@ -123,6 +146,9 @@ pub(crate) fn check_collections(
         let what = format!("{} members in order, of {} elements", holder.ordered, holder.found);
         return Err(wrong(of_id(*id), what));
     }
+    if let Some(lists_of_chunks) = pool.find_map(LISTS)? {
+        check_chunks(&lists_of_chunks, &lists.doomed, &mut collections, &mut report)?;
+    }
     match collections.by_id.iter().find(|(_, holder)| holder.found != holder.count) {
         Some((id, holder)) => {
             let what = format!("{} elements, where its key counts {}", holder.found, holder.count);
@@ -179,16 +205,27 @@ fn check_elements(
         if !element.with_field(|field| element.is_placed(entry.key(), field, secret)) {
             return Err(wrong(place(), "not where its field belongs"));
         }
-        match collections.by_id.get_mut(&element.id) {
-            Some(holder) => {
-                holder.found += 1;
-                report.elements += 1;
-            }
-            None if doomed.contains(&element.id) => report.doomed_elements += 1,
-            None => {
-                return Err(wrong(place(), format!("no key has id {}, and it is not doomed", element.id)));
-            }
-        }
+        collections
+            .count(report, doomed, (element.id, 1), |kind| kind != Kind::List)
+            .map_err(|what| wrong(place(), what))?;
+    }
+    Ok(())
+}
+
+fn check_chunks(
+    chunks: &Map,
+    doomed: &HashSet<u64>,
+    collections: &mut Collections,
+    report: &mut CollectionsReport,
+) -> Result<(), CheckError> {
+    for entry in chunks.iter() {
+        let entry = entry?;
+        let place = || format!("the chunk \"{}\" of a list", entry.key().escape_ascii());
+        let chunk = StoredChunk::read(entry.key(), entry.value()).map_err(|_| wrong(place(), "malformed"))?;
+        let (id, count) = chunk.check().map_err(|what| wrong(place(), what))?;
+        collections
+            .count(report, doomed, (id, count), |kind| kind == Kind::List)
+            .map_err(|what| wrong(place(), what))?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Collections, whatever their type and their size: the one place that knows how they are kept.
 //!
 //! A command opens the collection under a key, reads or changes elements, and stores the collection at its
-//! end. A hash's elements are fields with values, a set's are members, whose values are empty,
-//! and a sorted set's are members whose values are scores. The layout and
-//! its invariants are in [`format`](super::format).
+//! end. A hash's elements are fields with values, a set's are members, whose values are empty, and a sorted
+//! set's are members whose values are scores. A list's have an order instead of names: [`list`] has what is
+//! done with them. The layout and its invariants are in [`format`](super::format).
 //!
 //! # The threshold
 //!
@@ -19,6 +19,9 @@
 
 pub(crate) mod check;
 pub(crate) mod element;
+pub(crate) mod list;
+#[cfg(test)]
+mod list_tests;
 pub(crate) mod ordered;
 pub(crate) mod packed;
 pub(crate) mod position;
@@ -221,6 +224,9 @@ impl<'p> Keyspace<'p> {
                 _ = packed.iter().try_for_each(|(field, value)| visit(0, field, value));
                 Ok(())
             }
+            Body::Large { .. } if collection.meta.kind == Kind::List => {
+                self.walk_list(collection, 0, |_, element| visit(0, element, &[]))
+            }
             Body::Large { id, .. } => {
                 self.elements(collection.database, collection.meta.kind)?.walk(*id, from, |element| {
                     element.with_field(|field| visit(element.position, field, element.value))
@@ -236,9 +242,13 @@ impl<'p> Keyspace<'p> {
         };
         let (database, count) = (collection.database, packed.count() as u64);
         let id = self.new_collection(database)?;
-        let mut elements = self.elements(database, collection.meta.kind)?;
-        for (field, value) in packed.iter() {
-            elements.put(id, field, value)?;
+        if collection.meta.kind == Kind::List {
+            self.chunks(database, id)?.create(packed)?;
+        } else {
+            let mut elements = self.elements(database, collection.meta.kind)?;
+            for (field, value) in packed.iter() {
+                elements.put(id, field, value)?;
+            }
         }
         collection.body = Body::Large { id, count };
         (collection.meta.large, collection.head_changed) = (true, true);
@@ -294,6 +304,7 @@ impl<'p> Keyspace<'p> {
             Kind::Hash => class::HASH,
             Kind::Set => class::SET,
             Kind::SortedSet => class::SORTED_SET,
+            Kind::List => class::LIST,
         };
         self.store(key, collection)?;
         self.notify(class, event, database, key);
@@ -344,7 +355,16 @@ impl<'p> Keyspace<'p> {
             return self.put(to.0, to.1, meta, old, &[&payload]);
         };
         let id = self.new_collection(to.0)?;
-        let mut elements = self.elements(to.0, meta.kind)?;
+        if meta.kind == Kind::List {
+            self.chunks(to.0, source)?.copy(id)?;
+        } else {
+            self.copy_elements((to.0, meta.kind), source, id)?;
+        }
+        self.put(to.0, to.1, meta, old, &[&large_payload(id, count)])
+    }
+
+    fn copy_elements(&mut self, (database, kind): (usize, Kind), source: u64, id: u64) -> Answer {
+        let mut elements = self.elements(database, kind)?;
         // In parts, since the batch cannot be walked and changed at once.
         let mut from = Some(0);
         while let Some(position) = from {
@@ -363,7 +383,7 @@ impl<'p> Keyspace<'p> {
                 elements.put(id, &field, &value)?;
             }
         }
-        self.put(to.0, to.1, meta, old, &[&large_payload(id, count)])
+        Ok(())
     }
 }
 

@@ -132,6 +132,57 @@ impl Packed {
     }
 }
 
+/// The elements of a list, by their places.
+impl Packed {
+    /// Where the element of an index begins; the end, if there are not so many.
+    fn offset(&self, index: usize) -> usize {
+        (0..index).fold(0, |at, _| item(&self.bytes, at).map_or(self.bytes.len(), |(_, end)| end))
+    }
+
+    pub(crate) fn nth(&self, index: usize) -> Option<&[u8]> {
+        item(&self.bytes, self.offset(index)).map(|(element, _)| element)
+    }
+
+    /// Inserts an element before that of an index, or at the end.
+    pub(crate) fn insert(&mut self, index: usize, element: &[u8]) {
+        if index == self.count {
+            push(&mut self.bytes, element);
+        } else {
+            let at = self.offset(index);
+            let mut encoded = Vec::with_capacity(element.len() + LENGTH_BYTES_MAX);
+            push(&mut encoded, element);
+            self.bytes.splice(at..at, encoded);
+        }
+        self.count += 1;
+    }
+
+    /// Removes the elements of a range of indices, which are there.
+    pub(crate) fn cut(&mut self, range: std::ops::Range<usize>) {
+        let (start, end) = (self.offset(range.start), self.offset(range.end));
+        self.bytes.drain(start..end);
+        self.count -= range.len();
+    }
+
+    /// The bytes that an element takes.
+    pub(crate) fn bytes_of(element: &[u8]) -> usize {
+        let bits = usize::BITS - (element.len() | 1).leading_zeros();
+        element.len() + bits.div_ceil(7) as usize
+    }
+}
+
+/// The elements of a packed list, without a copy. It ends where the bytes are malformed.
+pub(crate) fn elements(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let (element, end) = item(bytes, at)?;
+        at = end;
+        Some(element)
+    })
+}
+
+/// Most bytes of a length.
+const LENGTH_BYTES_MAX: usize = 5;
+
 /// Appends an item: its length in groups of seven bits, the lowest first, then its bytes.
 fn push(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut len = bytes.len();
@@ -161,6 +212,24 @@ fn item(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_packed_list_is_changed_by_index() {
+        let mut packed = Packed::new(Kind::List);
+        let long = vec![b'x'; 200];
+        for (index, element) in [(0, &b"b"[..]), (0, b"a"), (2, &long), (1, b"b"), (4, b"")] {
+            packed.insert(index, element);
+        }
+        assert_eq!(elements(packed.as_bytes()).collect::<Vec<_>>(), [&b"a"[..], b"b", b"b", &long, b""]);
+        assert_eq!((packed.nth(3), packed.nth(4), packed.nth(5)), (Some(&long[..]), Some(&b""[..]), None));
+        packed.cut(1..4);
+        assert_eq!((packed.count(), packed.as_bytes()), (2, &b"\x01a\0"[..]));
+        for len in [0, 1, 127, 128, 16383, 16384] {
+            let mut packed = Packed::new(Kind::List);
+            packed.insert(0, &vec![0; len]);
+            assert_eq!(packed.as_bytes().len(), Packed::bytes_of(&vec![0; len]));
+        }
+    }
 
     #[test]
     fn a_packed_hash_keeps_the_order_of_insertion() {

@@ -6,7 +6,7 @@ use tembo::{Batch, Counting, Map, MapOptions, Pool};
 use super::element::remove_some;
 use super::position::Secret;
 use crate::fault::Answer;
-use crate::keyspace::format::{COLLECTIONS, ELEMENTS, Malformed, ORDERED};
+use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed, ORDERED};
 use crate::random::Random;
 
 const NEXT: &[u8] = b"n";
@@ -21,6 +21,7 @@ const WHOLE_HOME: u8 = 1;
 pub(crate) struct Registry {
     pub(crate) elements: Map,
     pub(crate) ordered: Map,
+    pub(crate) lists: Map,
     list: Map,
     pub(crate) secret: Secret,
 }
@@ -85,12 +86,13 @@ impl Registry {
     pub(crate) fn open(pool: &Pool) -> Result<Self, tembo::Error> {
         let (elements, list) = (pool.open_map(ELEMENTS)?, pool.open_map(COLLECTIONS)?);
         let ordered = pool.open_map_with(ORDERED, MapOptions::new().counting(Counting::Records))?;
+        let lists = pool.open_map_with(LISTS, MapOptions::new().counting(Counting::Weights))?;
         let mut random = Random::new();
         let fresh: Vec<u8> = (0..2).flat_map(|_| random.next().to_le_bytes()).collect();
         list.insert(SECRET, fresh)?;
         // A secret that is damaged is one with which nothing is found; the check says so.
         let bytes = list.get(SECRET)?.and_then(|bytes| (*bytes).try_into().ok()).unwrap_or_default();
-        Ok(Registry { elements, ordered, list, secret: Secret::from_bytes(bytes) })
+        Ok(Registry { elements, ordered, lists, list, secret: Secret::from_bytes(bytes) })
     }
 
     /// A number that was never used.
@@ -157,9 +159,15 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes up to `limit` records of each map; returns whether these were the last of the id.
+    /// Removes up to `limit` records of each map of an id, whatever its type; returns whether these were the
+    /// last.
     fn remove_some(&self, batch: &mut Batch<'_>, id: u64, limit: usize) -> Answer<bool> {
-        Ok(remove_some(batch, &self.elements, id, limit)? && remove_some(batch, &self.ordered, id, limit)?)
+        for map in [&self.elements, &self.ordered, &self.lists] {
+            if !remove_some(batch, map, id, limit)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Removes up to `limit` elements of a doomed id; returns whether there may be more to do. Everything is

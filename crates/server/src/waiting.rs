@@ -1,0 +1,226 @@
+//! Clients that wait for a key to have a value: BLPOP and its kind.
+//!
+//! A command that finds nothing begins a wait. The client's further commands stay in its input until the wait
+//! ends. After each command of another client, and after each EXEC, those who wait for the keys that it wrote
+//! try again, in order of arrival, each for the key that became ready. This happens in the same batch, so
+//! that a push and the pop of one who waits for it share a commit.
+//!
+//! # What is acknowledged is durable
+//!
+//! A client that got something waits on until that is committed: nothing of it is sent, and none of its
+//! further commands runs. If the commit fails, its reply is dropped, and it waits as before, in its place in
+//! the order. As the undone commands may have emptied a key that has elements again, all keys are tried then,
+//! with the next tick of the clock.
+//!
+//! # The end of a wait
+//!
+//! A value; the deadline; CLIENT UNBLOCK; the end of the connection.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use tembo_wire::{ReplyWriter, RequestQueue};
+
+use crate::commands::table::Command;
+use crate::conn::Conn;
+use crate::executor::{Current, Executor};
+use crate::fault::Fault;
+use crate::keyspace::{Keyspace, Kind};
+use crate::pubsub::ClientRef;
+use crate::session::{Replies, Session};
+
+/// What a client waits for.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    command: &'static Command,
+    /// The command, to be run again.
+    requests: RequestQueue,
+    /// The type of value that is waited for.
+    kind: Kind,
+    database: usize,
+    keys: Vec<Rc<[u8]>>,
+    deadline: Option<Instant>,
+    /// Its place in the order of arrival.
+    number: u64,
+    /// Its reply is not wanted.
+    pub(crate) muted: bool,
+    /// While the command runs again: the key that is ready.
+    pub(crate) given: Option<Rc<[u8]>>,
+    /// It has got a reply that is not committed: where that begins in the output.
+    replied: Option<usize>,
+}
+
+/// How a wait ends without a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InVain {
+    Timeout,
+    Error,
+}
+
+impl Waiting {
+    pub(crate) fn new(
+        command: &'static Command,
+        requests: RequestQueue,
+        (kind, database): (Kind, usize),
+        keys: Vec<Rc<[u8]>>,
+        (deadline, number): (Option<Instant>, u64),
+    ) -> Self {
+        let (muted, given, replied) = (false, None, None);
+        Waiting { command, requests, kind, database, keys, deadline, number, muted, given, replied }
+    }
+
+    /// Whether it has got what it waits for, but for the commit.
+    pub(crate) fn is_replied(&self) -> bool {
+        self.replied.is_some()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let keys: usize = self.keys.iter().map(|key| key.len() + 2 * size_of::<usize>()).sum();
+        size_of::<Self>() + self.requests.memory_bytes() + keys
+    }
+
+    /// Takes its place among those who wait.
+    pub(crate) fn enter(&self, keys: &mut Keyspace<'_>, client: ClientRef) {
+        keys.waiters.add((self.number, client), (self.database, &self.keys), self.deadline);
+    }
+
+    fn leave(&self, keys: &mut Keyspace<'_>) {
+        keys.waiters.remove(self.number, (self.database, &self.keys), self.deadline);
+    }
+}
+
+/// Ends the wait of a client that leaves.
+pub(crate) fn give_up(session: &mut Session, keys: &mut Keyspace<'_>) {
+    if let Some(waiting) = session.waiting.take() {
+        waiting.leave(keys);
+    }
+}
+
+/// Ends the wait of a client that got nothing, if it waits; tells whether it did. One that has got something
+/// waits no longer.
+pub(crate) fn end_in_vain(conn: &mut Conn, keys: &mut Keyspace<'_>, how: InVain) -> bool {
+    let waits = conn.session.waiting.as_ref().is_some_and(|waiting| !waiting.is_replied());
+    let Some(waiting) = conn.session.waiting.take_if(|_| waits) else {
+        return false;
+    };
+    waiting.leave(keys);
+    if !waiting.muted {
+        let mut reply = ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol);
+        match how {
+            InVain::Timeout => reply.null_array(),
+            InVain::Error => reply.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+        }
+    }
+    true
+}
+
+impl Executor<'_, '_> {
+    /// Lets those who wait for keys that are ready try again. Nobody does during a pause.
+    #[cold]
+    pub(crate) fn serve_waiting(&mut self, mut current: Option<Current<'_>>) {
+        while self.state.pause().is_none()
+            && let Some((database, key, clients)) = self.keys.waiters.take_ready()
+        {
+            for client in clients {
+                // A commit that fails makes keys ready again.
+                let kind = self.keys.find(database, &key).ok().and_then(|found| Some(found.live?.meta.kind));
+                let Some(kind) = kind else { break };
+                self.try_again(client, kind, &key);
+                if self.keys.pending_words() > self.batch_words_max {
+                    self.commit_batch(current.as_mut().map(|(slot, output)| (*slot, &mut **output)));
+                }
+            }
+        }
+        self.state.has_waiting |= self.keys.waiters.has_ready();
+    }
+
+    fn try_again(&mut self, client: ClientRef, kind: Kind, key: &Rc<[u8]>) {
+        let Some(mut conn) = self.clients.take(client.slot) else {
+            return;
+        };
+        if conn.session.id == client.id && !conn.session.killed {
+            self.try_taken(&mut conn, kind, key);
+            if conn.session.waiting.as_ref().is_some_and(|waiting| waiting.is_replied()) {
+                self.replied.push(client);
+            }
+        }
+        self.clients.put_back(client.slot, conn);
+    }
+
+    fn try_taken(&mut self, conn: &mut Conn, kind: Kind, key: &Rc<[u8]>) {
+        let Conn { session, output, .. } = conn;
+        let Some(waiting) = session.waiting.as_mut().filter(|waiting| waiting.kind == kind) else {
+            return;
+        };
+        if waiting.is_replied() {
+            return;
+        }
+        let (command, start) = (waiting.command, output.bytes.len());
+        let requests = std::mem::take(&mut waiting.requests);
+        waiting.given = Some(key.clone());
+        if let Some(request) = requests.get(0) {
+            let (mut job, most) = (None, self.state.config.reply_bytes_max);
+            match self.attempt(command, &request, session, &mut output.bytes, &mut job, most) {
+                Ok(()) => {}
+                // As if it had found nothing.
+                Err(Fault::NeedsCommit | Fault::MissingDatabase(_)) => output.bytes.truncate(start),
+                Err(fault) => {
+                    output.bytes.truncate(start);
+                    self.write_fault(&mut output.bytes, session.protocol, command.name, &fault);
+                }
+            }
+        }
+        let Some(waiting) = session.waiting.as_mut() else {
+            return;
+        };
+        (waiting.requests, waiting.given) = (requests, None);
+        if output.bytes.len() > start {
+            waiting.replied = Some(start);
+            waiting.leave(&mut self.keys);
+        }
+        if waiting.muted {
+            output.bytes.truncate(start);
+        }
+    }
+
+    /// Lets those go on who got something that is committed now; or wait again, if the commit failed.
+    #[cold]
+    pub(crate) fn settle_waiting(&mut self, committed: bool) {
+        self.keys.waiters.try_all |= !committed && self.keys.waiters.len() > 0;
+        for client in std::mem::take(&mut self.replied) {
+            let conn = self.clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);
+            let Some(Conn { session, output, .. }) = conn else {
+                continue;
+            };
+            if committed {
+                session.waiting = None;
+                self.clients.note_unblocked(client.slot);
+            } else if let Some(waiting) = &mut session.waiting
+                && let Some(start) = waiting.replied.take()
+            {
+                output.bytes.truncate(start);
+                waiting.enter(&mut self.keys, client);
+                self.keys.waiters.try_all = true;
+            }
+        }
+    }
+
+    /// Ends the waits whose time is over.
+    pub(crate) fn end_due_waits(&mut self) {
+        while let Some(client) = self.keys.waiters.take_due(self.state.now) {
+            let conn = self.clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);
+            if let Some(conn) = conn
+                && end_in_vain(conn, &mut self.keys, InVain::Timeout)
+            {
+                self.clients.note_unblocked(client.slot);
+            }
+        }
+    }
+}
+
+/// Notes that the reply of a command that waits is not wanted.
+pub(crate) fn note_replies(session: &mut Session, replies: Replies) {
+    if let Some(waiting) = &mut session.waiting {
+        waiting.muted = replies != Replies::On;
+    }
+}
