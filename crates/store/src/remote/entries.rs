@@ -63,7 +63,8 @@ impl RemoteEntries {
             is_back,
             is_first: self.is_first,
         };
-        let (entries, has_more) = value_of!(self.opened.link.ask(&request), Reply::Page { entries, has_more } => (entries, has_more))?;
+        let reply = self.opened.link.ask(&request);
+        let (entries, has_more) = value_of!(reply, Reply::Page { entries, has_more } => (entries, has_more))?;
         self.is_first = false;
         match entries.last() {
             Some((last, _)) if has_more => {

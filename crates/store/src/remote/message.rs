@@ -354,6 +354,14 @@ impl Reply {
                 out.u8(8);
                 out.option(value.as_deref(), Writer::bytes);
             }
+            other => other.encode_lists(&mut out),
+        }
+        out
+    }
+
+    /// The replies with entries, snapshots and versions.
+    fn encode_lists(&self, out: &mut Writer) {
+        match self {
             Reply::Page { entries, has_more } => {
                 out.u8(9);
                 out.list(entries, |out, (key, value)| {
@@ -376,8 +384,8 @@ impl Reply {
                     out.option(version.value.as_deref(), Writer::bytes);
                 });
             }
+            _ => {}
         }
-        out
     }
 
     /// The reply that the bytes of a frame are.
