@@ -15,7 +15,7 @@
 //! A transaction's writes lie in the client's memory until the commit, which is one message. Its snapshot,
 //! and what a serializable transaction has read, lie with the owner.
 //!
-//! # Who may connect
+//! # Access
 //!
 //! The socket's mode is 0600 before anybody can connect. The user of whoever connects is asked of the kernel:
 //! it is the owner's user or root, or the connection is closed. Whoever is let in can read and change the
