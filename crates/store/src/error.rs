@@ -217,6 +217,45 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// The process that owns the store is not there, or is there no more. A commit that was under way was
+    /// made as a whole, or not at all.
+    #[error("{doing}: {source}; the process that serves the store is gone, or not there yet: connect again")]
+    Disconnected {
+        /// The operation.
+        doing: &'static str,
+        /// The error of the connection.
+        source: std::io::Error,
+    },
+    /// The process that owns the store does not do this for this client.
+    #[error("the process that serves the store refuses: {why}")]
+    Refused {
+        /// The reason.
+        why: String,
+    },
+    /// The process that owns the store came across an error that has no type for clients.
+    #[error("the process that serves the store answers: {message}")]
+    Remote {
+        /// The error's text.
+        message: String,
+        /// Whether there was no space.
+        is_full: bool,
+    },
+    /// A request or a reply does not fit a message.
+    #[error(
+        "a message would have {bytes} bytes, and has at most {max_bytes}; ask for less at once, or let the owner do it"
+    )]
+    FrameTooLarge {
+        /// Its length.
+        bytes: u64,
+        /// The longest one.
+        max_bytes: u64,
+    },
+    /// No store of this name is served.
+    #[error("no store {} is served here", Quoted(name))]
+    NoSuchStore {
+        /// The name asked for.
+        name: String,
+    },
     /// An index failed: a key or value that is too long, or damage.
     #[error(transparent)]
     Index(#[from] tembo_index::Error),
@@ -236,7 +275,7 @@ impl Error {
     /// Whether there was no space in the pool, or in what old versions may take.
     pub fn is_full(&self) -> bool {
         match self {
-            Error::HistoryFull { .. } => true,
+            Error::HistoryFull { .. } | Error::Remote { is_full: true, .. } => true,
             Error::Pool(e) | Error::Index(tembo_index::Error::Pool(e)) => e.is_full(),
             _ => false,
         }

@@ -107,7 +107,8 @@
 //! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `transaction.rs`,
 //! `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history: `noted.rs` (what a
 //! commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`, `limits.rs`, `collector.rs`,
-//! `watch.rs`, `dropped.rs`. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
+//! `watch.rs`, `dropped.rs`. `remote` has the store that several
+//! processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
 //! program does.
 
 #![forbid(unsafe_code)]
@@ -137,7 +138,9 @@ mod limits;
 mod log_entry;
 mod noted;
 mod primitives;
+pub mod remote;
 mod retention;
+mod retry;
 mod sequence;
 mod snapshot;
 mod space;

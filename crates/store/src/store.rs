@@ -13,6 +13,7 @@ use crate::layout::{
 };
 use crate::noted::History;
 use crate::retention::{Retention, unix_ns};
+use crate::retry::retry;
 use crate::snapshot::{Kept, Snapshot};
 use crate::transaction::{Transaction, check_lengths};
 use crate::versions::read_value;
@@ -20,14 +21,10 @@ use crate::writer_lane::take_lane;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 use tembo_index::WbTree;
 use tembo_pmem::Region;
 use tembo_pool::{Feature, KeptSpace, OpenGuard, Pool};
-
-/// Limits of [`Store::transact`]: the number of attempts, and the longest pause between two.
-const ATTEMPTS_MAX: u32 = 1000;
-const BACK_OFF_MAX: Duration = Duration::from_millis(5);
 
 /// A versioned, transactional store in a pool. Cheap to clone; all clones are one store, which any number of
 /// threads may use.
@@ -357,24 +354,11 @@ impl Store {
     /// The error that `body` returns, and as for [`Transaction::commit`]; [`Error::Contended`] in place of a
     /// conflict.
     pub fn transact<T>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<(T, u64)> {
-        let start = Instant::now();
-        for attempt in 1.. {
+        retry(|| {
             let mut tx = self.begin();
             let value = body(&mut tx)?;
-            match tx.commit() {
-                Ok(number) => return Ok((value, number)),
-                Err(e) if e.is_conflict() && attempt < ATTEMPTS_MAX => pause(attempt),
-                Err(e) if e.is_conflict() => {
-                    return Err(Error::Contended {
-                        attempts: attempt,
-                        within: start.elapsed(),
-                        last: Box::new(e),
-                    });
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        unreachable!("the last attempt returns")
+            Ok((value, tx.commit()))
+        })
     }
 
     /// The current snapshot. Never waits.
@@ -605,17 +589,6 @@ fn read_kept(tree: &WbTree) -> Result<Vec<Kept>> {
         all.push(Kept { number, name });
     }
     Ok(all)
-}
-
-/// Waits before the next attempt: not at all at first, then up to 5 ms.
-fn pause(attempt: u32) {
-    if attempt < 4 {
-        return std::thread::yield_now();
-    }
-    // Threads that conflicted with each other do not wait for the same time.
-    let spread = tembo_sync::thread_number() as u32 % 7 + 1;
-    let time = Duration::from_micros(u64::from(spread) << attempt.min(12));
-    std::thread::sleep(time.min(BACK_OFF_MAX));
 }
 
 impl Drop for StoreInner {

@@ -83,6 +83,7 @@ mod open_trees;
 mod options;
 mod pool;
 mod records;
+mod serving;
 mod snapshot;
 
 /// Persistent objects: a program's own structs, linked by pointers, changed in transactions, and preserved
