@@ -434,10 +434,10 @@ impl<'s, 'p> Executor<'s, 'p> {
             self.state.stats.errors += self.marks.len() as u64;
             // Clients may have begun to watch what is undone now.
             self.keys.watches.touch_everything();
-            self.settle_waiting(false);
+            self.serve_or_keep_waiting(false);
             self.replace_marked(current, &line);
         } else if !self.replied.is_empty() {
-            self.settle_waiting(true);
+            self.serve_or_keep_waiting(true);
         }
         self.marks.clear();
     }

@@ -185,7 +185,7 @@ impl Executor<'_, '_> {
 
     /// Lets those go on who got something that is committed now; or wait again, if the commit failed.
     #[cold]
-    pub(crate) fn settle_waiting(&mut self, committed: bool) {
+    pub(crate) fn serve_or_keep_waiting(&mut self, committed: bool) {
         self.keys.waiters.try_all |= !committed && self.keys.waiters.len() > 0;
         for client in std::mem::take(&mut self.replied) {
             let conn = self.clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);

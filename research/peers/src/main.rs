@@ -91,7 +91,8 @@ enum Task {
     /// The store beside LevelDB and volatile ordered maps: Figures 3 and 4 of Echo's paper (research/figures)
     #[cfg(peer = "leveldb")]
     Echo(echo::EchoOptions),
-    /// Bytes that a held snapshot costs for each overwritten value beside LMDB and redb, and reads of the past
+    /// Bytes that a held snapshot costs for each overwritten value, beside LMDB and redb, and reads of the
+    /// past
     #[cfg(peer = "lmdb")]
     Held(held::HeldOptions),
     /// A part of the figure of the CDDS tree in a process of its own

@@ -6,7 +6,7 @@
 //!   map "dbN"             key                   -> value           N = 0..15, decimal
 //!   map "dbN.expires"     deadline_be key       -> (empty)
 //!   map "db.elements"     id_be element         -> content         of large collections, of all databases
-//!   map "db.ordered"      id_be score member    -> rest            of large sorted sets; it counts its records
+//!   map "db.ordered"      id_be score member    -> rest            of large sorted sets; counts its records
 //!   map "db.lists"        id_be place_be        -> chunk           of large lists, of all databases
 //!   map "db.collections"  'n'                   -> id_le           the next id
 //!                         's'                   -> 16 bytes        the secret of the positions

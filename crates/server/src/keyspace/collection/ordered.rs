@@ -4,8 +4,8 @@
 //! # Media layout
 //!
 //! ```text
-//!   score    = 8 bytes, big-endian: the bits of the double, with the highest one set; or all bits flipped, if
-//!              it is negative. Never NaN, and -0 is 0.
+//!   score    = 8 bytes, big-endian: the bits of the double, with the highest one set; or all bits flipped,
+//!              if it is negative. Never NaN, and -0 is 0.
 //!   key      = id_be score member                        a member of up to FIELD_BYTES_MAX bytes
 //!            | id_be score head digest                   a longer one: its first FIELD_BYTES_MAX bytes, 16 bytes
 //!                                                        of a hash of all of it
