@@ -235,7 +235,7 @@ fn key_positions(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<(&'stat
         return Err(Fault::Error("ERR Invalid number of arguments specified for command"));
     }
     let positions = if command.has(MOVABLE_KEYS) {
-        // The number of keys, which follow it, is behind the key of the result, or a timeout, if there is one.
+        // The number of keys, which follow it, is behind the key of the result or a timeout, if there is one.
         let at = command.keys.positions(count).count() + 1 + usize::from(command.has(BLOCKING));
         let number = parse_i64(&request[2 + at]).and_then(|number| usize::try_from(number).ok());
         let number = number.filter(|number| (1..count - at).contains(number));
