@@ -24,7 +24,12 @@ struct Place<'a> {
 
 impl Packed {
     pub(crate) fn new(kind: Kind) -> Self {
-        Packed { bytes: Vec::new(), count: 0, pairs: kind != Kind::Set, sorted: kind == Kind::SortedSet }
+        Packed {
+            bytes: Vec::new(),
+            count: 0,
+            pairs: matches!(kind, Kind::Hash | Kind::SortedSet),
+            sorted: kind == Kind::SortedSet,
+        }
     }
 
     /// Reads a payload.
