@@ -136,7 +136,7 @@ impl Adding {
         if new_only && old_only {
             return Err(Fault::Error("ERR XX and NX options at the same time are not compatible"));
         }
-        if greater && new_only || less && new_only || greater && less {
+        if [greater, less, new_only].into_iter().filter(|chosen| *chosen).count() > 1 {
             let text = "ERR GT, LT, and/or NX options at the same time are not compatible";
             return Err(Fault::Error(text));
         }

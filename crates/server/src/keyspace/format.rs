@@ -72,9 +72,8 @@
 //! - **I5** Elements of an id that is in no value belong to a doomed id, or to one that a doomed home lists.
 //! - **I6** All ids and homes are below the next id.
 //! - **I7** "db.ordered" has a record for each element of each large sorted set, with its score, at its
-//! place,
-//!   and none of other collections; but for doomed ids, of which either map may have the records that are
-//!   still to be removed. A packed sorted set is in order.
+//!   place, and none of other collections; but for doomed ids, of which either map may have the records that
+//!   are still to be removed. A packed sorted set is in order.
 //!
 //! # Commit point
 //!

@@ -266,7 +266,7 @@ impl Chunks<'_, '_> {
     }
 
     /// Adds elements at an end of a list of `count`.
-    fn push<'e>(&mut self, count: &mut u64, left: bool, new: &mut dyn Iterator<Item = &'e [u8]>) -> Answer {
+    fn push(&mut self, count: &mut u64, left: bool, new: &mut dyn Iterator<Item = &[u8]>) -> Answer {
         let Some(first) = new.next() else {
             return Ok(());
         };
