@@ -51,7 +51,7 @@ impl Draw<'_> {
         let number = self.random.below(span);
         let mut member = format!("m{number}");
         if self.random.below(12) == 0 {
-            let long = if number % 2 == 0 { 513 } else { 1500 };
+            let long = if number.is_multiple_of(2) { 513 } else { 1500 };
             let len = if self.random.below(4) == 0 { long } else { self.random.pick(&LENGTHS) };
             (member.len()..len).for_each(|_| member.push('x'));
         }

@@ -246,7 +246,7 @@ fn each_kind_of_damage_of_a_list_is_named() {
     says(damage(&|lists, _| _ = lists.put("short", [0_u8; 9]).unwrap()), "malformed");
     says(
         damage(&|lists, _| {
-            _ = lists
+            lists
                 .put([0_u8, 0, 0, 0, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 0], b"\x01\0\0\0\x01a")
                 .map(drop)
                 .unwrap()
