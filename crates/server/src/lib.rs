@@ -38,6 +38,8 @@
 //!   part of it, and nothing of them happened. One DEL of tens of thousands of keys can end so in a full
 //!   pool; several do not. `-ERR internal error` says that there is a bug, and that the data is not to blame.
 //! - **EXEC** is one commit: all of its commands are durable or none, also after a crash.
+//! - **Hashes and sets** beyond 512 bytes have no order of insertion, and a COPY of a large one, as a STORE,
+//!   needs memory in proportion to it.
 //! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts.
 //! - **LCS** has the option LEN only.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.

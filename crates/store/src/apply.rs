@@ -252,6 +252,24 @@ pub(crate) enum Attempt {
     NeedsAll,
 }
 
+/// Looks for the keys of changes, and refuses conflicts.
+#[inline]
+fn find_places(
+    tx: &Tx<'_>,
+    (locks, pin): (&WriterLocks, &BriefPin<'_>),
+    changes: &[Change<'_>],
+    begin: Option<u64>,
+) -> Result<SmallVec<[(Place, InsertHint); 2]>> {
+    let mut places = SmallVec::new();
+    for change in changes {
+        change.keyspace.inner.check_there()?;
+        let (place, hint) = change.keyspace.inner.index.place_beside(pin, locks, change.key)?;
+        let table = place.map(Table::at).transpose()?;
+        places.push((check(change, table.map(|table| table.load(tx)).transpose()?, begin)?, hint));
+    }
+    Ok(places)
+}
+
 /// Commits a transaction beside those of other lanes. The caller holds the locks of its keys, and the pin
 /// since before the lookups; `lane` is that of the transaction.
 pub(crate) fn commit_beside(
@@ -263,13 +281,7 @@ pub(crate) fn commit_beside(
     garbage: &mut Vec<Garbage>,
 ) -> Result<Attempt> {
     check_snapshot(store, begin)?;
-    let mut places: SmallVec<[(Place, InsertHint); 2]> = SmallVec::new();
-    for change in changes {
-        change.keyspace.inner.check_there()?;
-        let (place, hint) = change.keyspace.inner.index.place_beside(pin, locks, change.key)?;
-        let table = place.map(Table::at).transpose()?;
-        places.push((check(change, table.map(|table| table.load(tx)).transpose()?, begin)?, hint));
-    }
+    let places = find_places(tx, (locks, pin), changes, begin)?;
     // The locks of an insertion allow for no second one.
     if places.iter().filter(|(place, _)| matches!(place, Place::New)).count() > 1 {
         return Ok(Attempt::NeedsAll);

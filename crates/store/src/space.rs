@@ -469,8 +469,8 @@ impl Count {
 }
 
 impl Accounts {
-    /// Goes on with the count, if there is one; returns whether it is not finished. The caller keeps all lanes
-    /// from committing.
+    /// Goes on with the count, if there is one; returns whether it is not finished. The caller keeps all
+    /// lanes from committing.
     pub(crate) fn go_on(&self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
         if self.is_counting() { self.count_on(store, tables) } else { Ok(false) }
     }

@@ -433,7 +433,8 @@ impl Batch<'_> {
         Ok(self.counting_tree(map)?.nth_in(&self.tx, nth)?)
     }
 
-    /// The sum of the weights of the records whose keys lie in `bounds`, as this batch sees the map. O(log n).
+    /// The sum of the weights of the records whose keys lie in `bounds`, as this batch sees the map. O(log
+    /// n).
     ///
     /// # Errors
     ///

@@ -16,8 +16,9 @@ const KEYS: u64 = 5;
 const FIELDS: u64 = 90;
 const PIPELINE: usize = 12;
 
-/// The hashes and sets of a client: each field with the number of the command that wrote it. Sets have 0.
-type State = BTreeMap<String, BTreeMap<String, u64>>;
+/// The hashes and sets of a client, by database and key: each field with the number of the command that wrote
+/// it. Sets have 0.
+type State = BTreeMap<(usize, String), BTreeMap<String, u64>>;
 
 /// A client's acknowledged state, and those that the commands sent since lead to.
 #[derive(Debug, Default)]
@@ -25,6 +26,8 @@ struct History {
     acknowledged: State,
     sent: VecDeque<State>,
     number: u64,
+    /// The selected one of the two databases.
+    database: usize,
 }
 
 fn value_of(number: u64) -> Vec<u8> {
@@ -42,6 +45,7 @@ impl History {
         let is_set = rng.random_range(0..3) == 0;
         let mut key = || format!("{}{client}:{}", if is_set { 's' } else { 'h' }, rng.random_range(0..KEYS));
         let (key, other) = (key(), key());
+        let (here, there) = ((self.database, key.clone()), (self.database, other.clone()));
         let mut args: Vec<Vec<u8>> = Vec::new();
         let mut arg = |text: &str| args.push(text.as_bytes().to_vec());
         let count = rng.random_range(1..12);
@@ -49,41 +53,50 @@ impl History {
             (0..count).map(|_| format!("field:{}", rng.random_range(0..FIELDS))).collect();
         match rng.random_range(0..20) {
             0 => {
-                [&"DEL", &key[..]].into_iter().for_each(&mut arg);
-                state.remove(&key);
+                ["DEL", &key].into_iter().for_each(&mut arg);
+                state.remove(&here);
             }
-            1 if state.contains_key(&key) && key != other => {
+            1 if state.contains_key(&here) && key != other => {
                 ["RENAME", &key, &other].into_iter().for_each(&mut arg);
-                let fields = state.remove(&key).unwrap();
-                state.insert(other, fields);
+                let fields = state.remove(&here).unwrap();
+                state.insert(there, fields);
             }
-            2 if state.contains_key(&key) && key != other => {
+            2 if state.contains_key(&here) && key != other => {
                 ["COPY", &key, &other, "REPLACE"].into_iter().for_each(&mut arg);
-                let fields = state[&key].clone();
-                state.insert(other, fields);
+                let fields = state[&here].clone();
+                state.insert(there, fields);
+            }
+            9 => {
+                let target = 1 - self.database;
+                ["MOVE", &key, &target.to_string()].into_iter().for_each(&mut arg);
+                if !state.contains_key(&(target, key.clone()))
+                    && let Some(fields) = state.remove(&here)
+                {
+                    state.insert((target, key), fields);
+                }
             }
             3 if is_set => {
                 ["SUNIONSTORE", &key, &key, &other].into_iter().for_each(&mut arg);
-                let mut union = state.get(&key).cloned().unwrap_or_default();
-                union.extend(state.get(&other).cloned().unwrap_or_default());
-                state.remove(&key);
+                let mut union = state.get(&here).cloned().unwrap_or_default();
+                union.extend(state.get(&there).cloned().unwrap_or_default());
+                state.remove(&here);
                 if !union.is_empty() {
-                    state.insert(key, union);
+                    state.insert(here, union);
                 }
             }
             4..9 => {
                 [if is_set { "SREM" } else { "HDEL" }, &key].into_iter().for_each(&mut arg);
                 fields.iter().for_each(|field| arg(field));
-                if let Some(found) = state.get_mut(&key) {
+                if let Some(found) = state.get_mut(&here) {
                     found.retain(|field, _| !fields.contains(field));
                     if found.is_empty() {
-                        state.remove(&key);
+                        state.remove(&here);
                     }
                 }
             }
             _ => {
                 [if is_set { "SADD" } else { "HSET" }, &key].into_iter().for_each(&mut arg);
-                let found = state.entry(key).or_default();
+                let found = state.entry(here).or_default();
                 for field in fields {
                     args.push(field.as_bytes().to_vec());
                     if !is_set {
@@ -101,6 +114,10 @@ impl History {
     fn load(&mut self, addr: SocketAddr, client: usize, seed: u64) -> u64 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let Ok(mut connection) = Client::connect(addr) else { return 0 };
+        self.database = rng.random_range(0..2);
+        if connection.call(&[b"SELECT", self.database.to_string().as_bytes()]).is_err() {
+            return 0;
+        }
         let mut acknowledged = 0;
         loop {
             let mut requests = Vec::new();
@@ -123,8 +140,9 @@ impl History {
     /// Reads everything back.
     fn verify(&mut self, connection: &mut Client, client: usize, kill: u64) {
         let mut found = State::new();
-        for index in 0..KEYS {
-            for kind in ["h", "s"] {
+        for database in 0..2 {
+            connection.call(&[b"SELECT", database.to_string().as_bytes()]).unwrap();
+            for (index, kind) in (0..KEYS).flat_map(|index| ["h", "s"].map(|kind| (index, kind))) {
                 let key = format!("{kind}{client}:{index}");
                 let command: &[u8] = if kind == "h" { b"HGETALL" } else { b"SMEMBERS" };
                 let Value::Array(items) = connection.call(&[command, key.as_bytes()]).unwrap() else {
@@ -132,7 +150,7 @@ impl History {
                 };
                 let fields = read_fields(&items, kind == "h");
                 if !fields.is_empty() {
-                    found.insert(key, fields);
+                    found.insert((database, key), fields);
                 }
             }
         }

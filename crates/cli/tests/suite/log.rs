@@ -25,7 +25,9 @@ impl Logged {
 
     fn with(arguments: &str, change: impl FnOnce(&mut Command)) -> Logged {
         let workspace = Workspace::new();
-        let mut command = workspace.command(&format!("serve --listen 127.0.0.1:0 --pool a.pool {arguments}"));
+        std::fs::write(workspace.path("redis.conf"), "enable-debug-command local\n").unwrap();
+        let own = "--listen 127.0.0.1:0 --pool a.pool --config redis.conf";
+        let mut command = workspace.command(&format!("serve {own} {arguments}"));
         command.env_remove("JOURNAL_STREAM").stderr(File::create(workspace.path("log")).unwrap());
         change(&mut command);
         Logged { server: Server::spawn(&mut command), workspace }

@@ -138,7 +138,7 @@ pub(crate) fn databases_written(queue: &Queue, selected: usize) -> [bool; DATABA
                     written[database] = true;
                 }
             }
-            _ => written[selected] |= command.has(DENYOOM),
+            _ => written[selected] |= command.has(DENYOOM) || command.name == "smove",
         }
     }
     written

@@ -39,11 +39,11 @@
 //! order of their positions, so that a position is all that a cursor of HSCAN or SSCAN has to be, and a
 //! random position is a random element.
 //!
-//! Only the key's own value has the id, so that DEL, RENAME and EXPIRE of a large collection change that
-//! value and a constant number of records. One map has the elements of all databases, and an id is never used
-//! twice, so that a collection can change its database too. Each database has a *home*, a number out of those
-//! of the ids; a record in "db.collections" lists each large collection under its home. FLUSHDB dooms the
-//! home instead of all that it lists, and the database gets another one when it needs one.
+//! Only the key's own value has the id, so that DEL, RENAME, MOVE and EXPIRE of a large collection change
+//! that value and a constant number of records. One map has the elements of all databases, and an id is never
+//! used twice, so that a collection keeps its id in another database. Each database has a *home*, a
+//! number out of those of the ids; a record in "db.collections" lists each large collection under its home.
+//! FLUSHDB dooms the home instead of all that it lists, and the database gets another one when it needs one.
 //!
 //! # Invariants
 //!

@@ -149,6 +149,68 @@ fn large_collections_are_replaced_renamed_copied_and_expire() {
     server.check();
 }
 
+#[test]
+fn large_collections_move_to_another_database_with_their_elements() {
+    let mut server = Fixture::start();
+    let mut client = server.client();
+    for key in ["a", "b"] {
+        fill_hash(&mut client, key, 2000);
+    }
+    client.talk(
+        "
+        PEXPIRE b 100000000 => :1
+        MOVE a 3 => :1
+        MULTI => +OK
+        MOVE b 9 => +QUEUED
+        HSET b f0 fresh => +QUEUED
+        EXEC => [:1 :1]
+        MOVE b 9 => :0
+        FLUSHDB => +OK
+        SELECT 9 => +OK
+        HLEN b => :2000
+        HGET b f1999 => $value:1999
+        PERSIST b => :1
+        SELECT 3 => +OK
+        HSET a f0 changed => :0
+        MOVE a 9 => :1
+        EXISTS a => :0
+        FLUSHDB => +OK
+        ",
+    );
+    server.restart();
+    let mut client = server.client();
+    client.talk("SELECT 9 => +OK\nHLEN a => :2000\nHGET a f0 => $changed\nDEL a => :1\nHLEN b => :2000");
+    server.check();
+}
+
+/// A digest depends on the elements, and not on their order or on how they are kept.
+#[test]
+fn digests_and_encodings_of_collections_are_those_of_their_elements() {
+    let server = Fixture::start();
+    let mut client = server.client();
+    fill_hash(&mut client, "h", 300);
+    client.talk(
+        "COPY h i => :1\nHSET x a 1 b 2 => :2\nHSET y b 2 a 1 => :2\nSADD s a b => :2\nSADD t b a => :2",
+    );
+    // A large hash of two fields.
+    let fields: Vec<_> = (0..300).map(|field| format!("f{field}")).collect();
+    client.talk(&format!("COPY h z => :1\nHSET z a 1 b 2 => :2\nHDEL z {} => :300", fields.join(" ")));
+    let digest = |client: &mut Client, key| client.ask(&format!("DEBUG DIGEST-VALUE {key}"));
+    for (key, same) in [("h", "i"), ("x", "y"), ("x", "z"), ("s", "t")] {
+        assert_eq!(digest(&mut client, key), digest(&mut client, same), "{key} {same}");
+    }
+    let different = ["h", "x", "s"].map(|key| digest(&mut client, key));
+    assert!(different.iter().collect::<std::collections::HashSet<_>>().len() == 3, "{different:?}");
+    let all = client.ask("DEBUG DIGEST");
+    client.talk("HSET h f7 other => :0");
+    assert_ne!(client.ask("DEBUG DIGEST"), all, "elements of large hashes count");
+    client.talk("HSET h f7 value:7 => :0");
+    assert_eq!(client.ask("DEBUG DIGEST"), all);
+    let object = client.ask("DEBUG OBJECT h");
+    assert!(object.contains("encoding:hashtable") || object.contains("encoding:listpack"), "{object}");
+    server.check();
+}
+
 /// Each round adds ten thousand elements. `used_memory` counts slabs, which stay reserved, but are used
 /// again.
 #[test]

@@ -191,8 +191,8 @@ fn small_hashes_keep_the_order_of_insertion_as_in_redis() {
     server.check();
 }
 
-/// The commands that bring a collection across each border by one element or one byte at a time, each followed
-/// by what tells of it.
+/// The commands that bring a collection across each border by one element or one byte at a time, and those
+/// that tell of it.
 fn border_commands() -> Vec<Vec<Vec<u8>>> {
     let mut commands: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut run = |args: &[&[u8]]| commands.push(args.iter().map(|arg| arg.to_vec()).collect());

@@ -144,7 +144,9 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         }
         (b"command", b"" | b"count" | b"docs" | b"info" | b"list") => Treatment::Errors,
         // A command that there is only in Redis.
-        (b"command", b"getkeys") if word(2).eq_ignore_ascii_case(b"sync") => Treatment::Skip,
+        (b"command", b"getkeys" | b"getkeysandflags") if word(2).eq_ignore_ascii_case(b"sync") => {
+            Treatment::Skip
+        }
         // When expired keys are removed differs.
         (b"info" | b"time" | b"randomkey" | b"hello" | b"keys" | b"dbsize", _) => Treatment::Errors,
         (b"scan", b"0") => Treatment::Errors,

@@ -66,6 +66,8 @@ const TEMPLATES: &[&str] = &[
     "SINTERSTORE K ks0 ks1",
     "COPY kh0 K REPLACE",
     "WATCH kh0 ks0",
+    "MOVE kh0 D",
+    "MOVE ks0 D",
     "DEL K",
     "DEL K K",
     "UNLINK K",

@@ -102,6 +102,13 @@ fn change(keys: &mut Keyspace<'_>, model: &mut Model, random: &mut Random) {
             let deadline = (random.below(2) == 0).then_some(1 << 50);
             keys.set_deadline(database, &key, deadline).unwrap();
         }
+        9 => {
+            let target = DATABASES_USED.into_iter().find(|target| *target != database).unwrap();
+            let is_there = keys.change_database(database, target, &key).unwrap();
+            let fields = model.remove(&(database, key.clone()));
+            assert_eq!(is_there, fields.is_some());
+            fields.map(|fields| model.insert((target, key), fields));
+        }
         5..9 => {
             let mut hash = keys.collection(database, &key, Kind::Hash).unwrap();
             let expected = model.entry((database, key.clone())).or_default();
@@ -147,16 +154,22 @@ fn hashes_of_all_sizes_are_those_of_a_model() {
         for step in 0..4000 {
             match random.below(20) {
                 0 => {
-                    let savepoint = keys.savepoint().unwrap();
+                    let is_command = random.below(2) == 0;
+                    let begin = if is_command { keys.begin_command() } else { keys.savepoint() };
                     let mut undone = model.clone();
                     (0..random.below(5)).for_each(|_| change(&mut keys, &mut undone, &mut random));
-                    keys.rollback_to(savepoint);
+                    keys.rollback_to(begin.unwrap());
                 }
                 1 => {
                     keys.commit().unwrap();
                     keys.reclaim().unwrap();
                 }
-                _ => change(&mut keys, &mut model, &mut random),
+                2..10 => change(&mut keys, &mut model, &mut random),
+                _ => {
+                    keys.begin_command().unwrap();
+                    change(&mut keys, &mut model, &mut random);
+                    keys.end_command();
+                }
             }
             if step % 200 == 199 {
                 compare(&mut keys, &model);
@@ -311,6 +324,29 @@ fn cost(keys: &mut Keyspace<'_>, count: u64, mut change: impl FnMut(&mut Keyspac
     }
     let counts = tembo::snapshot() - before;
     (counts.lines / count, counts.words / count)
+}
+
+/// The id keeps its elements, and only the lists of the two databases change.
+#[test]
+fn a_hash_moves_to_another_database_at_a_cost_that_does_not_grow() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = tembo::Options::new().create(true).durability(tembo::Durability::Emulated).count(true);
+    let pool = options.open(dir.path().join("moves.pool")).unwrap();
+    let mut keys = open(&pool);
+    let costs = [100, 10_000].map(|fields| {
+        let mut hash = keys.collection(0, b"h", Kind::Hash).unwrap();
+        for number in 0..fields {
+            keys.put_element(&mut hash, format!("field:{number}").as_bytes(), b"value").unwrap();
+        }
+        keys.store(b"h", hash).unwrap();
+        cost(&mut keys, 64, |keys, number| {
+            let (from, to) = if number % 2 == 0 { (0, 5) } else { (5, 0) };
+            assert!(keys.change_database(from, to, b"h").unwrap());
+        })
+    });
+    assert!(costs[1].0 <= costs[0].0 + 2 && costs[0].0 < 40, "(lines, words): {costs:?}");
+    drop(keys);
+    assert_eq!(check(&pool).unwrap().collections.elements, 10_000);
 }
 
 /// The costs of giving a field of a hash of so many fields another value, and of adding a field and removing
