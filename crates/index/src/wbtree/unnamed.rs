@@ -183,8 +183,8 @@ impl WbTree {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the pool is damaged, or the tree is not empty: its owner emptied it, so it differs
-    /// from what was written.
+    /// [`Error::Pool`] when the pool is damaged, or the tree is not empty: its owner emptied it, so it
+    /// differs from what was written.
     ///
     /// # Panics
     ///
