@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Load(Load),
     /// List the maps of a pool
     Maps(Maps),
-    /// Drop maps of a pool
+    /// Drop maps and stores of a pool
     Drop(DropMaps),
     /// List, keep, drop and roll back to snapshots of maps that keep versions
     Snapshot(Snapshot),
@@ -291,14 +291,15 @@ Examples:
   tembo drop a.pool stock
   tembo drop a.pool stock sessions
 
-Drops maps of any kind, with their snapshots, for good: there is no way back but a copy of the file. A map is gone at once, and \
-also after a crash. Its space is then given back in small steps; if that is interrupted, programs that write to the pool go \
-on with it. It works in a full pool. The pool must not be open elsewhere. Programs older than this command refuse the pool \
+Drops maps of any kind and stores, with their snapshots, for good: there is no way back but a copy of the \
+file. A map or store is gone at once, and also after a crash. Its space is then given back in small steps; \
+if that is interrupted, programs that write to the pool, and the next drop, go on with it. It works in a \
+full pool. The pool must not be open elsewhere. Programs older than this command refuse the pool \
 afterwards.")]
 pub(crate) struct DropMaps {
     /// The pool
     pub(crate) pool: PathBuf,
-    /// The maps
+    /// The maps and stores
     #[arg(required = true, value_name = "NAME")]
     pub(crate) maps: Vec<String>,
     /// Which failures the change survives

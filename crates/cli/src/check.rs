@@ -48,6 +48,9 @@ struct Seen {
     /// Dropped maps that still hold space.
     #[serde(skip_serializing_if = "is_zero")]
     dropped_maps: u64,
+    /// Dropped stores that still hold space.
+    #[serde(skip_serializing_if = "is_zero")]
+    dropped_stores: u64,
     /// Stores, their keys, and the versions of these.
     #[serde(skip_serializing_if = "Option::is_none")]
     stores: Option<StoresSeen>,
@@ -211,6 +214,7 @@ impl Seen {
             entries: flat.chain(versioned().map(|versions| versions.length)).sum(),
             snapshots: versioned().map(|versions| versions.kept.len()).sum(),
             dropped_maps: report.dropped_maps,
+            dropped_stores: report.dropped_stores,
             stores: StoresSeen::of(&report.stores),
             heap: report.heap.map(HeapSeen::of),
             blocks: report.usage.allocated_blocks,
@@ -234,6 +238,9 @@ impl Verdict {
             }
             if seen.dropped_maps > 0 {
                 lines.add("dropped", format!("{} maps, whose space is coming back", seen.dropped_maps));
+            }
+            if seen.dropped_stores > 0 {
+                lines.add("dropped", format!("{} stores, whose space is to come back", seen.dropped_stores));
             }
             if let Some(stores) = &seen.stores {
                 lines.add("stores", stores.text());
@@ -295,6 +302,7 @@ mod tests {
                 entries: 7,
                 snapshots: 0,
                 dropped_maps: 0,
+                dropped_stores: 0,
                 stores: None,
                 heap: None,
                 blocks: 9,

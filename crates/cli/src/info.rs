@@ -34,6 +34,9 @@ struct Description {
     /// Whether dropped maps still hold space.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     has_dropped_maps: bool,
+    /// Whether dropped stores still hold space.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    has_dropped_stores: bool,
 }
 
 /// A structure that this program does not know.
@@ -140,6 +143,7 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
         heap: if has_heap { describe_heap(pool)? } else { None },
         unknown,
         has_dropped_maps: pool.has_dropped_maps()?,
+        has_dropped_stores: pool.has_dropped_stores()?,
     })
 }
 
@@ -200,6 +204,11 @@ impl Description {
         if self.has_dropped_maps {
             text.push_str("  dropped maps, whose space is still coming back as the pool is written to\n");
         }
+        if self.has_dropped_stores {
+            text.push_str(
+                "  dropped stores, whose space is still to come back: the next drop goes on with it\n",
+            );
+        }
         text
     }
 }
@@ -229,6 +238,7 @@ mod tests {
             heap: None,
             unknown: Vec::new(),
             has_dropped_maps: false,
+            has_dropped_stores: false,
         }
     }
 

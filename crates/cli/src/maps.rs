@@ -44,16 +44,18 @@ fn text(named: &[Named]) -> String {
     lines.collect()
 }
 
-/// Drops the maps, one after the other, and gives their space back.
+/// Drops maps and stores, one after the other, and gives their space back.
 pub(crate) fn drop_maps(arguments: &DropMaps) -> Outcome {
     let pool = Options::new().durability(arguments.durability).open(&arguments.pool)?;
     note_unknown(&pool)?;
     for name in &arguments.maps {
-        if !pool.drop_map(name)? {
-            let listed = pool.list()?;
+        let listed = pool.list()?;
+        let is_store = listed.iter().any(|listed| listed.name == *name && listed.kind == Kind::Store);
+        let is_dropped = if is_store { pool.drop_store(name)? } else { pool.drop_map(name)? };
+        if !is_dropped {
             let names: Vec<&str> = listed.iter().map(|listed| &*listed.name).collect();
             return Err(Failure::Failed(format!(
-                "there is no map {name:?}; there is {}",
+                "there is no map or store {name:?}; there is {}",
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             )));
         }

@@ -212,6 +212,10 @@ impl Active {
     /// Whether a snapshot is current, kept, or registered, and was so ever since it was current, so that no
     /// version of it was collected. The caller keeps all lanes from committing.
     pub(crate) fn has_whole(&self, number: u64) -> bool {
+        // No snapshot is newer than the current one. An empty slot has such a number.
+        if number > self.current() {
+            return false;
+        }
         // ORDER: before the slots: a registration that ends meanwhile is counted here or in neither.
         let partial = self.partial.lock().get(&number).copied().unwrap_or(0);
         let in_slots = self.slots.iter().filter(|slot| slot.load(Ordering::SeqCst) == number).count();

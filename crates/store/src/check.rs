@@ -4,7 +4,8 @@ use crate::audit::Named;
 use crate::error::{Result, corrupt};
 use crate::keyspace::Keyspace;
 use crate::layout::{
-    PmKeyspace, STORE_BYTES, VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES, VERSION_BYTES, ValueWord, field, number_of,
+    HAS_TOMBSTONE, PmKeyspace, STORE_BYTES, VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES, VERSION_BYTES, ValueWord,
+    field, number_of,
 };
 use crate::store::{Store, last_number};
 use crate::versions::{Slots, Table, Words, value_bytes};
@@ -109,8 +110,7 @@ pub(crate) fn check_keyspace(
 /// I1, and that each value is there; returns how many versions were not collected.
 fn check_versions(table: Table, region: &Region, current: u64, marks: &mut Marks) -> Result<u64> {
     let slots = table.slots(region)?;
-    let vector = region.word(table.off + field!(PmTable.vector))?;
-    if vector != 0 {
+    if let Some(vector) = table.vector(region)? {
         marks.reach(vector, VECTOR_HEAD_BYTES + slots.capacity * VERSION_BYTES)?;
     }
     check_empty_slots(slots, table, region)?;
@@ -126,6 +126,15 @@ fn check_versions(table: Table, region: &Region, current: u64, marks: &mut Marks
         if let ValueWord::Block(block) = version.value {
             marks.reach(block, VALUE_HEAD_BYTES + value_bytes(region, block)?)?;
         }
+    }
+    let has_spare = slots.spare != 0 || region.word(table.off + field!(PmTable.vector))? == HAS_TOMBSTONE;
+    if has_spare && last != slots.spare {
+        return Err(corrupt(
+            "the tombstone beside the slots",
+            table.off,
+            format!("above {last}"),
+            slots.spare,
+        ));
     }
     if versions.last().is_none_or(|last| last.value == ValueWord::Collected) {
         return Err(corrupt("a version table", table.off, "a last version", "none"));

@@ -134,6 +134,10 @@ pub(crate) fn reclaim(pool: &Pool, tx: &mut Tx<'_>, steps: usize) -> Result<bool
 }
 
 impl Store {
+    /// The kind of the root that leads to the stores that were dropped. It is none of a structure that has a
+    /// name, and is there while they have space.
+    pub const DROPPED_ROOT_KIND: u32 = DROPPED_KIND;
+
     /// Drops the store of this name, with its keyspaces, snapshots and log; returns whether there was one.
     /// The name is free at once. The space comes back by [`reclaim_dropped`](Self::reclaim_dropped), or by
     /// [`collect`](Self::collect) of any store in the pool. Works in a full pool, and takes the same time for
@@ -168,6 +172,15 @@ impl Store {
         tx.store(root.off + field!(PmStore.last_keyspace), next)?;
         tx.commit()?;
         Ok(true)
+    }
+
+    /// Whether dropped stores still have space, which [`reclaim_dropped`](Self::reclaim_dropped) frees.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the pool is damaged.
+    pub fn has_dropped(pool: &Pool) -> Result<bool> {
+        Ok(first(pool)? != 0)
     }
 
     /// Frees space of dropped stores, in up to `steps` steps; returns whether any is left. A step frees the

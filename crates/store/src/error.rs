@@ -145,7 +145,11 @@ pub enum Error {
         supported: u64,
     },
     /// The store is open in this process, and keeps state in memory that must exist once.
-    #[error("the store {} is open already in this process; clone the handle that is open", Quoted(name))]
+    #[error(
+        "the store {} is open in this process; clone the handle that is open, or let go of it, its snapshots \
+             and its transactions",
+        Quoted(name)
+    )]
     InUse {
         /// Its name.
         name: String,

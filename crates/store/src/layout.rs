@@ -107,7 +107,8 @@ media_struct! {
     /// The version table of a key: the value of its record in the index, after as many zero bytes as align it
     /// to 8. The record stays where it is while it has versions, and its words change in place.
     pub(crate) struct PmTable: 40 {
-        /// The vector that has the versions, or 0: they are here.
+        /// The vector that has the versions, or 0: they are here. With the high bit: they are here, and one
+        /// more follows them, a tombstone that found no slot, whose number the other bits are.
         0 => vector: u64,
         /// The versions, in any order, while there is no vector.
         8 => versions: [PmVersion; 2],
@@ -120,8 +121,8 @@ media_struct! {
     pub(crate) struct PmVector: 16 {
         /// How many versions it has room for.
         0 => capacity: u64,
-        /// Zero.
-        8 => reserved: u64,
+        /// The number of one more version, the last, a tombstone that found no slot; or 0.
+        8 => tombstone: u64,
     }
 }
 
@@ -161,6 +162,9 @@ pub(crate) const VALUE_HEAD_BYTES: u64 = size_of::<PmValue>() as u64;
 const RAW: u64 = 1 << 63;
 /// The highest number of a commit.
 pub(crate) const NUMBER_MAX: u64 = RAW - 1;
+
+/// The bit of `PmTable::vector` that says that the other bits are the number of a tombstone.
+pub(crate) const HAS_TOMBSTONE: u64 = 1 << 63;
 
 /// The number in the first word of a version.
 #[inline(always)]

@@ -46,12 +46,14 @@
 //!
 //! A version table lies in the key's record in the index, and its words change in place: an update changes
 //! nothing of the index, and a key has one block and costs a reader one miss below the index's leaf. An
-//! update of a short value allocates nothing. `layout.rs` has the structs.
+//! update of a short value allocates nothing. A tombstone that finds no slot goes into a word that each table
+//! has for one, so that no deletion allocates. `layout.rs` has the structs.
 //!
 //! # Invariants
 //!
 //! * I1: each version of a table has another number, and none is higher than the highest `PmLast`. A slot
-//!   without a version is zero. In a vector of more than eight, numbers ascend, and empty slots come last.
+//!   without a version is zero. In a vector of more than eight, numbers ascend, and empty slots come last. A
+//!   tombstone beside the slots is the last version.
 //! * I2: a version that a snapshot needs which can be read never changes. So readers need no lock.
 //! * I3: a version is collected, or its slot used again, only if no snapshot that can be read lies between it
 //!   and its successor.

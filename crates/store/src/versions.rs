@@ -5,6 +5,11 @@
 //! none, the versions that are needed, and the new one, are written into a new vector, and one store lets the
 //! table lead there. The old slots then stay as they are: a reader goes on reading where it began.
 //!
+//! A tombstone that finds no slot goes into the *spare word*, which each table and vector has for one.
+//! Deleting therefore never allocates, and works in a full pool whatever snapshots hold. The spare word has
+//! the last version, or none: whoever adds a version after it makes a new vector, in which the tombstone has
+//! a slot.
+//!
 //! # Readers beside a writer
 //!
 //! ORDER: a slot's number is stored before its value. Its number is higher than every snapshot that anybody
@@ -15,12 +20,15 @@
 //! * A reader that is not registered, and looks for what is current, may miss a version whose slot is reused.
 //!   It then meets a number above its snapshot, or finds that the slot's number has changed after it has
 //!   loaded the value; either makes the finding [unsure](Found::is_sure).
+//!
+//! The spare word is one store, and is loaded before the slots. These are not reused while it has a
+//! tombstone.
 
 use crate::error::{Result, corrupt};
 use crate::keyspace::KeyspaceInner;
 use crate::layout::{
-    INLINE_VERSIONS, MAX_CAPACITY, MAX_INLINE_BYTES, TABLE_BYTES, VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES,
-    VERSION_BYTES, ValueWord, field, number_of,
+    HAS_TOMBSTONE, INLINE_VERSIONS, MAX_CAPACITY, MAX_INLINE_BYTES, TABLE_BYTES, VALUE_HEAD_BYTES,
+    VECTOR_HEAD_BYTES, VERSION_BYTES, ValueWord, field, number_of,
 };
 use crate::retention::{Keep, Retention};
 use smallvec::SmallVec;
@@ -78,6 +86,8 @@ pub(crate) struct Table {
 pub(crate) struct Slots {
     off: u64,
     pub(crate) capacity: u64,
+    /// The number of the tombstone in the spare word, or 0.
+    pub(crate) spare: u64,
 }
 
 impl Slots {
@@ -100,6 +110,11 @@ impl Slots {
 
     fn version(self, words: &impl Words, index: u64) -> Result<Version> {
         version(self.at(index), self.words(words, index)?)
+    }
+
+    /// The version of the spare word.
+    fn last_tombstone(self) -> Option<Version> {
+        (self.spare != 0).then_some(Version { number: self.spare, value: ValueWord::Tombstone })
     }
 
     /// In a table in order: how many versions there are whose numbers are at most `snapshot`.
@@ -195,24 +210,35 @@ impl Table {
     #[inline]
     pub(crate) fn slots(self, words: &impl Words) -> Result<Slots> {
         let vector = words.word(self.off + field!(PmTable.vector))?;
-        if vector == 0 {
-            return Ok(Slots { off: self.off + field!(PmTable.versions), capacity: INLINE_VERSIONS });
+        if vector == 0 || vector & HAS_TOMBSTONE != 0 {
+            let off = self.off + field!(PmTable.versions);
+            return Ok(Slots { off, capacity: INLINE_VERSIONS, spare: vector & !HAS_TOMBSTONE });
         }
         let capacity = words.word(vector + field!(PmVector.capacity))?;
         if !(MIN_CAPACITY..=MAX_CAPACITY).contains(&capacity) {
             return Err(corrupt("a vector of versions", vector, "a capacity from 3 on", capacity));
         }
-        Ok(Slots { off: vector + VECTOR_HEAD_BYTES, capacity })
+        let spare = words.word(vector + field!(PmVector.tombstone))?;
+        Ok(Slots { off: vector + VECTOR_HEAD_BYTES, capacity, spare })
+    }
+
+    /// The offset of the vector, if there is one.
+    pub(crate) fn vector(self, words: &impl Words) -> Result<Option<u64>> {
+        let word = words.word(self.off + field!(PmTable.vector))?;
+        Ok((word != 0 && word & HAS_TOMBSTONE == 0).then_some(word))
     }
 
     /// The version that a snapshot has, if the key had one.
     #[inline]
     pub(crate) fn find(self, words: &impl Words, snapshot: u64) -> Result<Found> {
         let slots = self.slots(words)?;
+        if slots.spare != 0 && slots.spare <= snapshot {
+            return Ok(Found { version: slots.last_tombstone(), is_sure: true });
+        }
         if slots.is_ordered() {
             return find_ordered(slots, words, snapshot);
         }
-        let (mut best, mut best_number, mut is_sure) = (0, 0, true);
+        let (mut best, mut best_number, mut is_sure) = (0, 0, slots.spare == 0);
         for index in 0..slots.capacity {
             let number = number_of(words.word(slots.at(index))?);
             is_sure &= number <= snapshot;
@@ -244,6 +270,7 @@ impl Table {
                 break;
             }
         }
+        all.extend(slots.last_tombstone());
         all.sort_unstable_by_key(|version| version.number);
         Ok(all)
     }
@@ -284,15 +311,17 @@ impl Table {
             }
         }
         numbers.sort_unstable();
-        let has_vector = tx.word(self.off + field!(PmTable.vector))? != 0;
+        let last = slots.last_tombstone();
+        let count = numbers.len() + usize::from(last.is_some());
+        let has_vector = self.vector(tx)?.is_some();
         let mut left = Left { versions: 0, ends_in_tombstone: false, has_blocks: has_vector };
         for (i, (number, index)) in numbers.iter().enumerate() {
             let value = slots.version(tx, *index)?.value;
             if value == ValueWord::Collected {
                 continue;
             }
-            let newer = numbers.len() - 1 - i;
-            let next = numbers.get(i + 1).map(|(next, _)| *next);
+            let newer = count - 1 - i;
+            let next = numbers.get(i + 1).map(|(next, _)| *next).or(last.map(|last| last.number));
             let Some(next) = next.filter(|next| !keep.has(newer, *number, *next)) else {
                 left.note(value);
                 continue;
@@ -300,16 +329,14 @@ impl Table {
             keep.note_collected(tx, Version { number: *number, value }, next)?;
             collect_slot(tx, slots.at(*index), Version { number: *number, value })?;
         }
+        last.iter().for_each(|last| left.note(last.value));
         Ok(left)
     }
 
     /// Lets a table lead to no vector any more, by a new record of its key, if the versions that are left fit
     /// into that. The caller is the only writer.
     pub(crate) fn shrink(self, tx: &mut Tx<'_>, keyspace: &KeyspaceInner, key: &[u8]) -> Result<()> {
-        let vector = tx.word(self.off + field!(PmTable.vector))?;
-        if vector == 0 {
-            return Ok(());
-        }
+        let Some(vector) = self.vector(tx)? else { return Ok(()) };
         let mut versions = self.versions(tx)?;
         versions.retain(|version| version.value != ValueWord::Collected);
         if versions.len() as u64 > INLINE_VERSIONS {
@@ -324,8 +351,7 @@ impl Table {
         for version in self.versions(tx)? {
             free_value(tx, version.value)?;
         }
-        let vector = tx.load(self.off + field!(PmTable.vector))?;
-        if vector != 0 {
+        if let Some(vector) = self.vector(tx)? {
             tx.free(vector)?;
         }
         Ok(())
@@ -334,7 +360,7 @@ impl Table {
 
 fn find_ordered(slots: Slots, words: &impl Words, snapshot: u64) -> Result<Found> {
     let count = slots.count_to(words, snapshot)?;
-    let is_last = count == slots.capacity || words.word(slots.at(count))? == 0;
+    let is_last = slots.spare == 0 && (count == slots.capacity || words.word(slots.at(count))? == 0);
     let version = count.checked_sub(1).map(|last| slots.version(words, last)).transpose()?;
     let is_there = version.is_none_or(|version| version.value != ValueWord::Collected);
     Ok(Found { version, is_sure: is_last && is_there })
@@ -353,11 +379,14 @@ impl Loaded {
     /// The newest version.
     #[inline]
     pub(crate) fn last(&self) -> Option<Version> {
-        self.list.last().map(|slot| slot.version)
+        self.slots.last_tombstone().or(self.list.last().map(|slot| slot.version))
     }
 
     /// Adds a version, which must be the newest; collects versions that are not needed beside it.
     pub(crate) fn add(self, tx: &mut Tx<'_>, new: Version, keep: &Keep<'_>) -> Result<Left> {
+        if self.slots.spare != 0 {
+            return self.move_to_vector(tx, new, keep);
+        }
         if self.slots.is_ordered() {
             return self.append(tx, new, keep);
         }
@@ -380,16 +409,31 @@ impl Loaded {
                 collect_slot(tx, *off, *version)?;
             }
         }
-        let Some(place) = place else { return self.move_to_vector(tx, new, keep) };
-        write_slot(tx, place, new)?;
+        match place {
+            Some(place) => write_slot(tx, place, new)?,
+            None if new.value == ValueWord::Tombstone => self.write_spare(tx, new.number)?,
+            None => return self.move_to_vector(tx, new, keep),
+        }
         left.note(new.value);
         Ok(left)
     }
 
+    /// Puts a tombstone into the spare word, which has none.
+    fn write_spare(&self, tx: &mut Tx<'_>, number: u64) -> Result<()> {
+        let (off, word) = match self.table.vector(tx)? {
+            Some(vector) => (vector + field!(PmVector.tombstone), number),
+            None => (self.table.off + field!(PmTable.vector), number | HAS_TOMBSTONE),
+        };
+        Ok(tx.store(off, word)?)
+    }
+
     /// Adds a version behind the others.
     fn append(self, tx: &mut Tx<'_>, new: Version, keep: &Keep<'_>) -> Result<Left> {
-        let Some(place) = self.empty else { return self.move_to_vector(tx, new, keep) };
-        write_slot(tx, place, new)?;
+        match self.empty {
+            Some(place) => write_slot(tx, place, new)?,
+            None if new.value == ValueWord::Tombstone => self.write_spare(tx, new.number)?,
+            None => return self.move_to_vector(tx, new, keep),
+        }
         let ends_in_tombstone = new.value == ValueWord::Tombstone;
         Ok(Left { versions: self.slots.capacity as usize, ends_in_tombstone, has_blocks: true })
     }
@@ -422,12 +466,9 @@ impl Loaded {
         }
         let vector = tx.alloc(8 * words.len() as u64)?;
         tx.write_fresh_words(vector, &[], &words)?;
-        let place = self.table.off + field!(PmTable.vector);
-        let before = tx.load(place)?;
-        tx.store(place, vector)?;
-        if before != 0 {
-            tx.free(before)?;
-        }
+        let before = self.table.vector(tx)?;
+        tx.store(self.table.off + field!(PmTable.vector), vector)?;
+        before.map_or(Ok(()), |before| tx.free(before))?;
         Ok(left)
     }
 }

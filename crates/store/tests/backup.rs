@@ -344,6 +344,29 @@ fn a_restore_that_was_left_behind_is_taken_over_by_the_next() {
     prove(&pool, Some(&store));
 }
 
+/// A log of commits was forgotten when the store that has it was cleared.
+#[test]
+fn nothing_of_a_store_with_a_log_is_left_by_the_next_restore() {
+    let (whole, _) = small_chain();
+    let pool = pool_of(1 << 20);
+    let mut restoring = Restoring::begin(&pool, "copy").unwrap();
+    restoring.read(&whole[..]).unwrap();
+    drop(restoring);
+    let hidden = pool.roots().unwrap().remove(0).name;
+    let store = Store::open(&pool, &hidden).unwrap();
+    store.set_audit(tembo_store::Audit::Commits(1000)).unwrap();
+    let keyspace = store.keyspace("a").unwrap();
+    (0..200_u8).for_each(|i| _ = store.put(&keyspace, [i], [i; 30]).unwrap());
+    store.keep(store.snapshot().number(), "kept").unwrap();
+    drop((store, keyspace));
+    let mut restoring = Restoring::begin(&pool, "copy").unwrap();
+    restoring.read(&whole[..]).unwrap();
+    restoring.abort().unwrap();
+    prove(&pool, None);
+    assert_eq!(pool.roots().unwrap(), []);
+    prove(&pool, Some(&Store::restore(&pool, "copy", [&whole[..]]).unwrap()));
+}
+
 #[test]
 fn errors_of_readers_and_writers_and_a_full_pool_change_nothing() {
     struct Failing;

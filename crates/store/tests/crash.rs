@@ -477,6 +477,30 @@ fn retention_ranges_and_groups_survive_every_crash() {
     survived(Simulation::new(&retained()).limit(16).audit(audit()).run());
 }
 
+/// Tombstones beside the slots of a table, of a vector, and of one in order; versions after them; and tables
+/// that come apart with them.
+fn deletions() -> Script {
+    let commit = |writes: &[Write]| Op::Commit(writes.to_vec());
+    let put = |len: usize| commit(&[(AUDIT, 1, Some(len)), (0, 1, Some(len))]);
+    let delete = || commit(&[(AUDIT, 1, None), (0, 1, None)]);
+    // The retained keyspace: two versions and the tombstone, then a vector of eight.
+    let mut ops = vec![put(3), Op::Read(true), put(30), Op::Keep("two"), delete(), Op::Collect(10), put(4)];
+    ops.extend((0..4).map(|i| put(31 + i)));
+    // The vector is full, then one in order is.
+    ops.extend([delete(), Op::Keep("nine"), put(5)]);
+    ops.extend((0..10).map(|i| put(40 + i % 2)));
+    ops.extend([delete(), Op::DeleteKept("two"), Op::Collect(10), put(6), delete()]);
+    ops.extend([Op::Read(false), Op::DeleteKept("nine"), Op::Collect(10), Op::Renew(AUDIT), Op::Collect(10)]);
+    let continuation =
+        vec![put(7), Op::Keep("after"), put(50), Op::Read(true), delete(), put(8), Op::Collect(10)];
+    Script { name: "deletions".to_owned(), start: Vec::new(), ops, continuation, bytes: 256 << 10 }
+}
+
+#[test]
+fn deletions_survive_every_crash() {
+    survived(Simulation::new(&deletions()).limit(16).audit(audit()).run());
+}
+
 /// Operations at random, as a seed chooses.
 fn random(seed: u64) -> Script {
     const NAMES: [&str; 3] = ["a", "b", "c"];

@@ -136,7 +136,7 @@ impl Scenario for Restores {
     fn observe(&self, pool: &Pool) -> Result<Model, String> {
         let mut model = Model::new();
         for root in pool.roots().map_err(text)? {
-            if !root.name.starts_with("restoring-") {
+            if root.kind == Store::ROOT_KIND && !root.name.starts_with("restoring-") {
                 let store = Store::open(pool, &root.name).map_err(text)?;
                 model.insert(root.name, contents(&store)?);
             }
@@ -146,9 +146,10 @@ impl Scenario for Restores {
 
     fn check(&self, pool: &Pool) -> Result<(), String> {
         let mut marks = pool.marks().map_err(text)?;
-        for root in pool.roots().map_err(text)? {
+        for root in pool.roots().map_err(text)?.iter().filter(|root| root.kind == Store::ROOT_KIND) {
             Store::open(pool, &root.name).map_err(text)?.check(&mut marks).map_err(text)?;
         }
+        Store::check_dropped(pool, &mut marks).map_err(text)?;
         marks.finish().map(drop).map_err(text)
     }
 }

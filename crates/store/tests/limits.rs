@@ -36,7 +36,7 @@ fn sums(space: Space) -> [u64; 3] {
 
 /// A put of a value of this length makes a version of so many bytes.
 fn version(len: u64) -> u64 {
-    if len <= 7 { 16 } else { 16 + (8 + len).next_multiple_of(16) }
+    if len <= 8 { 16 } else { 16 + (8 + len).next_multiple_of(16) }
 }
 
 #[test]
@@ -47,13 +47,13 @@ fn space_is_what_versions_take() {
         store.put(&k, i.to_be_bytes(), [1; 40]).unwrap();
     }
     collect_all(&store);
-    let live = 100 * (64 + 8 + version(40));
+    let live = 100 * (40 + 8 + version(40));
     assert_eq!(sums(counted(&store)), [live, 0, 0]);
     store.keep(store.snapshot().number(), "kept").unwrap();
     for i in 0..100u64 {
         store.put(&k, i.to_be_bytes(), [2; 8]).unwrap();
     }
-    let (live, old) = (100 * (64 + 8 + version(8)), 100 * version(40));
+    let (live, old) = (100 * (40 + 8 + version(8)), 100 * version(40));
     assert_eq!(sums(store.space().unwrap()), [live, old, old], "each commit notes what it changes");
     assert_eq!(sums(store.space_of(&k).unwrap()), [live, old, old]);
     // Old ones that the kept snapshot has not.
@@ -63,7 +63,7 @@ fn space_is_what_versions_take() {
     }
     let space = store.space().unwrap();
     assert_eq!((space.live_bytes, space.kept_bytes), (0, old));
-    assert_eq!(space.old_bytes, old + 100 * version(8) + 100 * (16 + 64 + 8));
+    assert_eq!(space.old_bytes, old + 100 * version(8) + 100 * (16 + 40 + 8));
     drop(reader);
     store.delete_kept("kept").unwrap();
     collect_all(&store);
@@ -259,14 +259,14 @@ fn an_old_snapshot_is_revoked_when_it_is_past_the_age() {
     let store = store_of(2 << 20);
     let k = store.keyspace("k").unwrap();
     let all = store.keyspace_with("all", Retention::All).unwrap();
-    store.put(&k, "a", "1").unwrap();
+    store.put(&k, "a", [1; 40]).unwrap();
     store.put(&all, "a", "1").unwrap();
     set(&store, |limits| limits.snapshot_age = Some(Duration::from_millis(80)));
     let old = store.snapshot();
     std::thread::sleep(Duration::from_millis(200));
     collect_all(&store);
     assert!(old.get(&k, "a").is_ok(), "the current snapshot has no age, how long ever it was opened");
-    store.put(&k, "a", "2").unwrap();
+    store.put(&k, "a", [2; 40]).unwrap();
     store.put(&all, "a", "2").unwrap();
     let young = store.snapshot();
     assert!(old.get(&k, "a").is_ok());
@@ -279,7 +279,7 @@ fn an_old_snapshot_is_revoked_when_it_is_past_the_age() {
     assert!(start.elapsed() >= Duration::from_millis(70), "{:?}", start.elapsed());
     assert!(matches!(old.get(&k, "a").unwrap_err(), Error::SnapshotGone { .. }));
     assert_eq!(old.get(&all, "a").unwrap().as_deref(), Some(b"1".as_slice()), "this keyspace retains it");
-    assert_eq!(young.get(&k, "a").unwrap().as_deref(), Some(b"2".as_slice()), "it is current");
+    assert_eq!(young.get(&k, "a").unwrap().as_deref(), Some([2; 40].as_slice()), "it is current");
     collect_all(&store);
     assert_eq!(store.versions(&k, "a").unwrap().len(), 1);
 }

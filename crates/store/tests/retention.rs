@@ -117,3 +117,59 @@ fn a_keyspace_retains_what_was_current_within_a_time() {
     assert!(matches!(store.at(old).unwrap().get(&k, "a").unwrap_err(), Error::NotRetained { .. }));
     assert_eq!(prove(&store).keys, 1, "the deleted key is gone, too");
 }
+
+/// A snapshot that is only retained was taken for a whole one as soon as somebody had it open. It could then
+/// be kept, and was read as a whole one in keyspaces that do not retain it: with missing and with wrong
+/// values.
+#[test]
+fn a_snapshot_that_is_only_retained_is_not_kept_and_not_taken_for_a_whole_one() {
+    let store = store();
+    let [all, none] = [("all", Retention::All), ("none", Retention::None)]
+        .map(|(name, retention)| store.keyspace_with(name, retention).unwrap());
+    let mut numbers = Vec::new();
+    for i in 0..20u64 {
+        let mut tx = store.begin();
+        for key in 0..4u8 {
+            tx.put(&all, [key], i.to_be_bytes()).unwrap();
+            // Values in blocks, which are freed, and short ones, which are overwritten.
+            tx.put(&none, [key], vec![i as u8; 8 + usize::from(key % 2) * 50]).unwrap();
+        }
+        numbers.push(tx.commit().unwrap());
+    }
+    let whole = store.at(numbers[19]).unwrap();
+    assert!(whole.get(&none, [0]).unwrap().is_some(), "the current one is whole");
+    collect_all(&store);
+    let old = numbers[7];
+    let opened = store.at(old).unwrap();
+    let clone = opened.clone();
+    for at in [&opened, &clone, &store.at(old).unwrap(), &store.at(old).unwrap()] {
+        assert!(
+            matches!(store.keep(old, "old").unwrap_err(), Error::SnapshotGone { number, .. } if number == old)
+        );
+        assert!(matches!(store.keep_number(old).unwrap_err(), Error::SnapshotGone { .. }));
+        for key in 0..4u8 {
+            assert_eq!(at.get(&all, [key]).unwrap().unwrap(), 7u64.to_be_bytes());
+            match at.get(&none, [key]) {
+                Err(Error::NotRetained { number, keyspace }) if number == old && keyspace == "none" => {}
+                other => panic!("a snapshot that lacks versions gave {other:?}"),
+            }
+        }
+        assert!(matches!(at.iter(&none).unwrap_err(), Error::NotRetained { .. }));
+        assert_eq!(at.iter(&all).unwrap().count(), 4);
+        assert!(matches!(store.changes(at, &whole, &none).unwrap_err(), Error::NotRetained { .. }));
+        assert_eq!(store.changes(at, &whole, &all).unwrap().count(), 4);
+        let mut tx = store.begin_at(at).unwrap();
+        assert!(matches!(tx.get(&none, [0]).unwrap_err(), Error::NotRetained { .. }));
+    }
+    // One that somebody has held since it was current is whole, also when it is opened once more.
+    store.put(&none, [0], "next").unwrap();
+    let again = store.at(numbers[19]).unwrap();
+    store.keep(numbers[19], "nineteen").unwrap();
+    drop((whole, opened, clone));
+    collect_all(&store);
+    assert_eq!(again.get(&none, [1]).unwrap().unwrap(), vec![19; 58]);
+    drop(again);
+    assert_eq!(store.at_name("nineteen").unwrap().get(&none, [0]).unwrap().unwrap(), vec![19; 8]);
+    assert!(matches!(store.at(old).unwrap().get(&none, [0]).unwrap_err(), Error::NotRetained { .. }));
+    prove(&store);
+}

@@ -109,7 +109,7 @@ impl fmt::Display for Unknown {
 
 impl Pool {
     /// Every named structure in the pool, in order of the names; also those that this version of the library
-    /// cannot read.
+    /// cannot read. What was dropped is not among them.
     ///
     /// # Errors
     ///
@@ -117,6 +117,9 @@ impl Pool {
     pub fn list(&self) -> Result<Vec<Listed>> {
         let mut listed = Vec::new();
         for root in self.shared.pool.roots()? {
+            if root.kind == Store::DROPPED_ROOT_KIND {
+                continue;
+            }
             let kind = self.kind_of(&root)?;
             listed.push(Listed { name: root.name, kind });
         }

@@ -1,4 +1,4 @@
-//! Dropping maps: the name at once, the blocks step by step.
+//! Dropping maps and stores: the name at once, the blocks step by step.
 
 use crate::contents::Kind;
 use crate::open_trees::{OpenOnce, OpenTrees};
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree};
 use tembo_pool::{Feature, Tx};
+use tembo_store::Store;
 
 /// A handle of a map without versions: counted, so that the map cannot be dropped meanwhile.
 #[derive(Clone, Debug)]
@@ -85,7 +86,7 @@ impl Pool {
     /// The name is free at once, for another map. Dropping is one commit, which takes no space and constant
     /// time: after a crash the map exists in full or not at all. [`reclaim_dropped`](Self::reclaim_dropped)
     /// frees the space; so do each [`Batch`](crate::Batch) and each creation of a map, a little at a time.
-    /// After a crash this continues.
+    /// After a crash this continues. [`drop_store`](Self::drop_store) drops stores.
     ///
     /// Versions of Tembo older than this function refuse a pool in which a map was ever dropped.
     ///
@@ -110,9 +111,9 @@ impl Pool {
         Ok(true)
     }
 
-    /// Frees space of dropped maps, in `steps` steps; returns whether any is left. A step frees one node with
-    /// its records, at most about 43 blocks. All steps are one commit, or one each if the pool is too full
-    /// for that.
+    /// Frees space of dropped maps, and then of dropped stores, in `steps` steps each; returns whether any is
+    /// left. A step frees one node of a map with its records, at most about 43 blocks, or the versions of one
+    /// key of a store. All steps for maps are one commit, or one each if the pool is too full for that.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
@@ -128,22 +129,24 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::ReadOnly`]; [`Error::Pool`] if a dropped map is damaged, or the device failed.
+    /// [`Error::ReadOnly`]; [`Error::Pool`] if a dropped map or store is damaged, or the device failed;
+    /// [`Error::TooManyOpen`] if there is a dropped store and no lane is left.
     pub fn reclaim_dropped(&self, steps: usize) -> Result<bool> {
-        if !self.has_dropped_maps()? {
-            return Ok(false);
-        }
         let shared = &self.shared;
-        match shared.reclaim_dropped(steps) {
+        if !self.has_dropped_maps()? {
+            return shared.reclaim_stores(steps);
+        }
+        let is_left = match shared.reclaim_dropped(steps) {
             // One step always fits into a lane, unless lanes are very short.
             Err(Error::Full { .. }) => {
                 for _ in 1..steps {
                     shared.reclaim_dropped(1)?;
                 }
-                shared.reclaim_dropped(1)
+                shared.reclaim_dropped(1)?
             }
-            outcome => outcome,
-        }
+            outcome => outcome?,
+        };
+        Ok(shared.reclaim_stores(steps)? || is_left)
     }
 }
 
@@ -156,6 +159,15 @@ impl Pool {
     pub fn has_dropped_maps(&self) -> Result<bool> {
         Ok(tembo_index::has_dropped(&self.shared.pool)?)
     }
+
+    /// As [`has_dropped_maps`](Self::has_dropped_maps), for stores.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the pool is damaged.
+    pub fn has_dropped_stores(&self) -> Result<bool> {
+        Ok(Store::has_dropped(&self.shared.pool)?)
+    }
 }
 
 impl Shared {
@@ -166,6 +178,11 @@ impl Shared {
         self.dropped.note(is_left);
         self.writers()?.commit(tx)?;
         Ok(is_left)
+    }
+
+    /// Frees space of dropped stores; returns whether any is left.
+    pub(crate) fn reclaim_stores(&self, steps: usize) -> Result<bool> {
+        Store::reclaim_dropped(&self.pool, steps).map_err(|e| self.explain(e.into()))
     }
 
     /// Runs `body` while the map has no handle and gets none; an error if it has one.

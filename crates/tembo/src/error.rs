@@ -84,7 +84,8 @@ pub enum Error {
     },
     /// The name belongs to a heap or a store, which are not dropped so.
     #[error(
-        "{name:?} is a {found}, not a map, and cannot be dropped so; remove the pool's file to be rid of it"
+        "{name:?} is a {found}, not a map, and cannot be dropped so; {}",
+        if *found == "store" { "drop it as a store" } else { "remove the pool's file to be rid of it" }
     )]
     NotAMap {
         /// The name.
@@ -268,6 +269,7 @@ fn kind_name(kind: u32) -> String {
         U64Tree::ROOT_KIND => "a fixed map".to_owned(),
         VersionedHash::ROOT_KIND => "a hash table".to_owned(),
         Store::ROOT_KIND => "a store".to_owned(),
+        Store::DROPPED_ROOT_KIND => "the list of dropped stores".to_owned(),
         tembo_heap::ROOT_KIND => "a heap".to_owned(),
         unknown => format!("of a kind that this version does not know ({unknown:#x})"),
     }

@@ -32,19 +32,34 @@ impl OpenStores {
         if let Some(store) = known.as_ref().and_then(WeakStore::upgrade) {
             return Ok(store);
         }
-        let begun = Instant::now();
-        loop {
-            match open() {
-                // Its last handle is gone, and the commits that nobody waited for are still being made.
-                Err(tembo_store::Error::InUse { .. }) if known.is_some() && begun.elapsed() < CLOSING_MAX => {
-                    std::thread::sleep(Duration::from_micros(50));
-                }
-                outcome => {
-                    let store = outcome?;
-                    stores.insert(name.to_owned(), store.downgrade());
-                    return Ok(store);
-                }
+        let store = once_closed(known.is_some(), open)?;
+        stores.insert(name.to_owned(), store.downgrade());
+        Ok(store)
+    }
+
+    /// Drops the store of this name by `drop`, unless it is open.
+    fn drop(&self, name: &str, drop: impl Fn() -> tembo_store::Result<bool>) -> Result<bool> {
+        let mut stores = self.lock();
+        let known = stores.get(name).cloned();
+        if known.as_ref().and_then(WeakStore::upgrade).is_some() {
+            return Err(tembo_store::Error::InUse { name: name.to_owned() }.into());
+        }
+        let dropped = once_closed(known.is_some(), drop)?;
+        stores.remove(name);
+        Ok(dropped)
+    }
+}
+
+/// Runs `body`, again and again while the last handle of the store is gone, and the commits that nobody
+/// waited for are still being made.
+fn once_closed<T>(was_open: bool, body: impl Fn() -> tembo_store::Result<T>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        match body() {
+            Err(tembo_store::Error::InUse { .. }) if was_open && begun.elapsed() < CLOSING_MAX => {
+                std::thread::sleep(Duration::from_micros(50));
             }
+            outcome => return Ok(outcome?),
         }
     }
 }
@@ -79,12 +94,33 @@ impl Pool {
         match self.look_up(name)? {
             None => Ok(None),
             Some(Kind::Store) => self.to_read_store(name).map(Some),
-            Some(other) => Err(Error::OtherKind {
-                name: name.to_owned(),
-                found: format!("a {}", other.in_words()),
-                expected: "a store".to_owned(),
-            }),
+            Some(other) => Err(not_a_store(name, &other)),
         }
+    }
+
+    /// Drops the [store](crate::store) of this name, with its keyspaces, snapshots and log; returns whether
+    /// there was one.
+    ///
+    /// The name is free at once. Dropping is one commit, which takes no space and constant time: after a
+    /// crash the store exists in full or not at all. [`reclaim_dropped`](Self::reclaim_dropped) frees the
+    /// space; so does [`collect`](tembo_store::Store::collect) of any store, a little at a time. This
+    /// continues after a crash.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] with [`InUse`](tembo_store::Error::InUse) if this process has a handle of the store,
+    /// or a snapshot, transaction or iterator; [`Error::OtherKind`]; [`Error::Unknown`]; [`Error::ReadOnly`];
+    /// [`Error::TooManyOpen`] if no lane is left; [`Error::Pool`].
+    pub fn drop_store(&self, name: &str) -> Result<bool> {
+        // One thread at a time makes and drops names.
+        let _turn = self.shared.begin("the turn to drop a store")?;
+        match self.look_up(name)? {
+            None => return Ok(false),
+            Some(Kind::Store) => {}
+            Some(other) => return Err(not_a_store(name, &other)),
+        }
+        let drop = || Store::drop(&self.shared.pool, name);
+        self.shared.stores.drop(name, drop).map_err(|e| self.shared.explain(e))
     }
 
     /// Makes a store from a [backup](tembo_store::Snapshot::backup) and from differences that follow it, and
@@ -150,5 +186,13 @@ impl Pool {
     pub(crate) fn to_read_store(&self, name: &str) -> Result<Store> {
         let open = || Store::open(&self.shared.pool, name);
         self.shared.stores.open(name, open).map_err(|e| self.shared.explain(e))
+    }
+}
+
+fn not_a_store(name: &str, found: &Kind) -> Error {
+    Error::OtherKind {
+        name: name.to_owned(),
+        found: format!("a {}", found.in_words()),
+        expected: "a store".to_owned(),
     }
 }

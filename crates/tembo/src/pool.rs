@@ -13,6 +13,7 @@ use tembo_heap::{Description, Heap, NamedBrand, Persist, Summary};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree, Writers};
 use tembo_pmem::{Domain, FlushInstruction, OfProcess};
 use tembo_pool::{Ending, Recovery, Stats, Tx, Usage};
+use tembo_store::Store;
 
 /// An open pool: a file that holds named maps. Cheap to clone; closed with its last clone, map and
 /// guard.
@@ -116,8 +117,8 @@ impl Shared {
         Err(full)
     }
 
-    /// Frees some blocks of dropped and cleared maps, and dead blocks of maps that keep versions; returns
-    /// whether there were any.
+    /// Frees some blocks of dropped maps and stores, of cleared maps, and dead blocks of maps that keep
+    /// versions; returns whether there were any.
     #[cold]
     fn make_room(&self) -> bool {
         let mut has_any = false;
@@ -126,6 +127,10 @@ impl Shared {
                 break;
             }
             has_any = true;
+        }
+        // Without a lane that is left, they wait.
+        if matches!(Store::has_dropped(&self.pool), Ok(true)) {
+            has_any |= self.reclaim_stores(STEPS_PER_TREE).is_ok();
         }
         for name in WbTree::names(&self.pool).unwrap_or_default() {
             let Ok(Some(tree)) = WbTree::open(&self.pool, &name) else { continue };
@@ -176,6 +181,8 @@ pub struct CheckReport {
     pub heap: Option<Summary>,
     /// Dropped maps that still have blocks.
     pub dropped_maps: u64,
+    /// Dropped stores that still have blocks.
+    pub dropped_stores: u64,
     /// Structures that this version of the library cannot read, and hence did not check.
     pub unknown: Vec<Unknown>,
     /// Allocated blocks that no known structure reaches; they may belong to the unknown ones. 0 if there are
@@ -499,6 +506,7 @@ impl Pool {
             }
         }
         report.dropped_maps = tembo_index::check_dropped(pool, &mut marks)?;
+        report.dropped_stores = Store::check_dropped(pool, &mut marks)?;
         // Last, since it looks for lost objects among the remaining blocks.
         if has_heap {
             let is_all_known = report.unknown.is_empty();

@@ -173,3 +173,76 @@ fn a_store_of_another_format_is_unknown_and_stays_as_it_is() {
     assert!(matches!(pool.open_store("future"), Err(Error::Unknown(_))));
     assert!(matches!(pool.check(), Err(Error::Unproved { .. })));
 }
+
+#[test]
+fn a_store_is_dropped_unless_it_is_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let pool = made(&path);
+    pool.open_map("stock").unwrap();
+    let before = pool.check().unwrap().usage.allocated_blocks;
+    let bank = pool.open_store("bank").unwrap();
+    let accounts = bank.keyspace("accounts").unwrap();
+    for i in 0..300_u64 {
+        bank.put(&accounts, i.to_be_bytes(), vec![7; 100]).unwrap();
+    }
+    assert!(matches!(pool.drop_store("stock"), Err(Error::OtherKind { .. })));
+    assert!(!pool.drop_store("none").unwrap());
+    let in_use = |what: &str| {
+        let outcome = pool.drop_store("bank");
+        assert!(matches!(outcome, Err(Error::Store(StoreError::InUse { .. }))), "{what}: {outcome:?}");
+    };
+    in_use("a handle");
+    let snapshot = bank.snapshot();
+    drop((bank, accounts));
+    in_use("a snapshot");
+    drop(snapshot);
+    assert!(pool.drop_store("bank").unwrap());
+    assert!(!pool.drop_store("bank").unwrap());
+    // Its name is free; what is left of it is no structure of its own.
+    let names: Vec<String> = pool.list().unwrap().into_iter().map(|listed| listed.name).collect();
+    assert_eq!((names, pool.has_dropped_stores().unwrap()), (vec!["stock".to_owned()], true));
+    let report = pool.check().unwrap();
+    assert_eq!((report.dropped_stores, report.stores.len(), report.unknown.len()), (1, 0, 0));
+    drop(pool);
+    // Another process goes on with it, and one that only reads does not.
+    let reader = Options::new().read_only(true).open(&path).unwrap();
+    assert!(matches!(reader.reclaim_dropped(1), Err(Error::ReadOnly)));
+    assert!(matches!(reader.drop_store("stock"), Err(Error::ReadOnly)));
+    drop(reader);
+    let pool = made(&path);
+    let again = pool.open_store("bank").unwrap();
+    assert_eq!(again.keyspaces().unwrap(), Vec::<String>::new());
+    drop(again);
+    assert!(pool.drop_store("bank").unwrap());
+    let mut calls = 0;
+    while pool.reclaim_dropped(20).unwrap() {
+        calls += 1;
+        pool.check().unwrap();
+    }
+    assert!(calls >= 15, "{calls}");
+    let report = pool.check().unwrap();
+    assert_eq!((report.dropped_stores, report.usage.allocated_blocks), (0, before));
+}
+
+/// A pool that is full of a dropped store takes a map's records: what the store had comes back.
+#[test]
+fn a_full_pool_feeds_on_dropped_stores() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new().create(true).initial_bytes(4 << 20).max_bytes(4 << 20);
+    let pool = options.open(directory.path().join("a.pool")).unwrap();
+    let map = pool.open_map("stock").unwrap();
+    let bank = pool.open_store("bank").unwrap();
+    let accounts = bank.keyspace("accounts").unwrap();
+    let full = (0..100_000_u64).find_map(|i| bank.put(&accounts, i.to_be_bytes(), vec![7; 300]).err());
+    assert!(full.unwrap().is_full());
+    while bank.put(&accounts, "small", "").is_ok() && map.put(map.len().unwrap().to_be_bytes(), "x").is_ok() {
+    }
+    drop((bank, accounts));
+    assert!(pool.drop_store("bank").unwrap());
+    for i in 0..1000_u64 {
+        map.put((1 << 40 | i).to_be_bytes(), vec![7; 300]).unwrap();
+    }
+    while pool.reclaim_dropped(100).unwrap() {}
+    assert_eq!(pool.check().unwrap().dropped_stores, 0);
+}

@@ -8,10 +8,9 @@ use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::report::{print, print_json};
 use serde::Serialize;
-use std::cmp::Ordering;
 use std::io::{BufWriter, StdoutLock, Write};
 use std::ops::Bound;
-use tembo::store::{Entries, Keyspace, Snapshot};
+use tembo::store::{Change, Entries};
 
 /// A key with its value, as `import` reads it.
 #[derive(Serialize)]
@@ -193,59 +192,27 @@ pub(super) fn diff(
     let mut progress = Progress::new("comparing", None);
     for name in names {
         let keyspace = keyspace(&store, &name)?;
-        differences(&keyspace, &from, &to, |key, before, after| {
+        for change in store.changes(&from, &to, &keyspace)? {
+            let Change { key, before, after } = change?;
             progress.advance(1);
-            if before == after {
-                return Ok(());
-            }
             if json {
-                let (before, after) = (before.map(Shown), after.map(Shown));
-                return out.json(&DifferenceLine { keyspace: &name, key: Shown(key), before, after });
+                let (before, after) = (before.as_deref().map(Shown), after.as_deref().map(Shown));
+                out.json(&DifferenceLine { keyspace: &name, key: Shown(&key), before, after })?;
+                continue;
             }
-            let key = shown(key);
-            out.line(&match (before, after) {
+            let key = shown(&key);
+            out.line(&match (&before, &after) {
                 (None, Some(after)) => format!("+ {name}\t{key}\t{}", shown(after)),
                 (Some(before), None) => format!("- {name}\t{key}\t{}", shown(before)),
                 (before, after) => {
-                    let shown = |value: Option<&[u8]>| value.map_or_else(String::new, shown);
+                    let shown = |value: &Option<Vec<u8>>| value.as_deref().map_or_else(String::new, shown);
                     format!("~ {name}\t{key}\t{}\t{}", shown(before), shown(after))
                 }
-            })
-        })?;
+            })?;
+        }
     }
     drop(progress);
     out.finish()
-}
-
-/// Calls `each` with all keys that have a value in one of two snapshots, in their order, and both values.
-fn differences(
-    keyspace: &Keyspace,
-    from: &Snapshot,
-    to: &Snapshot,
-    mut each: impl FnMut(&[u8], Option<&[u8]>, Option<&[u8]>) -> Outcome,
-) -> Outcome {
-    let (mut old, mut new) = (from.iter(keyspace)?, to.iter(keyspace)?);
-    let (mut before, mut after) = (old.next().transpose()?, new.next().transpose()?);
-    loop {
-        let order = match (&before, &after) {
-            (None, None) => return Ok(()),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some((left, _)), Some((right, _))) => left.cmp(right),
-        };
-        let was = before.take_if(|_| order != Ordering::Greater);
-        let is = after.take_if(|_| order != Ordering::Less);
-        if let Some((key, _)) = was.as_ref().or(is.as_ref()) {
-            let value = |pair: &Option<Pair>| pair.as_ref().map(|(_, value)| value.clone());
-            each(key, value(&was).as_deref(), value(&is).as_deref())?;
-        }
-        if was.is_some() {
-            before = old.next().transpose()?;
-        }
-        if is.is_some() {
-            after = new.next().transpose()?;
-        }
-    }
 }
 
 #[cfg(test)]

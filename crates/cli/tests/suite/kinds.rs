@@ -35,7 +35,7 @@ fn maps_are_listed_and_dropped() {
     assert_eq!(json[2], serde_json::json!({"name": "stock", "kind": "map"}));
     assert_eq!(workspace.run("drop a.pool stock tags").ok().text(), "dropped stock\ndropped tags\n");
     assert_eq!(workspace.run("maps a.pool").ok().text(), "ids  fixed map\nlog  map with versions\n");
-    workspace.run("drop a.pool stock").fails_with("there is no map \"stock\"; there is ids, log");
+    workspace.run("drop a.pool stock").fails_with("there is no map or store \"stock\"; there is ids, log");
     let json = workspace.run("check a.pool --json").ok().json();
     assert_eq!((&json["maps"], json.get("dropped_maps")), (&2.into(), None));
     assert_eq!(workspace.run("drop a.pool").code, Some(2));

@@ -183,7 +183,6 @@ fn other_commands_say_what_they_find_of_stores() {
     let check = workspace.run("check a.pool --json").ok().json();
     assert_eq!(check["stores"], json!({"stores": 1, "keyspaces": 2, "keys": 3, "versions": 3}));
     assert_eq!(workspace.run("maps a.pool").ok().text(), "store  store\n");
-    workspace.run("drop a.pool store").fails_with("is a store, not a map");
     assert!(
         workspace.run("dump a.pool").ok().stderr.contains("store is a store, which a dump does not hold")
     );
@@ -191,4 +190,33 @@ fn other_commands_say_what_they_find_of_stores() {
     Options::new().create(true).open(workspace.path("empty.pool")).unwrap();
     assert_eq!(workspace.run("store ls empty.pool").ok().text(), "no stores\n");
     workspace.run("store get empty.pool a b").fails_with("there is none");
+}
+
+#[test]
+fn a_store_is_dropped_with_its_space() {
+    let workspace = workspace();
+    workspace.run("store put a.pool prices lamp 30 --store shop").ok();
+    assert_eq!(workspace.run("maps a.pool").ok().text(), "shop   store\nstore  store\n");
+    assert_eq!(workspace.run("drop a.pool store").ok().text(), "dropped store\n");
+    assert_eq!(workspace.run("maps a.pool").ok().text(), "shop  store\n");
+    assert!(!workspace.run("check a.pool").ok().text().contains("dropped"));
+    workspace.run("drop a.pool store").fails_with("no map or store \"store\"; there is shop");
+    // Gone but not given back, as after a crash.
+    let pool = Options::new().open(workspace.path("a.pool")).unwrap();
+    assert!(pool.drop_store("shop").unwrap());
+    drop(pool);
+    assert_eq!(workspace.run("maps a.pool").ok().text(), "");
+    assert_eq!(workspace.run("store ls a.pool").ok().text(), "no stores\n");
+    assert!(workspace.run("check a.pool").ok().text().contains("dropped  1 stores"));
+    assert_eq!(workspace.run("check a.pool --json").ok().json()["dropped_stores"], 1);
+    assert!(workspace.run("info a.pool").ok().text().contains("dropped stores"));
+    assert_eq!(workspace.run("info a.pool --json").ok().json()["has_dropped_stores"], true);
+    assert!(workspace.run("dump a.pool").ok().text().contains("\"maps\":0"));
+    // The next drop goes on with it.
+    let pool = Options::new().open(workspace.path("a.pool")).unwrap();
+    pool.open_map("stock").unwrap();
+    drop(pool);
+    workspace.run("drop a.pool stock").ok();
+    assert!(!workspace.run("check a.pool").ok().text().contains("dropped"));
+    assert!(!workspace.run("info a.pool").ok().text().contains("dropped"));
 }

@@ -23,7 +23,7 @@ use super::locks::{HeldLocks, LengthHeld, Locks};
 use super::node::{Leaf, Media, View};
 use super::scan::Direction;
 use super::search::{Goal, Probe, TreePosition, descend};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, corrupt};
 use crate::map_kind::{MapFormat, MapKind};
 use crate::record::{RECORD_HEAD_BYTES, check_lengths, write_record};
 use std::ops::Bound;
@@ -183,15 +183,19 @@ impl WbTree {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] when the pool is damaged.
+    /// [`Error::Pool`] when the pool is damaged, or the tree is not empty: its owner emptied it, so it
+    /// differs from what was written.
     ///
     /// # Panics
     ///
-    /// If the transaction is not of this tree's pool, or the tree is not empty.
+    /// If the transaction is not of this tree's pool.
     pub fn free_unnamed(self, tx: &mut Tx<'_>) -> Result<()> {
         self.assert_writes(tx);
-        let is_empty = self.root(self.pending(tx))?.is_empty() && tx.load(self.doomed_off())? == 0;
-        assert!(is_empty, "a tree that is not empty");
+        let doomed = tx.load(self.doomed_off())?;
+        if doomed != 0 || !self.root(self.pending(tx))?.is_empty() {
+            let found = format!("one with nodes, or with a doomed tree {doomed:#x}");
+            return Err(corrupt("a tree to be freed", self.header_off(), "an empty tree", found));
+        }
         Ok(tx.free(self.header_off())?)
     }
 

@@ -24,10 +24,9 @@
 //! # Restoring
 //!
 //! [`Restoring`] fills a store under a name that nobody asks for, and gives it its name by one record when
-//! all streams were read to their ends. A crash before leaves the other name, which the next restore to the
-//! same name takes over and clears; an error removes it.
+//! all streams were read to their ends. An error drops it. A crash before leaves the other name, which the
+//! next restore to the same name drops first.
 
-mod differences;
 mod frames;
 mod restore;
 mod write;

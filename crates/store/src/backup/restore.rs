@@ -10,15 +10,15 @@ use crate::store::Store;
 use crate::transaction::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
-use tembo_pool::{KeptSpace, Pool};
+use tembo_pool::Pool;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Changes of one commit, at most.
 const GROUP_CHANGES: u64 = 256;
 /// Bytes of keys and values after which a commit is made, even if they are fewer.
 const GROUP_BYTES: usize = 512 << 10;
-/// Tables that are collected in one call.
-const COLLECTED: usize = 1000;
+/// Steps of giving space back in one call.
+const RECLAIMED: usize = 1000;
 
 /// A store that is being made from backups: nobody sees it before it is [finished](Self::finish).
 ///
@@ -84,8 +84,10 @@ impl Restoring {
             return Err(Error::StoreExists { name: name.to_owned() });
         }
         let hidden = format!("restoring-{:016x}", xxh3_64(name.as_bytes()));
+        if Store::drop(pool, &hidden)? {
+            reclaim(pool)?;
+        }
         let store = Store::open(pool, &hidden)?;
-        clear(&store)?;
         Ok(Restoring {
             pool: pool.clone(),
             name: name.to_owned(),
@@ -222,22 +224,16 @@ impl Restoring {
         Store::open(&pool, &name)
     }
 
-    /// Removes what was made.
+    /// Drops what was made, and gives its space back.
     ///
     /// # Errors
     ///
-    /// As for commits. Then it is as if it had been dropped.
+    /// As for [`Store::drop`]. Then it is as if this had been dropped.
     pub fn abort(self) -> Result<()> {
-        clear(&self.store)?;
-        let inner = &self.store.inner;
-        let mut lead = inner.commits.lead();
-        let tx = &mut lead.tx;
-        tx.use_kept_space(KeptSpace::All);
-        tx.remove_root(&self.hidden)?;
-        inner.names.clone().free_unnamed(tx)?;
-        inner.kept.clone().free_unnamed(tx)?;
-        tx.free(inner.off)?;
-        Ok(tx.commit_and_begin()?)
+        let Restoring { pool, hidden, store, keyspaces, .. } = self;
+        drop((store, keyspaces));
+        Store::drop(&pool, &hidden)?;
+        reclaim(&pool)
     }
 }
 
@@ -245,18 +241,9 @@ fn failed() -> Error {
     Error::BackupOrder { why: "no backup was read to its end".to_owned() }
 }
 
-/// Removes all that is in a store.
-fn clear(store: &Store) -> Result<()> {
-    for name in store.keyspaces()? {
-        store.drop_keyspace(&name)?;
-    }
-    for kept in store.kept()? {
-        match kept.name {
-            Some(name) => store.delete_kept(&name)?,
-            None => _ = store.delete_number(kept.number)?,
-        }
-    }
-    while store.collect(COLLECTED)? {}
+/// Frees the space of stores that were dropped.
+fn reclaim(pool: &Pool) -> Result<()> {
+    while Store::reclaim_dropped(pool, RECLAIMED)? {}
     Ok(())
 }
 

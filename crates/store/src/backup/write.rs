@@ -1,6 +1,5 @@
 //! Writing a backup.
 
-use super::differences::Differences;
 use super::frames::Frames;
 use super::{CHANGES, DELETED, END, HEADER, KEYSPACE};
 use crate::error::{Error, Result};
@@ -39,8 +38,8 @@ impl Snapshot {
     }
 
     /// Writes what has changed since an earlier snapshot: keys with other values, deleted ones, and new and
-    /// dropped keyspaces. [`Store::restore`] takes it after a backup of that snapshot. Reads all values of
-    /// both snapshots.
+    /// dropped keyspaces. [`Store::restore`] takes it after a backup of that snapshot. Looks at all keys, and
+    /// reads the values of those that were written between the snapshots ([`Store::changes`]).
     ///
     /// # Errors
     ///
@@ -74,7 +73,7 @@ impl Snapshot {
             let found = store.find_keyspace(&name)?;
             let keyspace = found.ok_or(Error::KeyspaceDropped { name })?;
             summary.keyspaces += 1;
-            summary.changes += self.write_keyspace(&keyspace, base, &mut frames)?;
+            summary.changes += self.write_keyspace(&store, &keyspace, base, &mut frames)?;
         }
         let counts = [summary.keyspaces.to_le_bytes(), summary.changes.to_le_bytes()];
         frames.write(END, counts.as_flattened())?;
@@ -85,6 +84,7 @@ impl Snapshot {
     /// Returns how many changes were written.
     fn write_keyspace(
         &self,
+        store: &Store,
         keyspace: &Keyspace,
         base: Option<&Snapshot>,
         frames: &mut Frames<impl Write>,
@@ -115,9 +115,9 @@ impl Snapshot {
                 }
             }
             Some(base) => {
-                let mut differences = Differences::new(keyspace, base, self)?;
-                while let Some((key, value)) = differences.advance()? {
-                    write(&key, value.as_deref())?;
+                for change in store.changes(base, self, keyspace)? {
+                    let change = change?;
+                    write(&change.key, change.after.as_deref())?;
                 }
             }
         }

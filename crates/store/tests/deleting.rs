@@ -1,0 +1,185 @@
+//! Deleting allocates nothing, whatever snapshots hold, and the tombstones that find no slot in their tables
+//! are read, followed, collected and kept as others are.
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeMap;
+use tembo_pmem::Region;
+use tembo_pool::{Geometry, Pool};
+use tembo_store::{Keyspace, Retention, Snapshot, Store};
+
+type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn pool_of(bytes: usize) -> Pool {
+    let region = Region::simulated(&vec![0; bytes], bytes as u64, None).unwrap();
+    Pool::create_in(region, &Geometry::tiny()).unwrap()
+}
+
+/// Proves the store, and returns the bytes that are allocated.
+fn prove(store: &Store) -> u64 {
+    let mut marks = store.pool().marks().unwrap();
+    store.check(&mut marks).unwrap();
+    marks.finish().unwrap().allocated_bytes
+}
+
+fn contents(snapshot: &Snapshot, keyspace: &Keyspace) -> Contents {
+    snapshot.iter(keyspace).unwrap().map(Result::unwrap).collect()
+}
+
+/// A tombstone needed a vector of some 80 bytes where its table had no free slot, and a full pool refused it.
+#[test]
+fn every_key_of_a_full_pool_can_be_deleted_while_everything_is_held() {
+    for retention in [Retention::None, Retention::All] {
+        let store = Store::open(&pool_of(1 << 20), "store").unwrap();
+        let k = store.keyspace_with("k", retention).unwrap();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+        let (mut expected, mut held, mut refused, mut next) = (Contents::new(), Vec::new(), 0, 0_u32);
+        // Values of many lengths, until not even the shortest finds a place.
+        while refused < 200 {
+            next += u32::from(rng.random_bool(0.3));
+            let key = rng.random_range(0..=next).to_be_bytes();
+            let value = vec![next as u8; rng.random_range(0..300 >> (refused / 25))];
+            match store.put(&k, key, &value) {
+                Ok(_) => _ = expected.insert(key.to_vec(), value),
+                Err(e) => {
+                    assert!(e.is_full(), "{e}");
+                    refused += 1;
+                }
+            }
+            if held.len() < 2000 {
+                held.push(store.snapshot());
+            }
+        }
+        let (reader, before) = (store.snapshot(), prove(&store));
+        for (i, key) in expected.keys().enumerate() {
+            store.delete(&k, key).unwrap_or_else(|e| panic!("{retention:?}, key {i}: {e}"));
+        }
+        assert!(prove(&store) <= before, "{retention:?}: nothing was allocated");
+        assert!(expected.len() > 200 && contents(&reader, &k) == expected);
+        assert_eq!(contents(&store.snapshot(), &k), Contents::new());
+        drop((held, reader));
+        store.set_retention(&k, Retention::None).unwrap();
+        while store.collect(100).unwrap() {}
+        assert!(prove(&store) < before / 10, "{retention:?}: the space came back");
+        expected.iter().take(100).for_each(|(key, value)| _ = store.put(&k, key, value).unwrap());
+        prove(&store);
+    }
+}
+
+/// Puts and deletions of few keys while snapshots come and go: each snapshot has what it had.
+#[test]
+fn snapshots_around_deletions_have_what_they_had() {
+    const STEPS: u32 = 6000;
+    let retentions = [Retention::None, Retention::Versions(3), Retention::All];
+    for (seed, retention) in retentions.into_iter().enumerate() {
+        let pool = pool_of(8 << 20);
+        let mut store = Store::open(&pool, "store").unwrap();
+        let mut k = store.keyspace_with("k", retention).unwrap();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed as u64);
+        let (mut now, mut held) = (Contents::new(), Vec::<(Snapshot, Contents)>::new());
+        let mut past = BTreeMap::new();
+        for step in 0..STEPS {
+            let key = vec![rng.random_range(0..5)];
+            if rng.random_bool(0.4) {
+                store.delete(&k, &key).unwrap();
+                now.remove(&key);
+            } else {
+                let value = vec![step as u8; rng.random_range(0..20)];
+                store.put(&k, &key, &value).unwrap();
+                now.insert(key, value);
+            }
+            past.insert(store.snapshot().number(), now.clone());
+            if rng.random_bool(0.4) {
+                held.push((store.snapshot(), now.clone()));
+            }
+            while held.len() > rng.random_range(1..40) {
+                let (snapshot, expected) = held.swap_remove(rng.random_range(0..held.len()));
+                assert_eq!(contents(&snapshot, &k), expected, "{retention:?}, step {step}");
+                for key in 0..5 {
+                    assert_eq!(snapshot.get(&k, [key]).unwrap().as_ref(), expected.get(&vec![key]));
+                }
+            }
+            assert_eq!(contents(&store.snapshot(), &k), now, "{retention:?}, step {step}");
+            (0..5).for_each(|key| assert_eq!(store.get(&k, [key]).unwrap().as_ref(), now.get(&vec![key])));
+            match rng.random_range(0..60) {
+                0 => _ = store.collect(3).unwrap(),
+                1 => {
+                    held.clear();
+                    prove(&store);
+                    drop((store, k));
+                    store = Store::open(&pool, "store").unwrap();
+                    k = store.find_keyspace("k").unwrap().unwrap();
+                }
+                _ => {}
+            }
+            if step % 500 == 0 {
+                prove(&store);
+            }
+        }
+        if retention == Retention::All {
+            for (number, expected) in &past {
+                assert_eq!(&contents(&store.at(*number).unwrap(), &k), expected, "as of {number}");
+            }
+        }
+        held.clear();
+        (0..5).for_each(|key| _ = store.delete(&k, [key]).unwrap());
+        store.set_retention(&k, Retention::None).unwrap();
+        while store.collect(100).unwrap() {}
+        let mut marks = pool.marks().unwrap();
+        assert_eq!(store.check(&mut marks).unwrap().keys, 0, "{retention:?}");
+        marks.finish().unwrap();
+    }
+}
+
+/// Readers without a registration look at the table while it gets a tombstone, and a vector after that.
+#[test]
+fn current_reads_beside_deletions_see_a_value_or_none() {
+    let store = Store::open(&pool_of(8 << 20), "store").unwrap();
+    let k = store.keyspace("k").unwrap();
+    let rounds = 3000_u64;
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while last < rounds {
+                        // Each round ends with a deletion of both, in one commit.
+                        if let Some(value) = store.get(&k, "a").unwrap() {
+                            let round = u64::from_be_bytes(value.try_into().unwrap());
+                            assert!(round >= last, "{round} after {last}");
+                            last = round;
+                        }
+                        let snapshot = store.snapshot();
+                        let both = ["a", "b"].map(|key| snapshot.get(&k, key).unwrap());
+                        assert_eq!(both[0], both[1]);
+                    }
+                })
+            })
+            .collect();
+        for round in 1..rounds {
+            let held: Vec<Snapshot> = (0..3)
+                .map(|_| {
+                    let mut tx = store.begin();
+                    for key in ["a", "b"] {
+                        tx.put(&k, key, round.to_be_bytes()).unwrap();
+                    }
+                    tx.commit().unwrap();
+                    store.snapshot()
+                })
+                .collect();
+            let mut tx = store.begin();
+            for key in ["a", "b"] {
+                tx.delete(&k, key).unwrap();
+            }
+            tx.commit().unwrap();
+            assert!(held.iter().all(|held| held.get(&k, "a").unwrap().unwrap() == round.to_be_bytes()));
+        }
+        let mut tx = store.begin();
+        for key in ["a", "b"] {
+            tx.put(&k, key, rounds.to_be_bytes()).unwrap();
+        }
+        tx.commit().unwrap();
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+    prove(&store);
+}
