@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A key that a commit changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedKey {
-    /// The id of its keyspace ([`Keyspace::id`]), which no other keyspace of the store has or had.
+    /// The id of its keyspace ([`Keyspace::id`](crate::Keyspace::id)), which no other keyspace of the store
+    /// has or had.
     pub keyspace: u64,
     /// The key.
     pub key: Vec<u8>,

@@ -38,7 +38,7 @@
 //! | the same without an order | [`Pool::open_hash_table`] | [`HashTable`] |
 //! | a program's own structs, linked by pointers | [`Pool::open_heap`] | [`heap`] |
 //!
-//! A [store](store) is **the** answer to "I want transactions". Its transactions are isolated from each other
+//! A [`store`] is **the** answer to "I want transactions". Its transactions are isolated from each other
 //! (snapshot isolation, or serializable), cover any number of its keyspaces, run in any number of threads at
 //! once, and cost one fence. All past that its user wants to keep can be read.
 //!

@@ -10,7 +10,7 @@
 //! A frame is its length in 4 bytes and a message, at most [`FRAME_BYTES_MAX`] bytes (`wire.rs`). A client
 //! sends a request and waits for its reply (`message.rs`). The first request says the version of the protocol
 //! and the name of the store. An error keeps its type where a program may act upon it (`fault.rs`); any other
-//! comes as [`Error::Remote`], with its text.
+//! comes as [`Error::Remote`](crate::Error::Remote), with its text.
 //!
 //! A transaction's writes lie in the client's memory until the commit, which is one message. Its snapshot,
 //! and what a serializable transaction has read, lie with the owner.
@@ -31,9 +31,9 @@
 //!
 //! The end of a connection, by whatever death of the client, frees its snapshots and forgets its
 //! transactions; the kernel closes the socket of a process that was killed. A client whose owner is gone gets
-//! [`Error::Disconnected`] from each call. A commit that was not answered by then may have been made or not;
-//! all that were answered are durable. A client that stands still keeps its snapshots, as a reader in the
-//! owner's process would: [`Limits`](crate::Limits) bound what that costs.
+//! [`Error::Disconnected`](crate::Error::Disconnected) from each call. A commit that was not answered by then
+//! may have been made or not; all that were answered are durable. A client that stands still keeps its
+//! snapshots, as a reader in the owner's process would: [`Limits`](crate::Limits) bound what that costs.
 //!
 //! # Concurrency
 //!
