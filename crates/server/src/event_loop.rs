@@ -317,7 +317,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             return 0;
         }
         conn.queued = false;
-        // What a client has got that waited for it may not be sent before the commit.
+        // A value that a waiting client has got may not be sent before the commit.
         let is_replied = conn.session.waiting.as_ref().is_some_and(|waiting| waiting.is_replied());
         if !conn.session.killed && !is_replied {
             self.serve_taken(slot, &mut conn);

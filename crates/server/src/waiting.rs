@@ -29,7 +29,7 @@ use crate::keyspace::{Keyspace, Kind};
 use crate::pubsub::ClientRef;
 use crate::session::{Replies, Session};
 
-/// What a client waits for.
+/// The keys that a client waits for, and its command.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     command: &'static Command,

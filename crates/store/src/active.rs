@@ -11,7 +11,7 @@
 //! that leaves only makes it smaller. The one exception, a reader that registers an [older
 //! number](Registration::of), has kept all lanes from committing, and lowers what is remembered of the last
 //! answer. Commits on several lanes therefore need no lock for it, and most ask for one word only: versions
-//! that were followed by one up to the [oldest number](Active::oldest) of the last answer are needed by nobody.
+//! that were followed by one up to the [oldest number](Active::oldest) of the last answer are not needed.
 
 use crate::primitives::{AtomicU64, AtomicUsize, Mutex, Ordering, SLOTS, fence, thread_number};
 use crate::sequence::Sequence;

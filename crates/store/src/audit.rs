@@ -64,7 +64,7 @@ pub enum Audit {
     Off,
     /// Entries stay for this time, to the microsecond.
     For(Duration),
-    /// So many of the last entries stay.
+    /// The last entries stay, this many.
     Commits(u64),
 }
 

@@ -81,7 +81,7 @@ impl Changes {
     fn fill(&mut self) -> Result<()> {
         while !self.is_read && self.found.is_empty() {
             let outcome = self.read_batch();
-            // What was read is right only if nothing of the snapshots had been given up by then.
+            // The result is right only if nothing of the snapshots had been given up by then.
             self.from.check_there(&self.keyspace)?;
             self.to.check_there(&self.keyspace)?;
             outcome?;

@@ -80,7 +80,7 @@ impl Entries {
             return Ok(());
         }
         let outcome = self.read(end);
-        // What was read is right only if nothing of the snapshot had been given up by then.
+        // The result is right only if nothing of the snapshot had been given up by then.
         self.snapshot.check_there(&self.keyspace)?;
         outcome
     }

@@ -61,7 +61,7 @@
 //!   older than. So the last writer of a key is known to every transaction that it conflicts with.
 //! * I5: every block is reachable exactly once.
 //! * I6: a version that only snapshots before `PmKeyspace::cut` have is collected after the cut is durable.
-//!   So a snapshot that lacks versions is not taken for a whole one.
+//!   Hence a snapshot that lacks versions is not taken for a whole one.
 //!
 //! `audit.rs` has those of the log, `dropped.rs` those of stores that were dropped.
 //!

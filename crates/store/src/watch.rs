@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(buffer.pop(max), Some(Event::Lagged { from: 1, to: max }));
         assert_eq!(buffer.pop(max), None);
         assert_eq!(buffer.pop(max + 1), Some(Event::Changed(change(max + 1))));
-        // Of values that are too large together, and of one that is too large alone.
+        // Values that are too large together, and one that is too large alone.
         let large = |number| Changed { value: Some(vec![0; BUFFERED_BYTES_MAX]), ..change(number) };
         buffer.push(large(max + 2));
         assert!(matches!(buffer.pop(u64::MAX), Some(Event::Changed(_))));

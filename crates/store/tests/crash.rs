@@ -285,7 +285,7 @@ impl Scenario for Script {
         model
     }
 
-    /// Of commits that are asked for together, the first ones may be durable before the others.
+    /// The first ones of commits that are asked for together may be durable before the others.
     fn between(&self, before: &Model, op: &Op) -> Vec<Model> {
         let Op::Group(group) = op else { return Vec::new() };
         let mut model = before.clone();

@@ -28,7 +28,7 @@ struct Restores {
     continuation: Vec<Op>,
     whole: Vec<u8>,
     difference: Vec<u8>,
-    /// What they lead to.
+    /// The contents that they lead to.
     contents: [Contents; 2],
 }
 

@@ -296,7 +296,7 @@ struct Campaign<'c> {
     mutant: Mutant,
     rng: Xoshiro256PlusPlus,
     process: u64,
-    /// What was acknowledged since the journal was closed: key and number.
+    /// The entries that were acknowledged since the journal was closed: key and number.
     entered: BTreeMap<Vec<u8>, u64>,
     kept: BTreeMap<String, Kept>,
     acknowledged: u64,

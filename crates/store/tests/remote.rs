@@ -139,7 +139,7 @@ fn other_process() {
                     .transact(|tx| {
                         tries += 1;
                         let count = number_in(tx.get(&shared, "count")?) + 1;
-                        // So that another process comes in between now and then.
+                        // Another process comes in between now and then.
                         std::thread::yield_now();
                         tx.put(&shared, "count", count.to_le_bytes())?;
                         tx.put(&own, format!("{}/{count}", std::process::id()), "")
@@ -465,7 +465,7 @@ fn another_user_is_turned_away_even_if_the_socket_lets_everybody_in() {
     everybody(directory.path(), 0o755);
     let as_nobody = |socket: PathBuf| {
         std::thread::spawn(move || {
-            // Of this thread alone.
+            // This thread's alone.
             let nobody = rustix::thread::Uid::from_raw(65_534);
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             RemoteStore::connect(socket, "bank").map(drop)

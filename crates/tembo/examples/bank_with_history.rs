@@ -38,7 +38,7 @@ pub(crate) fn run(path: &Path) -> Result<(), Box<dyn Error>> {
         }
     });
 
-    // Of two transactions that read the same balance and write it, the first to commit wins.
+    // Two transactions read the same balance and write it: the first to commit wins.
     let (mut first, mut second) = (bank.begin(), bank.begin());
     transfer(&mut first, &accounts, "ann", "bob", 1)?;
     transfer(&mut second, &accounts, "ann", "eve", 1)?;

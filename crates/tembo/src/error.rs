@@ -60,7 +60,7 @@ pub enum Error {
     MapCounting {
         /// The map's name.
         name: String,
-        /// What it counts.
+        /// The sums that it keeps.
         found: Counting,
     },
     /// The name belongs to a structure that this version of the library cannot read.

@@ -290,7 +290,7 @@ impl Map {
 
     /// The map for changes of one record.
     #[inline]
-    /// What the map counts.
+    /// The sums that the map keeps.
     pub fn counting(&self) -> Counting {
         match &self.tree {
             Tree::Plain(tree) => tree.counting(),

@@ -222,7 +222,7 @@ impl MapOptions {
         self
     }
 
-    /// What a map that keeps no versions counts, so that a [`Batch`](crate::Batch) can ask for ranks. A map
+    /// The sums that a map without versions keeps, so that a [`Batch`](crate::Batch) can ask for ranks. A map
     /// that counts has one writer at a time, and each insertion and removal changes a word in each of the
     /// few nodes above a leaf. An existing map that counts something else is an error.
     pub fn counting(mut self, counting: Counting) -> MapOptions {

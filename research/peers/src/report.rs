@@ -221,7 +221,7 @@ fn is_other(row: &Row) -> bool {
     is_peer(row) && !is_pmemobj(row)
 }
 
-/// Of the map of 8-byte keys.
+/// The map of 8-byte keys.
 const WANTED: &[Wanted] = &[
     Wanted {
         name: "durable inserts, beside libpmemobj's tree",

@@ -74,7 +74,7 @@ impl Counting {
         [Counting::Nothing, Counting::Records, Counting::Weights].into_iter().find(|c| c.encode() == word)
     }
 
-    /// What the tree with this head counts.
+    /// The sums that the tree with this head keeps.
     pub(crate) fn of_head(pool: &Pool, header: u64) -> Result<Counting> {
         let word = pool.region().load_u64(header.saturating_add(field!(PmMap.counting)))?;
         Counting::decode(word)
@@ -163,7 +163,7 @@ impl WbTree {
         WbTree::create_with(tx, name, counting)
     }
 
-    /// What the tree counts.
+    /// The sums that the tree keeps.
     pub fn counting(&self) -> Counting {
         self.counting
     }

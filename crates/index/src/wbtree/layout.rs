@@ -38,7 +38,7 @@ media_struct! {
         16 => doomed: u64,
         /// In a map that was dropped: the head of the next one, or 0.
         24 => next_dropped: u64,
-        /// What the tree counts; see `Counting`.
+        /// The sums that the tree keeps; see `Counting`.
         32 => counting: u64,
         /// Zero.
         40 => reserved: [u64; 3],

@@ -12,8 +12,8 @@
 //! * Of two threads that change words of one value, or one that does and one that removes its key, one waits
 //!   until the other's commit has returned (L3 of the pool's log). The tree's own locks do not see to that.
 //! * Who changes words beside other writers holds a pin from before the lookup to after the commit.
-//! * A record that was [inserted](WbTree::lock_to_insert) beside other writers can be found by others before the commit
-//!   has returned. The owner's lock of the key keeps them from changing it.
+//! * A record that was [inserted](WbTree::lock_to_insert) beside other writers can be found by others before
+//!   the commit has returned. The owner's lock of the key keeps them from changing it.
 
 use super::WbTree;
 use super::counting::Counting;
@@ -77,7 +77,7 @@ impl InsertHeld<'_> {
     }
 }
 
-/// What an insertion beside other writers can begin with: the leaf of its key, at a moment.
+/// The beginning of an insertion beside other writers: the leaf of its key, at a moment.
 #[derive(Debug, Clone, Copy)]
 pub struct InsertHint {
     version: u64,

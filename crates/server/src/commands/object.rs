@@ -146,7 +146,7 @@ fn usage(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// What a large collection takes, by the average of its first elements.
+/// The bytes that a large collection takes, by the average of its first elements.
 pub(super) fn large_bytes(ctx: &mut Context<'_, '_>, key: &[u8], kind: Kind) -> Answer<u64> {
     let collection = ctx.keys.collection(ctx.session.database, key, kind)?;
     let (mut looked_at, mut bytes) = (0, 0);

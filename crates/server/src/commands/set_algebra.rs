@@ -67,7 +67,7 @@ enum Operation {
 }
 
 impl Operation {
-    /// What Redis calls the change of the key that has the result.
+    /// Redis's name for the change of the key that has the result.
     fn stored_event(self) -> &'static str {
         match self {
             Operation::Intersection => "sinterstore",

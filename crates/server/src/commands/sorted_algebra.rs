@@ -182,7 +182,7 @@ fn score_of(value: &[u8]) -> Answer<f64> {
     if value.is_empty() { Ok(1.0) } else { Ok(Score::read(value)?.number()) }
 }
 
-/// What a request asks for.
+/// The parts of a request.
 struct Asked {
     inputs: Vec<Input>,
     aggregate: Aggregate,

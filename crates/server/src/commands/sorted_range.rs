@@ -138,12 +138,12 @@ impl<'a> Ends<'a> {
 struct Wanted<'a> {
     ends: Ends<'a>,
     downwards: bool,
-    /// So many are passed over, and at most so many taken; all if negative.
+    /// How many are passed over, and how many are taken at most; all if negative.
     limit: (i64, i64),
     with_scores: bool,
 }
 
-/// What a command's name says of its range.
+/// The kind of range that a command's name says.
 #[derive(Clone, Copy, Default)]
 struct Form {
     by: Option<By>,

@@ -76,7 +76,7 @@ pub enum CheckError {
     Collection {
         /// The key, the id or the entry of the list.
         place: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The pool itself is damaged.

@@ -91,13 +91,13 @@ impl Database {
 pub(crate) struct Found<'a> {
     /// The value, unless it has expired.
     pub(crate) live: Option<Stored<'a>>,
-    /// What a caller that writes or removes the key hands back, which saves a second look-up.
+    /// A caller that writes or removes the key hands this back, which saves a second look-up.
     pub(crate) old: Old,
     /// There is an entry, expired or not.
     pub(crate) present: bool,
 }
 
-/// What else goes when the value of a key goes, expired or not.
+/// The rest that goes when the value of a key goes, expired or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Old {
     /// The deadline under which the key is listed in "dbN.expires".
@@ -111,7 +111,7 @@ impl Old {
         Old { listed: stored.meta.deadline, id: stored.large().map(|(id, _)| id) }
     }
 
-    /// Of a value that another key, or the same, has from now on.
+    /// The same for a value that another key, or this one, has from now on: its elements stay.
     pub(crate) fn kept(self) -> Self {
         Old { id: None, ..self }
     }
@@ -306,7 +306,7 @@ impl<'p> Keyspace<'p> {
         find(pool, batch, databases[database].as_deref(), *now_ms, key)
     }
 
-    /// What goes with the value of `key`, without a look-up where no key of the database has a deadline and
+    /// The rest that goes with the value of `key`, without a look-up where no key of the database has a deadline and
     /// there are no large collections.
     pub(crate) fn old(&mut self, database: usize, key: &[u8]) -> Answer<Old> {
         if self.expires_len(database)? == 0 && !self.has_elements()? {

@@ -185,7 +185,7 @@ fn every_border_of_lists_is_crossed_as_in_redis() {
     server.check();
 }
 
-/// What the table says of each command, without its key specifications.
+/// The rows of the commands in the table, without its key specifications.
 #[test]
 fn the_table_says_of_list_commands_what_redis_says() {
     let Some((redis, mut theirs)) = start_redis() else { return };

@@ -26,7 +26,7 @@ const KEYSPACES_MAX: usize = 4096;
 /// Keys that one request collects: commits wait meanwhile.
 const COLLECTED_MAX: u32 = 1024;
 
-/// What a client has open.
+/// The snapshots and transactions that a client has open.
 enum Open {
     Snapshot(Snapshot),
     Transaction(Box<Transaction>),

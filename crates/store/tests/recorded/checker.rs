@@ -187,7 +187,7 @@ fn compare(record: &Record, expected: &[Op]) -> Result<(), Anomaly> {
 struct Highest(Vec<(u64, u64)>);
 
 impl Highest {
-    /// Of pairs of a moment and a value.
+    /// Pairs of a moment and a value.
     fn of(pairs: impl Iterator<Item = (u64, u64)>) -> Highest {
         let mut pairs: Vec<(u64, u64)> = pairs.collect();
         pairs.sort_unstable();

@@ -7,7 +7,7 @@
 //!            | id_be position_be head digest number       a longer one: its first FIELD_BYTES_MAX bytes, 16 bytes
 //!                                                         of a hash of all of it, one byte
 //!   content  = value
-//!            | length_le rest value                       of a long field: the bytes after its head, and before
+//!            | length_le rest value                       of a long field: its bytes after the head, before
 //!                                                         them their number, in 4 bytes
 //! ```
 //!
@@ -99,7 +99,7 @@ fn split_content(content: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
 pub(crate) struct Elements<'a, 'p> {
     pub(crate) batch: &'a mut Batch<'p>,
     pub(crate) map: &'a Map,
-    /// Of a sorted set: the map of its members in order, which follows each change.
+    /// The map of a sorted set's members in order, which follows each change.
     pub(crate) ordered: Option<&'a Map>,
     pub(crate) secret: Secret,
 }

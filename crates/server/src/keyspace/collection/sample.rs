@@ -68,7 +68,7 @@ impl Keyspace<'_> {
         Ok((found, passed))
     }
 
-    /// So many different random elements, or all if there are no more.
+    /// Different random elements, this many, or all if there are no more.
     pub(crate) fn sample(
         &mut self,
         collection: &Collection,
