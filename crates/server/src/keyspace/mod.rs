@@ -306,8 +306,8 @@ impl<'p> Keyspace<'p> {
         find(pool, batch, databases[database].as_deref(), *now_ms, key)
     }
 
-    /// The rest that goes with the value of `key`, without a look-up where no key of the database has a deadline and
-    /// there are no large collections.
+    /// The rest that goes with the value of `key`, without a look-up where no key of the database has a
+    /// deadline and there are no large collections.
     pub(crate) fn old(&mut self, database: usize, key: &[u8]) -> Answer<Old> {
         if self.expires_len(database)? == 0 && !self.has_elements()? {
             return Ok(Old::default());
