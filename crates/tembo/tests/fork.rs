@@ -292,6 +292,14 @@ fn a_child_opens_the_pool_itself_when_its_parent_has_closed_it() {
     pool.check().unwrap();
 }
 
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Locks that other threads have at that moment are never released in the child.
 #[test]
 fn a_child_waits_for_nothing_that_a_thread_of_its_parent_had() {
@@ -319,6 +327,8 @@ fn a_child_waits_for_nothing_that_a_thread_of_its_parent_had() {
                 }
             });
         }
+        // The threads end with the rounds, also when one of these fails.
+        let _stop = StopOnDrop(&stop);
         for round in 0..20 {
             let begun = written.load(Ordering::Relaxed);
             while written.load(Ordering::Relaxed) < begun + 20 {
@@ -345,7 +355,6 @@ fn a_child_waits_for_nothing_that_a_thread_of_its_parent_had() {
             });
             assert_eq!(said.end(), "", "round {round}");
         }
-        stop.store(true, Ordering::Relaxed);
     });
     world.assert_whole();
 }
