@@ -10,8 +10,8 @@ use memmap2::MmapMut;
 /// Sizes of chunks: of the first of a client, and of the largest.
 const BYTES_MIN: usize = 16 << 10;
 const BYTES_MAX: usize = 1 << 20;
-/// Replies of a turn that are longer stay in their buffer, which saves a copy. Allocators give buffers of
-/// such sizes back.
+/// Replies of one turn that have at least this many bytes stay in the buffer in which they were made, which
+/// saves a copy. Allocators return buffers of such sizes to the system when they are freed.
 pub(crate) const OWNED_BYTES_MIN: usize = 32 << 20;
 
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use crate::request::short_number;
 
 /// The second arguments, usually keys, of the whole requests at the front of `input`, in order. Looks at no
-/// more than `requests` of them, those without a second argument and those for nothing included.
+/// more than `requests` requests; one without a second argument, or with no argument at all, counts too.
 ///
 /// It ends at what is not a whole multibulk request in its usual form, which the parser judges when its turn
 /// comes. Linear in the number of arguments; payloads are not looked at.

@@ -611,15 +611,14 @@ mod tests {
         }
     }
 
-    /// A dump that an editor had saved with a mark at its start was "not a dump: the first line is not" what
-    /// it visibly was.
+    /// Some editors save a file with a byte order mark at its start.
     #[test]
     fn a_mark_at_the_start_is_no_part_of_a_dump() {
         let dump = write(&sample());
         assert_eq!(read(&[b"\xef\xbb\xbf", &dump[..]].concat()).unwrap(), sample());
     }
 
-    /// Messages repeated what was wrong in full, however long.
+    /// A message has no bound if it repeats in full a piece of the input that is wrong.
     #[test]
     fn messages_quote_the_start_of_what_is_long() {
         let long = "x".repeat(1 << 20);
