@@ -78,6 +78,8 @@ pub struct Config {
     pub log_level: LogLevel,
     /// Up to where Redis keeps a collection in a compact encoding, *settable*. Redis's.
     pub encodings: Encodings,
+    /// The longest HyperLogLog in the sparse encoding, in bytes, *settable* as `hll-sparse-max-bytes`. 3000.
+    pub hll_sparse_bytes: u64,
     /// A turn of the event loop that takes longer is logged, *settable* as `slow-turn-ms` (0 for never).
     /// 250 ms.
     pub slow_turn: Option<Duration>,
@@ -278,6 +280,7 @@ impl Default for Config {
             expire_per_turn: 128,
             log_level: LogLevel::Notice,
             encodings: Encodings::default(),
+            hll_sparse_bytes: 3000,
             slow_turn: Some(Duration::from_millis(250)),
         }
     }

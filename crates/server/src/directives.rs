@@ -223,7 +223,6 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
     (
         ENCODING,
         &[
-            "hll-sparse-max-bytes",
             "list-compress-depth",
             "list-max-listpack-size",
             "list-max-ziplist-size",

@@ -42,6 +42,8 @@
 //! - **Hashes and sets** beyond 512 bytes have no order of insertion, and a COPY of a large one, as a STORE,
 //!   needs memory in proportion to it.
 //! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts.
+//! - **Bits** that are set to what they are, and elements that change no register of a HyperLogLog, leave
+//!   OBJECT ENCODING as it is. A command on a corrupt HyperLogLog changes nothing.
 //! - **LCS** has the option LEN only.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.

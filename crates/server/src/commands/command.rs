@@ -6,7 +6,7 @@ use tembo_wire::{ReplyWriter, Request};
 use super::args::{Options, is};
 use super::table::Command;
 use super::table::flag::{BLOCKING, CONNECTION, LOADING, MOVABLE_KEYS, NOT_KEYS, STALE, TRANSACTION, WRITE};
-use super::{Context, Registry, write_help};
+use super::{Context, Registry, bitfield, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 
@@ -177,21 +177,33 @@ fn getkeys(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 fn getkeysandflags(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (command, positions) = key_positions(ctx, request)?;
-    let has_get = request.args().skip(5).any(|word| is(word, "GET"));
+    let variant = match command.name {
+        "bitfield" => bitfield::only_reads(request.args().skip(4)),
+        _ => request.args().skip(5).any(|word| is(word, "GET")),
+    };
     let mut reply = ctx.out.write();
     reply.array(positions.len());
     for (nth, &position) in positions.iter().enumerate() {
         reply.array(2);
         reply.bulk(&request[position + 2]);
-        write_set(&mut reply, key_access(command, nth, has_get).iter().copied(), "");
+        write_set(&mut reply, key_access(command, nth, variant).iter().copied(), "");
     }
     Ok(())
 }
 
-/// The access of a command to its `nth` key, in the words of Redis's specifications of keys.
-fn key_access(command: &Command, nth: usize, has_get: bool) -> &'static [&'static str] {
+/// The access of a command to its `nth` key, in the words of Redis's specifications of keys. A `variant` is a
+/// SET with the option GET, and a BITFIELD that only reads.
+fn key_access(command: &Command, nth: usize, variant: bool) -> &'static [&'static str] {
     match (command.name, nth) {
-        ("set", _) if has_get => &["RW", "access", "update"],
+        ("set", _) if variant => &["RW", "access", "update"],
+        ("bitfield", _) if variant => &["RO", "access"],
+        ("setbit" | "bitfield", _) => &["RW", "access", "update"],
+        ("bitop" | "geosearchstore", 0) | ("georadius" | "georadiusbymember", 1..) => &["OW", "update"],
+        ("bitop" | "geosearchstore" | "georadius" | "georadiusbymember", _) => &["RO", "access"],
+        ("pfmerge", 0) => &["RW", "access", "insert"],
+        ("pfmerge", _) => &["RO", "access"],
+        ("pfadd", _) => &["RW", "insert"],
+        ("pfcount" | "pfdebug", _) => &["RW", "access"],
         ("set" | "setex" | "psetex" | "mset", _) | ("rename" | "copy", 1) => &["OW", "update"],
         ("sinterstore", 0) => &["RW", "update"],
         ("sunionstore" | "sdiffstore", 0) => &["OW", "update"],
@@ -234,7 +246,13 @@ fn key_positions(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<(&'stat
     if !command.takes(count) {
         return Err(Fault::Error("ERR Invalid number of arguments specified for command"));
     }
-    let positions = if command.has(MOVABLE_KEYS) {
+    let positions = if command.has(MOVABLE_KEYS) && command.group == "geo" {
+        // The key of a result is behind a keyword among the options.
+        let options = command.arity.unsigned_abs() as usize..count - 1;
+        let key_behind = |word| options.clone().find(|&at| is(&request[2 + at], word)).map(|at| at + 1);
+        let results = ["STORE", "STOREDIST"].into_iter().filter_map(key_behind);
+        command.keys.positions(count).chain(results).collect()
+    } else if command.has(MOVABLE_KEYS) {
         // The number of keys, which follow it, is behind the key of the result or a timeout, if there is one.
         let at = command.keys.positions(count).count() + 1 + usize::from(command.has(BLOCKING));
         let number = parse_i64(&request[2 + at]).and_then(|number| usize::try_from(number).ok());

@@ -139,6 +139,11 @@ const PARAMETERS: &[Parameter] = &[
         |state| state.config.encodings.hash_value_bytes.to_string(),
         |config, value| bytes(value).map(|bytes| config.encodings.hash_value_bytes = bytes),
     ),
+    Parameter::settable(
+        "hll-sparse-max-bytes",
+        |state| state.config.hll_sparse_bytes.to_string(),
+        |config, value| bytes(value).map(|bytes| config.hll_sparse_bytes = bytes),
+    ),
     Parameter::fixed("hz", |_| HZ.to_string()),
     Parameter::fixed("io-threads", |_| "1".to_owned()),
     Parameter::settable(

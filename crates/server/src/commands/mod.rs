@@ -5,6 +5,8 @@
 //! after themselves.
 
 mod args;
+mod bitfield;
+mod bitmap;
 mod blocking;
 mod client;
 mod command;
@@ -14,7 +16,9 @@ mod counter;
 mod debug;
 mod element_scan;
 mod expire;
+mod geo;
 mod hash;
+mod hyperloglog;
 mod info;
 mod keys;
 mod list;
@@ -52,7 +56,7 @@ pub(crate) use scan::KeysJob;
 use table::Command;
 
 /// Longest name of a command.
-const NAME_BYTES_MAX: usize = 16;
+const NAME_BYTES_MAX: usize = 20;
 
 /// The arguments of a handler, apart from the request.
 pub(crate) struct Context<'a, 'p> {
@@ -153,6 +157,10 @@ impl Registry {
             sorted_set::COMMANDS,
             sorted_range::COMMANDS,
             sorted_algebra::COMMANDS,
+            bitmap::COMMANDS,
+            bitfield::COMMANDS,
+            hyperloglog::COMMANDS,
+            geo::COMMANDS,
             keys::COMMANDS,
             scan::COMMANDS,
             expire::COMMANDS,

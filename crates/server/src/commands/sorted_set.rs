@@ -15,7 +15,7 @@ use crate::keyspace::{Keyspace, Kind};
 
 const LOOK_UP: u32 = READONLY | FAST;
 const CHANGE: u32 = WRITE | FAST;
-const NOT_A_FLOAT: Fault = Fault::Error("ERR value is not a valid float");
+pub(super) const NOT_A_FLOAT: Fault = Fault::Error("ERR value is not a valid float");
 const VARIES: &[&str] = &["nondeterministic_output"];
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -103,12 +103,12 @@ pub(super) fn put(
 
 /// The options of ZADD.
 #[derive(Clone, Copy, Default)]
-struct Adding {
-    new_only: bool,
-    old_only: bool,
+pub(super) struct Adding {
+    pub(super) new_only: bool,
+    pub(super) old_only: bool,
     greater: bool,
     less: bool,
-    changed: bool,
+    pub(super) changed: bool,
     increment: bool,
 }
 
@@ -179,13 +179,22 @@ fn add(ctx: &mut Context<'_, '_>, request: &Request<'_>, mut options: Adding) ->
     }
     options.check(words / 2)?;
     let pairs = (first..request.arg_count()).step_by(2);
-    let scores = pairs.clone().map(|at| score::read(&request[at]).ok_or(NOT_A_FLOAT));
-    let scores = scores.collect::<Answer<Vec<_>>>()?;
-    let (database, key) = (ctx.database(), &request[1]);
+    let pair = |at| Ok((score::read(&request[at]).ok_or(NOT_A_FLOAT)?, &request[at + 1]));
+    let pairs = pairs.map(pair).collect::<Answer<Vec<_>>>()?;
+    add_members(ctx, &request[1], options, &pairs)
+}
+
+/// Adds members with scores, and answers.
+pub(super) fn add_members(
+    ctx: &mut Context<'_, '_>,
+    key: &[u8],
+    options: Adding,
+    pairs: &[(f64, &[u8])],
+) -> Answer {
+    let database = ctx.database();
     let mut sorted = ctx.keys.collection(database, key, Kind::SortedSet)?;
     let (mut added, mut updated, mut last) = (0, 0, None);
-    for (at, given) in pairs.zip(scores) {
-        let member = &request[at + 1];
+    for &(given, member) in pairs {
         let old = ctx.keys.score(&sorted, member)?;
         last = options.score(old.map(Score::number), given)?;
         let Some(new) = last.map(Score::new).filter(|new| Some(*new) != old) else {

@@ -9,7 +9,7 @@ const KEYS: usize = 12;
 fn command(random: &mut Random) -> String {
     let mut key = || format!("key:{}", random.below(KEYS));
     let (key, other) = (key(), key());
-    match random.below(19) {
+    match random.below(23) {
         0 => format!("SET {key} v EX 1000"),
         1 => format!("SET {key} v"),
         2 => format!("SET {key} v KEEPTTL"),
@@ -28,6 +28,10 @@ fn command(random: &mut Random) -> String {
         15 => format!("HSET {key} f v g w"),
         16 => format!("HDEL {key} f g"),
         17 => format!("SUNIONSTORE {key} {key} {other}"),
+        18 => format!("SETBIT {key} 5000000000 1"),
+        19 => format!("BITOP OR {key} {key} {other}"),
+        20 => format!("PFADD {key} v"),
+        21 => format!("GEOADD {key} 1 1 v"),
         _ => format!("SETEX {key} 1000 v"),
     }
 }

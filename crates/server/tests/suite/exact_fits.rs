@@ -59,6 +59,27 @@ fn rewrite(client: &mut Client, key: &[u8], value: &[u8]) {
         (vec![b"EXISTS", key], ":0".into()),
     ]);
     run_all(client, &commands);
+    if !value.is_empty() {
+        rewrite_bits(client, key, value);
+    }
+}
+
+/// The commands on bits that rewrite a value.
+fn rewrite_bits(client: &mut Client, key: &[u8], value: &[u8]) {
+    let (first, last) = (value[0], value[value.len() - 1]);
+    let at = (value.len() * 8 - 8).to_string();
+    let flipped: &[u8] = if first >> 7 == 0 { b"1" } else { b"0" };
+    let last = !if value.len() == 1 { last ^ 0x80 } else { last };
+    run_all(
+        client,
+        &[
+            (vec![b"SET", key, value], "+OK".into()),
+            (vec![b"SETBIT", key, b"0", flipped], format!(":{}", first >> 7)),
+            (vec![b"BITOP", b"NOT", key, key], format!(":{}", value.len())),
+            (vec![b"BITFIELD", key, b"SET", b"u8", at.as_bytes(), b"1"], format!("[:{last}]")),
+            (vec![b"DEL", key], ":1".into()),
+        ],
+    );
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn commands_describe_themselves() {
         COMMAND GETKEYS PING x => -ERR The command has no key arguments
         COMMAND GETKEYS NOSUCH x => -ERR Invalid command specified
         COMMAND GETKEYS GET a b => -ERR Invalid number of arguments specified for command
-        COMMAND LIST FILTERBY PATTERN get* => [$get $getset $getdel $getex $getrange]
+        COMMAND LIST FILTERBY PATTERN get* => [$get $getset $getdel $getex $getrange $getbit]
         COMMAND LIST FILTERBY MODULE x => []
         COMMAND LIST FILTERBY NOSUCH x => -ERR syntax error
         COMMAND NOSUCH => -ERR unknown subcommand 'NOSUCH'. Try COMMAND HELP.

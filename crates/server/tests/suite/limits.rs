@@ -63,6 +63,15 @@ fn a_request_may_be_too_big() {
     assert_eq!(show(&client.run(&[b"SET", b"k", &large[..1000]])), "+OK");
     client.talk("APPEND k x => -ERR string exceeds maximum allowed size (proto-max-bulk-len)");
     client.talk("SETRANGE k 1000 x => -ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    client.talk(
+        "
+        SETBIT k 7999 1 => :0
+        SETBIT k 8000 1 => -ERR bit offset is not an integer or out of range
+        GETBIT k 8000 => -ERR bit offset is not an integer or out of range
+        BITFIELD k SET u8 8000 1 => -ERR bit offset is not an integer or out of range
+        BITFIELD k GET u8 #1000 => -ERR bit offset is not an integer or out of range
+        ",
+    );
 }
 
 /// The table of LCS has 4 bytes for each pair of prefixes, of which a string of 99 bytes has 100.
@@ -104,5 +113,16 @@ fn a_reply_may_be_too_big() {
     for key in 0..1000 {
         client.ask(&format!("SET key:{key} v"));
     }
+    client.ask(&format!(
+        "GEOADD g {}",
+        (0..30).map(|n| format!("1 1 {n}{} ", "x".repeat(400))).collect::<String>()
+    ));
+    client.talk(
+        "
+        GEOSEARCH g FROMLONLAT 1 1 BYRADIUS 1 km => -ERR the result exceeds the maximum (reply-max-bytes)
+        GEOSEARCHSTORE d g FROMLONLAT 1 1 BYRADIUS 1 km => -ERR the result exceeds the maximum (reply-max-bytes)
+        GEOSEARCHSTORE d g FROMLONLAT 1 1 BYRADIUS 1 km COUNT 9 ANY => :9
+        ",
+    );
     client.talk("KEYS * => -ERR reply exceeds the maximum (reply-max-bytes)\nPING => +PONG");
 }

@@ -4,6 +4,8 @@
 //! `:1`, `$bulk`, `nil`, `[array]`, `{map}`, `(set)` or `=verbatim`. See [`support::Client::talk`].
 
 mod backpressure;
+mod bits;
+mod bits_differential;
 mod clients;
 mod collections;
 mod collections_differential;

@@ -198,6 +198,7 @@ const CONFIG: &[(&str, Proof)] = &[
     ("hash-max-listpack-value", |text, _| text == "64"),
     ("hash-max-ziplist-entries", |text, _| text == "512"),
     ("hash-max-ziplist-value", |text, _| text == "64"),
+    ("hll-sparse-max-bytes", |text, _| text == "3000"),
     ("hz", |text, known| text == known.fields["hz"]),
     ("io-threads", |text, _| text == "1"),
     ("latency-monitor-threshold", is_zero),
