@@ -11,7 +11,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// Crates whose root must forbid unsafe code, so that the compiler keeps the rule too.
-pub(super) const FORBIDDING: &[&str] = &["wire", "server", "tembo", "cli"];
+pub(super) const FORBIDDING: &[&str] = &["wire", "rdb", "server", "tembo", "cli"];
 /// Crates in which any file may be unsafe.
 pub(super) const TRUSTED: &[&str] = &["pmem", "sync", "pool"];
 /// Crates in which node and layout files may be unsafe.

@@ -1,0 +1,161 @@
+//! Writes files and payloads.
+
+use std::io::{self, Write};
+
+use crate::encoder::Encoder;
+use crate::output::Output;
+use crate::reader::KeyMeta;
+use crate::{Element, Kind, types};
+
+/// The version that is written.
+const VERSION: u16 = 10;
+
+/// When a value is packed: Redis's settings of the same meaning. The defaults are those of Redis 7.0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encodings {
+    /// Most fields of a packed hash (`hash-max-listpack-entries`).
+    pub hash_entries: u64,
+    /// Longest field or value in it (`hash-max-listpack-value`).
+    pub hash_bytes: usize,
+    /// Most members of a packed sorted set (`zset-max-listpack-entries`).
+    pub sorted_set_entries: u64,
+    /// Longest member in it (`zset-max-listpack-value`).
+    pub sorted_set_bytes: usize,
+    /// Most members of a set of integers that is an intset (`set-max-intset-entries`).
+    pub set_integers: u64,
+    /// How many elements of a list are packed together (`list-max-listpack-size`).
+    pub list_node: NodeSize,
+    /// A list of more bytes than this is not packed, since its number of nodes would have to stand before
+    /// them. Every Redis reads either form.
+    pub list_bytes: usize,
+    /// Compress strings (`rdbcompression`).
+    pub compress: bool,
+}
+
+/// How many elements of a list are packed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeSize {
+    /// As many as fit into so many bytes.
+    Bytes(usize),
+    /// A number of elements, as long as they fit into 8 KiB.
+    Elements(u64),
+}
+
+impl Default for Encodings {
+    fn default() -> Self {
+        Encodings {
+            hash_entries: 512,
+            hash_bytes: 64,
+            sorted_set_entries: 128,
+            sorted_set_bytes: 64,
+            set_integers: 512,
+            list_node: NodeSize::Bytes(8192),
+            list_bytes: 1 << 20,
+            compress: true,
+        }
+    }
+}
+
+/// Writes a file of version 10 to a stream.
+///
+/// No value is ever whole in memory, but packed ones: those within [`Encodings`]. Writes are buffered, so a
+/// file is whole only once [`finish`](Self::finish) has returned.
+///
+/// # Panics
+/// The methods panic if elements do not follow [`begin`](Self::begin), or are not as many as it was told.
+pub struct Writer<W: Write> {
+    out: Output<W>,
+    encodings: Encodings,
+    value: Option<Encoder>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// The sink fails, here as in all other methods.
+    pub fn new(sink: W, encodings: Encodings) -> io::Result<Self> {
+        let mut out = Output::new(sink, encodings.compress);
+        out.bytes(format!("REDIS{VERSION:04}").as_bytes())?;
+        Ok(Writer { out, encodings, value: None })
+    }
+
+    /// How many bytes the file has so far.
+    pub fn offset(&self) -> u64 {
+        self.out.offset()
+    }
+
+    /// Says something about the file; programs ignore what they do not know.
+    pub fn aux(&mut self, name: &[u8], value: &[u8]) -> io::Result<()> {
+        self.out.byte(types::AUX)?;
+        self.out.string(name)?;
+        self.out.string(value)
+    }
+
+    /// The keys that follow are in this database, which has so many keys, and so many with a deadline.
+    pub fn database(&mut self, number: u64, keys: u64, deadlines: u64) -> io::Result<()> {
+        self.out.byte(types::DATABASE)?;
+        self.out.length(number)?;
+        self.out.byte(types::SIZES)?;
+        self.out.length(keys)?;
+        self.out.length(deadlines)
+    }
+
+    /// Begins a key whose value has `count` elements: a string has one.
+    pub fn begin(&mut self, key: &[u8], meta: KeyMeta, kind: Kind, count: u64) -> io::Result<()> {
+        assert!(self.value.is_none(), "a value is not whole yet");
+        if let Some(deadline_ms) = meta.deadline_ms {
+            self.out.byte(types::DEADLINE_MS)?;
+            self.out.bytes(&deadline_ms.to_le_bytes())?;
+        }
+        if let Some(idle_s) = meta.idle_s {
+            self.out.byte(types::IDLE)?;
+            self.out.length(idle_s)?;
+        }
+        if let Some(frequency) = meta.frequency {
+            self.out.bytes(&[types::FREQUENCY, frequency])?;
+        }
+        self.value = Some(Encoder::begin(&mut self.out, &self.encodings, Some(key.to_vec()), kind, count)?);
+        Ok(())
+    }
+
+    /// Appends an element to the value.
+    pub fn element(&mut self, element: Element<'_>) -> io::Result<()> {
+        let value = self.value.as_mut().expect("no value has begun");
+        value.element(&mut self.out, &self.encodings, element)
+    }
+
+    /// Ends the value.
+    pub fn end(&mut self) -> io::Result<()> {
+        let value = self.value.take().expect("no value has begun");
+        value.end(&mut self.out)
+    }
+
+    /// Ends the file; returns the sink.
+    pub fn finish(mut self) -> io::Result<W> {
+        assert!(self.value.is_none(), "a value is not whole yet");
+        self.out.byte(types::END)?;
+        self.out.finish()
+    }
+}
+
+/// The payload of a DUMP: a value of `count` elements, which `elements` hands to its argument.
+///
+/// # Errors
+/// Those of `elements`.
+///
+/// # Panics
+/// If the elements are not as many as `count`.
+pub fn dump_payload<E: From<io::Error>>(
+    encodings: &Encodings,
+    kind: Kind,
+    count: u64,
+    elements: impl FnOnce(&mut dyn FnMut(Element<'_>) -> io::Result<()>) -> Result<(), E>,
+) -> Result<Vec<u8>, E> {
+    let mut out = Output::new(Vec::new(), encodings.compress);
+    let mut value = Encoder::begin(&mut out, encodings, None, kind, count)?;
+    elements(&mut |element| value.element(&mut out, encodings, element))?;
+    value.end(&mut out)?;
+    out.bytes(&VERSION.to_le_bytes())?;
+    Ok(out.finish()?)
+}
