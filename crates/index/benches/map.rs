@@ -16,7 +16,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 use tembo_index::{WbTree, Writers};
 use tembo_pmem::Durability;
-use tembo_pool::{Options, Pool};
+use tembo_pool::{Lane, Options, Pool};
 
 /// Operations that one side does before it is the other's turn.
 const TURN: usize = 20_000;
@@ -79,124 +79,144 @@ fn temporary_pool(durability: Durability, directory: &std::path::Path) -> Result
     Ok(pool)
 }
 
+/// The tree, which has a pool of its own, and the map.
+struct Sides {
+    pool: Pool,
+    lane: Lane,
+    tree: WbTree,
+    map: BTreeMap<Vec<u8>, u64>,
+}
+
+impl Sides {
+    fn new(durability: Durability, directory: &std::path::Path) -> Result<Sides, Error> {
+        let pool = temporary_pool(durability, directory)?;
+        let mut lane = pool.lane()?;
+        let mut tx = lane.begin();
+        let tree = WbTree::create(&mut tx, "bench")?;
+        tx.commit()?;
+        Ok(Sides { pool, lane, tree, map: BTreeMap::new() })
+    }
+
+    fn insert(&mut self, keys: &[[u8; 20]]) -> Result<Times, Error> {
+        let Self { lane, tree, map, .. } = self;
+        by_turns(
+            keys,
+            |turn| {
+                for (i, key) in turn.iter().enumerate() {
+                    let mut tx = lane.begin();
+                    tree.put(&mut tx, key, &[&(i as u64).to_le_bytes()])?;
+                    tx.commit()?;
+                }
+                Ok(())
+            },
+            |turn| turn.iter().enumerate().for_each(|(i, key)| _ = map.insert(key.to_vec(), i as u64)),
+        )
+    }
+
+    fn look_up_with_a_pin_each(&self, keys: &[[u8; 20]]) -> Result<Times, Error> {
+        by_turns(
+            keys,
+            |turn| {
+                for key in turn {
+                    assert!(black_box(self.tree.get_pinned(key)?).is_some());
+                }
+                Ok(())
+            },
+            |turn| turn.iter().for_each(|key| assert!(black_box(self.map.get(key.as_slice())).is_some())),
+        )
+    }
+
+    fn look_up_with_one_pin(&self, keys: &[[u8; 20]]) -> Result<Times, Error> {
+        let pin = self.pool.pin();
+        by_turns(
+            keys,
+            |turn| {
+                for key in turn {
+                    assert!(black_box(self.tree.get(&pin, key)?).is_some());
+                }
+                Ok(())
+            },
+            |turn| turn.iter().for_each(|key| assert!(black_box(self.map.get(key.as_slice())).is_some())),
+        )
+    }
+
+    fn look_up_absent(&self, keys: &[[u8; 20]]) -> Result<Times, Error> {
+        let pin = self.pool.pin();
+        by_turns(
+            keys,
+            |turn| {
+                for key in turn {
+                    assert!(black_box(self.tree.get(&pin, key)?).is_none());
+                }
+                Ok(())
+            },
+            |turn| turn.iter().for_each(|key| assert!(black_box(self.map.get(key.as_slice())).is_none())),
+        )
+    }
+
+    fn walk(&self, records: usize) -> Result<Times, Error> {
+        let mut times = Times::default();
+        let walked = timed(&mut times.tree_ns, || {
+            self.tree.iter().map(|e| e.map(|e| e.value().len())).sum::<Result<usize, _>>()
+        })?;
+        let other = timed(&mut times.map_ns, || self.map.keys().map(|k| black_box(k).len()).sum::<usize>());
+        assert!(walked == records * 8 && other == records * 20);
+        Ok(times)
+    }
+
+    fn remove(&mut self, keys: &[[u8; 20]]) -> Result<Times, Error> {
+        let Self { lane, tree, map, .. } = self;
+        by_turns(
+            keys,
+            |turn| {
+                for key in turn {
+                    let mut tx = lane.begin();
+                    assert!(tree.remove(&mut tx, key)?);
+                    tx.commit()?;
+                }
+                Ok(())
+            },
+            |turn| turn.iter().for_each(|key| assert!(map.remove(key.as_slice()).is_some())),
+        )
+    }
+
+    /// Puts that share a commit with so many others.
+    fn put_in_groups(&mut self, keys: &[[u8; 20]], size: usize) -> Result<Times, Error> {
+        let Self { lane, tree, map, .. } = self;
+        by_turns(
+            keys,
+            |turn| {
+                for group in turn.chunks(size) {
+                    let mut tx = lane.begin();
+                    for key in group {
+                        tree.put(&mut tx, key, &[&7u64.to_le_bytes()])?;
+                    }
+                    tx.commit()?;
+                }
+                Ok(())
+            },
+            |turn| turn.iter().for_each(|key| _ = map.insert(key.to_vec(), 7)),
+        )
+    }
+}
+
 fn run(records: usize, durability: Durability, directory: &std::path::Path) -> Result<Vec<Row>, Error> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(42);
     let keys: Vec<[u8; 20]> = (0..records).map(|_| random.random()).collect();
     let mut shuffled = keys.clone();
     shuffled.shuffle(&mut random);
     let absent: Vec<[u8; 20]> = (0..records).map(|_| random.random()).collect();
-    let pool = temporary_pool(durability, directory)?;
-    let mut lane = pool.lane()?;
-    let mut tx = lane.begin();
-    let tree = WbTree::create(&mut tx, "bench")?;
-    tx.commit()?;
-    let mut map = BTreeMap::new();
+    let mut sides = Sides::new(durability, directory)?;
     let mut rows = Vec::new();
     let mut row = |what, times| rows.push(Row { what, operations: records, times });
-
-    let times = by_turns(
-        &keys,
-        |turn| {
-            for (i, key) in turn.iter().enumerate() {
-                let mut tx = lane.begin();
-                tree.put(&mut tx, key, &[&(i as u64).to_le_bytes()])?;
-                tx.commit()?;
-            }
-            Ok(())
-        },
-        |turn| turn.iter().enumerate().for_each(|(i, key)| _ = map.insert(key.to_vec(), i as u64)),
-    )?;
-    row("insert, a commit each", times);
-
-    let times = by_turns(
-        &shuffled,
-        |turn| {
-            for key in turn {
-                assert!(black_box(tree.get_pinned(key)?).is_some());
-            }
-            Ok(())
-        },
-        |turn| turn.iter().for_each(|key| assert!(black_box(map.get(key.as_slice())).is_some())),
-    )?;
-    row("lookup, a pin each", times);
-
-    let pin = pool.pin();
-    let times = by_turns(
-        &shuffled,
-        |turn| {
-            for key in turn {
-                assert!(black_box(tree.get(&pin, key)?).is_some());
-            }
-            Ok(())
-        },
-        |turn| turn.iter().for_each(|key| assert!(black_box(map.get(key.as_slice())).is_some())),
-    )?;
-    row("lookup, one pin", times);
-
-    let times = by_turns(
-        &absent,
-        |turn| {
-            for key in turn {
-                assert!(black_box(tree.get(&pin, key)?).is_none());
-            }
-            Ok(())
-        },
-        |turn| turn.iter().for_each(|key| assert!(black_box(map.get(key.as_slice())).is_none())),
-    )?;
-    row("lookup of absent keys", times);
-    drop(pin);
-
-    let mut times = Times::default();
-    let walked = timed(&mut times.tree_ns, || {
-        tree.iter().map(|e| e.map(|e| e.value().len())).sum::<Result<usize, _>>()
-    })?;
-    let other = timed(&mut times.map_ns, || map.keys().map(|k| black_box(k).len()).sum::<usize>());
-    assert!(walked == records * 8 && other == records * 20);
-    row("walk, per record", times);
-
-    let times = by_turns(
-        &shuffled,
-        |turn| {
-            for key in turn {
-                let mut tx = lane.begin();
-                tree.put(&mut tx, key, &[&7u64.to_le_bytes()])?;
-                tx.commit()?;
-            }
-            Ok(())
-        },
-        |turn| turn.iter().for_each(|key| _ = map.insert(key.to_vec(), 7)),
-    )?;
-    row("replace, a commit each", times);
-
-    let times = by_turns(
-        &keys,
-        |turn| {
-            for key in turn {
-                let mut tx = lane.begin();
-                assert!(tree.remove(&mut tx, key)?);
-                tx.commit()?;
-            }
-            Ok(())
-        },
-        |turn| turn.iter().for_each(|key| assert!(map.remove(key.as_slice()).is_some())),
-    )?;
-    row("remove, a commit each", times);
-
-    let times = by_turns(
-        &keys,
-        |turn| {
-            for group in turn.chunks(32) {
-                let mut tx = lane.begin();
-                for key in group {
-                    tree.put(&mut tx, key, &[&7u64.to_le_bytes()])?;
-                }
-                tx.commit()?;
-            }
-            Ok(())
-        },
-        |turn| turn.iter().for_each(|key| _ = map.insert(key.to_vec(), 7)),
-    )?;
-    row("insert, 32 to a commit", times);
+    row("insert, a commit each", sides.insert(&keys)?);
+    row("lookup, a pin each", sides.look_up_with_a_pin_each(&shuffled)?);
+    row("lookup, one pin", sides.look_up_with_one_pin(&shuffled)?);
+    row("lookup of absent keys", sides.look_up_absent(&absent)?);
+    row("walk, per record", sides.walk(records)?);
+    row("replace, a commit each", sides.put_in_groups(&shuffled, 1)?);
+    row("remove, a commit each", sides.remove(&keys)?);
+    row("insert, 32 to a commit", sides.put_in_groups(&keys, 32)?);
     Ok(rows)
 }
 

@@ -58,35 +58,16 @@ fn ranks_are_those_of_an_ordered_map() {
         let mut tree = create(&writers, "tree", counting);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut model = Model::new();
-        let key = |rng: &mut Xoshiro256PlusPlus| rng.random_range(0..20_000u32).to_string().into_bytes();
         for round in 0..120 {
             let mut tx = writers.begin();
             let before = (tx.savepoint(), model.clone());
-            // It grows to three levels, and shrinks again.
-            let inclination = if round < 60 { 0.9 } else { 0.2 };
-            for _ in 0..200 {
-                let key = key(&mut rng);
-                if rng.random_bool(inclination) {
-                    // Some weigh nothing.
-                    let weight: u32 = rng.random_range(0..5) * rng.random_range(1..100);
-                    tree.put(&mut tx, &key, &[&weight.to_le_bytes(), &vec![7; round % 40]]).unwrap();
-                    model.insert(key, weight);
-                } else {
-                    assert_eq!(tree.remove(&mut tx, &key).unwrap(), model.remove(&key).is_some());
-                }
-            }
-            if round % 10 == 9 {
-                let (low, high) = (key(&mut rng), key(&mut rng));
-                let high = if high < low { low.clone() } else { high };
-                tree.remove_range::<Vec<u8>>(&mut tx, &low..&high).unwrap();
-                model.retain(|key, _| *key < low || *key >= high);
-            }
-            check_ranks(&tree, &tx, &model, (0..20).map(|_| key(&mut rng)));
+            change(&tree, &mut tx, &mut model, round, &mut rng);
+            check_ranks(&tree, &tx, &model, (0..20).map(|_| random_key(&mut rng)));
             match round % 7 {
                 5 => {
                     tx.rollback_to(before.0);
                     model = before.1;
-                    check_ranks(&tree, &tx, &model, (0..3).map(|_| key(&mut rng)));
+                    check_ranks(&tree, &tx, &model, (0..3).map(|_| random_key(&mut rng)));
                 }
                 6 => {
                     drop(tx);
@@ -96,24 +77,56 @@ fn ranks_are_those_of_an_ordered_map() {
                 _ => {}
             }
             tx.commit().unwrap();
-            let mut marks = pool.marks().unwrap();
-            tree.check(&mut marks).unwrap();
-            marks.finish().unwrap();
+            check(&pool, &tree);
             tree = WbTree::open(&pool, "tree").unwrap().unwrap();
             assert_eq!(tree.counting(), counting);
         }
         assert!(!model.is_empty());
-        let mut tx = writers.begin();
-        tree.clear(&mut tx).unwrap();
-        tree.put(&mut tx, b"x", &[&[3, 0, 0, 0]]).unwrap();
-        let one = Model::from([(b"x".to_vec(), 3)]);
-        check_ranks(&tree, &tx, &one, [b"a".to_vec(), b"x".to_vec(), b"z".to_vec()].into_iter());
-        while tree.reclaim(&mut tx, 100).unwrap() {}
-        tx.commit().unwrap();
-        let mut marks = pool.marks().unwrap();
-        tree.check(&mut marks).unwrap();
-        marks.finish().unwrap();
+        ranks_begin_anew_after_clearing(&pool, &writers, &tree);
     }
+}
+
+fn random_key(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+    rng.random_range(0..20_000u32).to_string().into_bytes()
+}
+
+/// A round of changes, of which the first 60 let the tree grow to three levels, and the others shrink it again.
+fn change(tree: &WbTree, tx: &mut Tx<'_>, model: &mut Model, round: usize, rng: &mut Xoshiro256PlusPlus) {
+    let inclination = if round < 60 { 0.9 } else { 0.2 };
+    for _ in 0..200 {
+        let key = random_key(rng);
+        if rng.random_bool(inclination) {
+            // Some weigh nothing.
+            let weight: u32 = rng.random_range(0..5) * rng.random_range(1..100);
+            tree.put(tx, &key, &[&weight.to_le_bytes(), &vec![7; round % 40]]).unwrap();
+            model.insert(key, weight);
+        } else {
+            assert_eq!(tree.remove(tx, &key).unwrap(), model.remove(&key).is_some());
+        }
+    }
+    if round % 10 == 9 {
+        let (low, high) = (random_key(rng), random_key(rng));
+        let high = if high < low { low.clone() } else { high };
+        tree.remove_range::<Vec<u8>>(tx, &low..&high).unwrap();
+        model.retain(|key, _| *key < low || *key >= high);
+    }
+}
+
+fn ranks_begin_anew_after_clearing(pool: &Pool, writers: &Writers, tree: &WbTree) {
+    let mut tx = writers.begin();
+    tree.clear(&mut tx).unwrap();
+    tree.put(&mut tx, b"x", &[&[3, 0, 0, 0]]).unwrap();
+    let one = Model::from([(b"x".to_vec(), 3)]);
+    check_ranks(tree, &tx, &one, [b"a".to_vec(), b"x".to_vec(), b"z".to_vec()].into_iter());
+    while tree.reclaim(&mut tx, 100).unwrap() {}
+    tx.commit().unwrap();
+    check(pool, tree);
+}
+
+fn check(pool: &Pool, tree: &WbTree) {
+    let mut marks = pool.marks().unwrap();
+    tree.check(&mut marks).unwrap();
+    marks.finish().unwrap();
 }
 
 #[test]

@@ -30,11 +30,9 @@ for_each_structure!(
     records_of_joined_leaves_are_freed_with_their_entries,
 );
 
-/// The pool as it is on media, opened again.
-fn reopened<S: Structure>(map: VersionedMap<S>) -> VersionedMap<S> {
-    let image = image(map.pool());
-    drop(map);
-    let pool = Pool::open_in(Region::simulated(&image, 1 << 30, None).unwrap()).unwrap();
+/// The map of a pool that is so on media.
+fn reopened<S: Structure>(image: &[u8]) -> VersionedMap<S> {
+    let pool = Pool::open_in(Region::simulated(image, 1 << 30, None).unwrap()).unwrap();
     VersionedMap::open(&pool, "map").unwrap().unwrap()
 }
 
@@ -146,68 +144,84 @@ fn edit_in_other_ways<S: Structure>(
 ) {
     for _ in 0..10 {
         let (key, new, version) = (key(rng), value(rng), map.version());
-        let old = model.get(&key).cloned();
         let tree: Option<&VersionedTree> = (map as &dyn Any).downcast_ref();
         let is_changed = match (rng.random_range(0..7), tree) {
-            (0, _) => {
-                let inserts = map.insert(&key, &new).unwrap();
-                assert_eq!(inserts, old.is_none());
-                if inserts {
-                    model.insert(key, new);
-                }
-                inserts
-            }
-            (1, _) => {
-                let updates = map.update(&key, &new).unwrap();
-                assert_eq!(updates, old.is_some());
-                let is_new = updates && old.as_ref() != Some(&new);
-                if updates {
-                    model.insert(key, new);
-                }
-                is_new
-            }
-            (2, _) => {
-                let expected = if rng.random() { old.clone() } else { Some(value(rng)) };
-                let wanted = rng.random_bool(0.7).then_some(new);
-                let swaps = map.compare_and_swap(&key, expected.as_deref(), wanted.as_deref()).unwrap();
-                assert_eq!(swaps, expected == old);
-                if swaps {
-                    match &wanted {
-                        Some(new) => _ = model.insert(key, new.clone()),
-                        None => _ = model.remove(&key),
-                    }
-                }
-                swaps && wanted != old
-            }
-            (3, _) => {
-                let longer = |old: Option<&[u8]>| Some([old.unwrap_or_default(), b"!"].concat());
-                assert_eq!(map.modify(&key, longer).unwrap(), old.is_some());
-                model.insert(key, longer(old.as_deref()).unwrap());
-                true
-            }
-            (4, Some(tree)) => {
-                let popped = tree.pop_first().unwrap();
-                assert_eq!(popped, model.pop_first());
-                popped.is_some()
-            }
-            (5, Some(tree)) => {
-                let popped = tree.pop_last().unwrap();
-                assert_eq!(popped, model.pop_last());
-                popped.is_some()
-            }
-            (_, Some(tree)) => {
-                let mut end = key.clone();
-                end.push(rng.random());
-                let gone: Vec<_> =
-                    model.range(key.clone()..end.clone()).map(|(key, _)| key.clone()).collect();
-                gone.iter().for_each(|key| _ = model.remove(key));
-                assert_eq!(tree.remove_range_in_groups(key..end).unwrap(), gone.len() as u64);
-                !gone.is_empty()
-            }
+            (0, _) => insert(map, model, key, new),
+            (1, _) => update(map, model, key, new),
+            (2, _) => compare_and_swap(map, model, rng, key, new),
+            (3, _) => modify(map, model, key),
+            (4, Some(tree)) => is_popped(tree.pop_first().unwrap(), model.pop_first()),
+            (5, Some(tree)) => is_popped(tree.pop_last().unwrap(), model.pop_last()),
+            (_, Some(tree)) => remove_what_begins_with(tree, model, rng, key),
             (_, None) => false,
         };
         assert!(is_changed == (map.version() != version), "a version for every change, and only for these");
     }
+}
+
+/// Inserts; whether that changed the map, as all of these say.
+fn insert<S: Structure>(map: &VersionedMap<S>, model: &mut Model, key: Vec<u8>, new: Vec<u8>) -> bool {
+    let inserts = map.insert(&key, &new).unwrap();
+    assert_eq!(inserts, !model.contains_key(&key));
+    if inserts {
+        model.insert(key, new);
+    }
+    inserts
+}
+
+fn update<S: Structure>(map: &VersionedMap<S>, model: &mut Model, key: Vec<u8>, new: Vec<u8>) -> bool {
+    let updates = map.update(&key, &new).unwrap();
+    assert_eq!(updates, model.contains_key(&key));
+    updates && model.insert(key, new.clone()) != Some(new)
+}
+
+fn compare_and_swap<S: Structure>(
+    map: &VersionedMap<S>,
+    model: &mut Model,
+    rng: &mut Xoshiro256PlusPlus,
+    key: Vec<u8>,
+    new: Vec<u8>,
+) -> bool {
+    let old = model.get(&key).cloned();
+    let expected = if rng.random() { old.clone() } else { Some(value(rng)) };
+    let wanted = rng.random_bool(0.7).then_some(new);
+    let swaps = map.compare_and_swap(&key, expected.as_deref(), wanted.as_deref()).unwrap();
+    assert_eq!(swaps, expected == old);
+    if swaps {
+        match &wanted {
+            Some(new) => _ = model.insert(key, new.clone()),
+            None => _ = model.remove(&key),
+        }
+    }
+    swaps && wanted != old
+}
+
+fn modify<S: Structure>(map: &VersionedMap<S>, model: &mut Model, key: Vec<u8>) -> bool {
+    let old = model.get(&key).cloned();
+    let longer = |old: Option<&[u8]>| Some([old.unwrap_or_default(), b"!"].concat());
+    assert_eq!(map.modify(&key, longer).unwrap(), old.is_some());
+    model.insert(key, longer(old.as_deref()).unwrap());
+    true
+}
+
+fn is_popped(popped: Option<(Vec<u8>, Vec<u8>)>, expected: Option<(Vec<u8>, Vec<u8>)>) -> bool {
+    assert_eq!(popped, expected);
+    popped.is_some()
+}
+
+/// Removes the key and some of those that are longer by a byte or more.
+fn remove_what_begins_with(
+    tree: &VersionedTree,
+    model: &mut Model,
+    rng: &mut Xoshiro256PlusPlus,
+    key: Vec<u8>,
+) -> bool {
+    let mut end = key.clone();
+    end.push(rng.random());
+    let gone: Vec<_> = model.range(key.clone()..end.clone()).map(|(key, _)| key.clone()).collect();
+    gone.iter().for_each(|key| _ = model.remove(key));
+    assert_eq!(tree.remove_range_in_groups(key..end).unwrap(), gone.len() as u64);
+    !gone.is_empty()
 }
 
 struct Held<S> {
@@ -216,127 +230,173 @@ struct Held<S> {
     name: Option<String>,
 }
 
-fn run<S: Structure>(seed: u64, steps: usize) {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let family = rng.random_range(0..9);
-    let range = [20, 200, 2000][rng.random_range(0..3)];
-    let mut inclination = 0.7;
-    let mut map = new_map::<S>();
-    let mut model = Model::new();
-    let mut held: Vec<Held<S>> = Vec::new();
-    for step in 0..steps {
-        let version = map.version();
-        match rng.random_range(0..100) {
-            0..70 => {
-                let (key, value) = (key(&mut rng, family, range), value(&mut rng));
-                if rng.random_bool(inclination) {
-                    assert_eq!(map.put(&key, &value).unwrap(), model.insert(key, value).is_some());
-                    assert_eq!(map.version(), version + 1);
-                } else {
-                    assert_eq!(map.remove(&key).unwrap(), model.remove(&key).is_some());
-                }
-            }
-            70..80 => {
-                let count = rng.random_range(0..200);
-                let before = rng.random_bool(0.3).then(|| model.clone());
-                map.batch(|batch| {
-                    // Nobody may have held this version when the batch was begun.
-                    held.extend(before.map(|model| Held { snapshot: map.snapshot(), model, name: None }));
-                    for _ in 0..count {
-                        let (key, value) = (key(&mut rng, family, range), value(&mut rng));
-                        assert_eq!(batch.get(&key)?, model.get(&key).cloned());
-                        if rng.random_bool(0.002) {
-                            batch.clear()?;
-                            model.clear();
-                        }
-                        if rng.random_bool(inclination) {
-                            assert_eq!(batch.put(&key, &value)?, model.insert(key, value).is_some());
-                        } else {
-                            assert_eq!(batch.remove(&key)?, model.remove(&key).is_some());
-                        }
-                        assert_eq!(batch.len(), model.len() as u64);
-                    }
-                    Ok(())
-                })
-                .unwrap();
-                assert!(map.version() <= version + 1);
-            }
-            80..86 => held.push(Held { snapshot: map.snapshot(), model: model.clone(), name: None }),
-            86..90 if !held.is_empty() => {
-                let at = rng.random_range(0..held.len());
-                let gone = held.swap_remove(at);
-                if let Some(name) = gone.name {
-                    assert!(map.drop_kept(&name).unwrap());
-                }
-            }
-            90 if !held.is_empty() => {
-                let at = rng.random_range(0..held.len());
-                if held[at].name.is_none() {
-                    let name = format!("at step {step}");
-                    map.keep(&held[at].snapshot, &name).unwrap();
-                    held[at].name = Some(name);
-                }
-            }
-            91 if !held.is_empty() => {
-                let to = &held[rng.random_range(0..held.len())];
-                let new = map.rollback_to(to.snapshot.version()).unwrap();
-                assert_eq!(new, if to.model == model { version } else { version + 1 });
-                model = to.model.clone();
-            }
-            92..94 if held.len() > 1 => {
-                let (a, b) = (&held[rng.random_range(0..held.len())], &held[rng.random_range(0..held.len())]);
-                let changes = map.diff(a.snapshot.version(), b.snapshot.version()).unwrap();
-                let mut changes: Vec<_> = changes.into_iter().map(|c| (c.key, c.before, c.after)).collect();
-                if !S::IS_ORDERED {
-                    changes.sort_unstable();
-                }
-                assert!(
-                    changes == difference(&a.model, &b.model),
-                    "from {:?} to {:?}",
-                    a.snapshot,
-                    b.snapshot
-                );
-            }
-            94 => _ = map.collect(rng.random_range(0..100)).unwrap(),
-            95 => inclination = rng.random_range(0.1..0.9),
-            96 if rng.random_bool(0.2) => {
-                held.retain(|held| held.name.is_some());
-                let names: Vec<_> =
-                    held.drain(..).map(|held| (held.name, held.model, held.snapshot.version())).collect();
-                map = reopened(map);
-                assert_eq!(map.kept().len(), names.len());
-                for (name, model, version) in names {
-                    let snapshot = map.kept_snapshot(name.as_deref().unwrap()).unwrap();
-                    assert_eq!(snapshot.version(), version);
-                    held.push(Held { snapshot, model, name });
-                }
-            }
+/// A map, what each version that is held has to be, and the draws that change them.
+struct Run<S: Structure> {
+    rng: Xoshiro256PlusPlus,
+    family: u32,
+    range: u32,
+    /// How often a change puts, and does not remove.
+    inclination: f64,
+    map: VersionedMap<S>,
+    model: Model,
+    held: Vec<Held<S>>,
+}
+
+impl<S: Structure> Run<S> {
+    fn new(seed: u64) -> Run<S> {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let family = rng.random_range(0..9);
+        let range = [20, 200, 2000][rng.random_range(0..3)];
+        let (map, model, held) = (new_map(), Model::new(), Vec::new());
+        Run { rng, family, range, inclination: 0.7, map, model, held }
+    }
+
+    fn step(&mut self, step: usize) {
+        match self.rng.random_range(0..100) {
+            0..70 => self.change(),
+            70..80 => self.change_in_a_batch(),
+            80..86 => self.hold(),
+            86..90 if !self.held.is_empty() => self.let_go(),
+            90 if !self.held.is_empty() => self.keep(step),
+            91 if !self.held.is_empty() => self.roll_back(),
+            92..94 if self.held.len() > 1 => self.compare_two_versions(),
+            94 => _ = self.map.collect(self.rng.random_range(0..100)).unwrap(),
+            95 => self.inclination = self.rng.random_range(0.1..0.9),
+            96 if self.rng.random_bool(0.2) => self.reopen(),
             97 => {
-                check(&map);
-                compare(&map.snapshot(), &model, &mut rng);
-                held.iter().for_each(|held| compare(&held.snapshot, &held.model, &mut rng));
+                check(&self.map);
+                self.compare_all();
             }
-            98 => edit_in_other_ways(&map, &mut model, &mut rng, |rng| key(rng, family, range)),
-            99 if rng.random_bool(0.3) => {
-                map.clear().unwrap();
-                model.clear();
-                assert!(map.is_empty());
+            98 => {
+                let Self { rng, family, range, map, model, .. } = self;
+                edit_in_other_ways(map, model, rng, |rng| key(rng, *family, *range));
+            }
+            99 if self.rng.random_bool(0.3) => {
+                self.map.clear().unwrap();
+                self.model.clear();
+                assert!(self.map.is_empty());
             }
             _ => {}
         }
     }
-    check(&map);
-    compare(&map.snapshot(), &model, &mut rng);
-    for held in held.drain(..) {
-        compare(&held.snapshot, &held.model, &mut rng);
-        if let Some(name) = held.name {
-            map.drop_kept(&name).unwrap();
+
+    fn change(&mut self) {
+        let Self { rng, family, range, inclination, map, model, .. } = self;
+        let version = map.version();
+        let (key, value) = (key(rng, *family, *range), value(rng));
+        if rng.random_bool(*inclination) {
+            assert_eq!(map.put(&key, &value).unwrap(), model.insert(key, value).is_some());
+            assert_eq!(map.version(), version + 1);
+        } else {
+            assert_eq!(map.remove(&key).unwrap(), model.remove(&key).is_some());
         }
     }
-    while map.collect(1000).unwrap() {}
-    let stats = map.stats().unwrap();
-    assert_eq!((stats.held.len(), stats.young_blocks, stats.old_blocks), (0, 0, 0), "{stats:?}");
-    check(&map);
+
+    fn change_in_a_batch(&mut self) {
+        let Self { rng, family, range, inclination, map, model, held } = self;
+        let version = map.version();
+        let count = rng.random_range(0..200);
+        let before = rng.random_bool(0.3).then(|| model.clone());
+        map.batch(|batch| {
+            // Nobody may have held this version when the batch was begun.
+            held.extend(before.map(|model| Held { snapshot: map.snapshot(), model, name: None }));
+            for _ in 0..count {
+                let (key, value) = (key(rng, *family, *range), value(rng));
+                assert_eq!(batch.get(&key)?, model.get(&key).cloned());
+                if rng.random_bool(0.002) {
+                    batch.clear()?;
+                    model.clear();
+                }
+                if rng.random_bool(*inclination) {
+                    assert_eq!(batch.put(&key, &value)?, model.insert(key, value).is_some());
+                } else {
+                    assert_eq!(batch.remove(&key)?, model.remove(&key).is_some());
+                }
+                assert_eq!(batch.len(), model.len() as u64);
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert!(map.version() <= version + 1);
+    }
+
+    fn hold(&mut self) {
+        self.held.push(Held { snapshot: self.map.snapshot(), model: self.model.clone(), name: None });
+    }
+
+    fn let_go(&mut self) {
+        let at = self.rng.random_range(0..self.held.len());
+        let gone = self.held.swap_remove(at);
+        if let Some(name) = gone.name {
+            assert!(self.map.drop_kept(&name).unwrap());
+        }
+    }
+
+    /// Keeps a version by name, which is to be found again after the map was reopened.
+    fn keep(&mut self, step: usize) {
+        let at = self.rng.random_range(0..self.held.len());
+        if self.held[at].name.is_none() {
+            let name = format!("at step {step}");
+            self.map.keep(&self.held[at].snapshot, &name).unwrap();
+            self.held[at].name = Some(name);
+        }
+    }
+
+    fn roll_back(&mut self) {
+        let version = self.map.version();
+        let to = &self.held[self.rng.random_range(0..self.held.len())];
+        let new = self.map.rollback_to(to.snapshot.version()).unwrap();
+        assert_eq!(new, if to.model == self.model { version } else { version + 1 });
+        self.model = to.model.clone();
+    }
+
+    fn compare_two_versions(&mut self) {
+        let Self { rng, map, held, .. } = self;
+        let (a, b) = (&held[rng.random_range(0..held.len())], &held[rng.random_range(0..held.len())]);
+        let changes = map.diff(a.snapshot.version(), b.snapshot.version()).unwrap();
+        let mut changes: Vec<_> = changes.into_iter().map(|c| (c.key, c.before, c.after)).collect();
+        if !S::IS_ORDERED {
+            changes.sort_unstable();
+        }
+        let expected = difference(&a.model, &b.model);
+        assert!(changes == expected, "from {:?} to {:?}", a.snapshot, b.snapshot);
+    }
+
+    /// Opens the pool again, after which the map has the versions that were kept by name.
+    fn reopen(&mut self) {
+        self.held.retain(|held| held.name.is_some());
+        let names: Vec<_> =
+            self.held.drain(..).map(|held| (held.name, held.model, held.snapshot.version())).collect();
+        let image = image(self.map.pool());
+        self.map = reopened(&image);
+        assert_eq!(self.map.kept().len(), names.len());
+        for (name, model, version) in names {
+            let snapshot = self.map.kept_snapshot(name.as_deref().unwrap()).unwrap();
+            assert_eq!(snapshot.version(), version);
+            self.held.push(Held { snapshot, model, name });
+        }
+    }
+
+    fn compare_all(&mut self) {
+        compare(&self.map.snapshot(), &self.model, &mut self.rng);
+        self.held.iter().for_each(|held| compare(&held.snapshot, &held.model, &mut self.rng));
+    }
+
+    /// Lets all versions go, after which nothing is left of them.
+    fn finish(mut self) {
+        check(&self.map);
+        compare(&self.map.snapshot(), &self.model, &mut self.rng);
+        for held in self.held.drain(..) {
+            compare(&held.snapshot, &held.model, &mut self.rng);
+            if let Some(name) = held.name {
+                self.map.drop_kept(&name).unwrap();
+            }
+        }
+        while self.map.collect(1000).unwrap() {}
+        let stats = self.map.stats().unwrap();
+        assert_eq!((stats.held.len(), stats.young_blocks, stats.old_blocks), (0, 0, 0), "{stats:?}");
+        check(&self.map);
+    }
 }
 
 fn every_version_is_what_it_was<S: Structure>() {
@@ -344,7 +404,9 @@ fn every_version_is_what_it_was<S: Structure>() {
     let rounds = std::env::var("TEMBO_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(24);
     for seed in seed.map_or(0..rounds, |seed| seed..seed + 1) {
         println!("TEMBO_SEED={seed}");
-        run::<S>(seed, 1500);
+        let mut run = Run::<S>::new(seed);
+        (0..1500).for_each(|step| run.step(step));
+        run.finish();
     }
 }
 

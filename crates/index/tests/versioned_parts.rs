@@ -6,7 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use tembo_index::{Error, VersionedPart, VersionedSnapshot, VersionedTree};
 use tembo_pmem::Region;
-use tembo_pool::{Geometry, Pool, Tx};
+use tembo_pool::{Geometry, Lane, Pool, Tx};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -55,26 +55,7 @@ fn change(
             let was_there = part.remove(tx, savepoint, &key).unwrap();
             assert_eq!(was_there, model.remove(&key).is_some());
         }
-        26..28 => {
-            let inserts = part.insert(tx, savepoint, &key, &value).unwrap();
-            assert_eq!(inserts, !model.contains_key(&key));
-            model.entry(key).or_insert(value);
-        }
-        28..30 => {
-            let updates = part.update(tx, savepoint, &key, &value).unwrap();
-            assert_eq!(updates, model.contains_key(&key));
-            model.entry(key).and_modify(|old| *old = value);
-        }
-        30..32 => {
-            let old = model.get(&key).cloned();
-            assert!(part.compare_and_swap(tx, savepoint, &key, old.as_deref(), Some(&value)).unwrap());
-            model.insert(key, value);
-        }
-        32..34 => {
-            let longer = |old: Option<&[u8]>| Some([old.unwrap_or_default(), b"!"].concat());
-            part.modify(tx, savepoint, &key, longer).unwrap();
-            model.entry(key).or_default().push(b'!');
-        }
+        kind @ 26..34 => change_what_is_there(part, tx, savepoint, model, (key, value), kind),
         34 => assert_eq!(part.pop_first(tx, savepoint).unwrap(), model.pop_first()),
         35 => assert_eq!(part.pop_last(tx, savepoint).unwrap(), model.pop_last()),
         36 => {
@@ -97,6 +78,100 @@ fn change(
     assert_eq!(part.len().unwrap(), model.len() as u64);
 }
 
+/// The changes that depend on what the key has.
+fn change_what_is_there(
+    part: &mut VersionedPart,
+    tx: &mut Tx<'_>,
+    savepoint: u64,
+    model: &mut Model,
+    (key, value): (Vec<u8>, Vec<u8>),
+    kind: u32,
+) {
+    match kind {
+        26..28 => {
+            let inserts = part.insert(tx, savepoint, &key, &value).unwrap();
+            assert_eq!(inserts, !model.contains_key(&key));
+            model.entry(key).or_insert(value);
+        }
+        28..30 => {
+            let updates = part.update(tx, savepoint, &key, &value).unwrap();
+            assert_eq!(updates, model.contains_key(&key));
+            model.entry(key).and_modify(|old| *old = value);
+        }
+        30..32 => {
+            let old = model.get(&key).cloned();
+            assert!(part.compare_and_swap(tx, savepoint, &key, old.as_deref(), Some(&value)).unwrap());
+            model.insert(key, value);
+        }
+        _ => {
+            let longer = |old: Option<&[u8]>| Some([old.unwrap_or_default(), b"!"].concat());
+            part.modify(tx, savepoint, &key, longer).unwrap();
+            model.entry(key).or_default().push(b'!');
+        }
+    }
+}
+
+/// Changes both parts, and takes some of it back.
+fn change_both(
+    parts: &mut [VersionedPart; 2],
+    tx: &mut Tx<'_>,
+    models: &mut [Model; 2],
+    rng: &mut Xoshiro256PlusPlus,
+) {
+    // The models at each savepoint, which is numbered by the changes before it.
+    let mut savepoints: Vec<(tembo_pool::Savepoint, u64, [Model; 2])> = Vec::new();
+    let (mut changes, mut last) = (0, 0);
+    for _ in 0..rng.random_range(0..80) {
+        match rng.random_range(0..20) {
+            0 => {
+                savepoints.push((tx.savepoint(), changes, models.clone()));
+                last = changes + 1;
+            }
+            1 if !savepoints.is_empty() => {
+                let at = rng.random_range(0..savepoints.len());
+                savepoints.truncate(at + 1);
+                let (of_tx, number, then) = &savepoints[at];
+                parts.iter_mut().for_each(|part| part.roll_back_to(number + 1));
+                tx.rollback_to(*of_tx);
+                models.clone_from(then);
+                changes += 1;
+                last = changes + 1;
+            }
+            _ => {
+                let i = rng.random_range(0..2);
+                changes += 1;
+                change(&mut parts[i], tx, last, &mut models[i], rng);
+            }
+        }
+    }
+}
+
+/// One transaction on both trees, which commits or is given up.
+fn transact(
+    trees: &[VersionedTree; 2],
+    lane: &mut Lane,
+    models: &mut [Model; 2],
+    rng: &mut Xoshiro256PlusPlus,
+) {
+    let before = models.clone();
+    let versions = trees.each_ref().map(VersionedTree::version);
+    let mut tx = lane.begin();
+    let mut parts = trees.each_ref().map(|tree| tree.part().unwrap());
+    change_both(&mut parts, &mut tx, models, rng);
+    for (tree, before) in trees.iter().zip(&before) {
+        assert!(contents(&tree.snapshot()) == *before, "others see nothing yet");
+    }
+    if rng.random_bool(0.7) {
+        parts.iter_mut().for_each(|part| part.finish(&mut tx).unwrap());
+        tx.commit().unwrap();
+        parts.into_iter().for_each(VersionedPart::show);
+    } else {
+        drop((tx, parts));
+        *models = before;
+        assert_eq!(trees.each_ref().map(VersionedTree::version), versions);
+    }
+}
+
 fn run(seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let pool = new_pool(8 << 20);
@@ -105,48 +180,7 @@ fn run(seed: u64) {
     let mut lane = pool.lane().unwrap();
     let mut held: Vec<(VersionedSnapshot, Model)> = Vec::new();
     for _ in 0..120 {
-        let before = models.clone();
-        let versions = trees.each_ref().map(VersionedTree::version);
-        let mut tx = lane.begin();
-        let mut parts = trees.each_ref().map(|tree| tree.part().unwrap());
-        // The models at each savepoint, which is numbered by the changes before it.
-        let mut savepoints: Vec<(tembo_pool::Savepoint, u64, [Model; 2])> = Vec::new();
-        let (mut changes, mut last) = (0, 0);
-        for _ in 0..rng.random_range(0..80) {
-            match rng.random_range(0..20) {
-                0 => {
-                    savepoints.push((tx.savepoint(), changes, models.clone()));
-                    last = changes + 1;
-                }
-                1 if !savepoints.is_empty() => {
-                    let at = rng.random_range(0..savepoints.len());
-                    savepoints.truncate(at + 1);
-                    let (of_tx, number, then) = &savepoints[at];
-                    parts.iter_mut().for_each(|part| part.roll_back_to(number + 1));
-                    tx.rollback_to(*of_tx);
-                    models = then.clone();
-                    changes += 1;
-                    last = changes + 1;
-                }
-                _ => {
-                    let i = rng.random_range(0..2);
-                    changes += 1;
-                    change(&mut parts[i], &mut tx, last, &mut models[i], &mut rng);
-                }
-            }
-        }
-        for (tree, before) in trees.iter().zip(&before) {
-            assert!(contents(&tree.snapshot()) == *before, "others see nothing yet");
-        }
-        if rng.random_bool(0.7) {
-            parts.iter_mut().for_each(|part| part.finish(&mut tx).unwrap());
-            tx.commit().unwrap();
-            parts.into_iter().for_each(VersionedPart::show);
-        } else {
-            drop((tx, parts));
-            models = before;
-            assert_eq!(trees.each_ref().map(VersionedTree::version), versions);
-        }
+        transact(&trees, &mut lane, &mut models, &mut rng);
         for (tree, model) in trees.iter().zip(&models) {
             let snapshot = tree.snapshot();
             assert!(contents(&snapshot) == *model);

@@ -126,27 +126,10 @@ fn apply<I: OrderedIndex>(index: &I, tx: &mut tembo_pool::Tx<'_>, model: &mut Mo
             assert_eq!(index.get_in(tx, key).unwrap().as_ref(), model.get(key));
         }
         Operation::Swap(key, rightly, other, new) => {
-            let old = model.get(key).cloned();
-            let expected = if *rightly { old.clone() } else { other.clone() };
-            let swapped = index.compare_and_swap(tx, key, expected.as_deref(), new.as_deref()).unwrap();
-            assert_eq!(swapped, expected == old);
-            if swapped {
-                set(model, key, new.clone());
-            }
-            assert_eq!(index.get_in(tx, key).unwrap().as_ref(), model.get(key));
+            let expected = if *rightly { model.get(key).cloned() } else { other.clone() };
+            swap(index, tx, model, key, expected, new.as_deref());
         }
-        Operation::Modify(key, new) => {
-            let old = model.get(key).cloned();
-            let mut calls = Vec::new();
-            let was = index.modify(tx, key, |seen| {
-                calls.push(seen.map(<[u8]>::to_vec));
-                new.clone()
-            });
-            assert_eq!(was.unwrap(), old.is_some());
-            assert_eq!(calls, [old]);
-            set(model, key, new.clone());
-            assert_eq!(index.get_in(tx, key).unwrap().as_ref(), new.as_ref());
-        }
+        Operation::Modify(key, new) => modify(index, tx, model, key, new),
         Operation::PopFirst => assert_eq!(index.pop_first(tx).unwrap(), model.pop_first()),
         Operation::PopLast => assert_eq!(index.pop_last(tx).unwrap(), model.pop_last()),
         Operation::RemoveRange(low, high) => {
@@ -168,6 +151,41 @@ fn apply<I: OrderedIndex>(index: &I, tx: &mut tembo_pool::Tx<'_>, model: &mut Mo
         Operation::Commit | Operation::Abort => {}
     }
     assert_eq!(index.len_in(tx).unwrap(), model.len() as u64);
+}
+
+fn swap<I: OrderedIndex>(
+    index: &I,
+    tx: &mut tembo_pool::Tx<'_>,
+    model: &mut Model,
+    key: &[u8],
+    expected: Option<Vec<u8>>,
+    new: Option<&[u8]>,
+) {
+    let swapped = index.compare_and_swap(tx, key, expected.as_deref(), new).unwrap();
+    assert_eq!(swapped, expected.as_ref() == model.get(key));
+    if swapped {
+        set(model, key, new.map(<[u8]>::to_vec));
+    }
+    assert_eq!(index.get_in(tx, key).unwrap().as_ref(), model.get(key));
+}
+
+fn modify<I: OrderedIndex>(
+    index: &I,
+    tx: &mut tembo_pool::Tx<'_>,
+    model: &mut Model,
+    key: &[u8],
+    new: &Option<Vec<u8>>,
+) {
+    let old = model.get(key).cloned();
+    let mut calls = Vec::new();
+    let was = index.modify(tx, key, |seen| {
+        calls.push(seen.map(<[u8]>::to_vec));
+        new.clone()
+    });
+    assert_eq!(was.unwrap(), old.is_some());
+    assert_eq!(calls, [old]);
+    set(model, key, new.clone());
+    assert_eq!(index.get_in(tx, key).unwrap().as_ref(), new.as_ref());
 }
 
 fn set(model: &mut Model, key: &[u8], value: Option<Vec<u8>>) {
