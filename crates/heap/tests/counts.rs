@@ -1,7 +1,7 @@
 //! The costs of transactions in fences and lines, which do not depend on the machine.
 
 use tembo_heap::collections::PHashMap;
-use tembo_heap::{Error, Heap, Options, PArr, PRc, Persist, Plain};
+use tembo_heap::{Brand, Error, Heap, Options, PArr, PRc, Persist, Plain};
 use tembo_pmem::{Counts, Durability, snapshot};
 
 #[derive(Clone, Copy, Persist, Plain)]
@@ -50,68 +50,80 @@ fn a_transaction_costs_one_fence_and_one_that_writes_nothing_none() {
             }
             Ok(())
         })?;
-        let empty = cost(|_| heap.write(|_, _| Ok(())));
-        assert_eq!(empty, (0.0, 0.0), "an empty transaction");
-        let read = cost(|_| {
-            heap.read(|tx, root| {
-                let lines = tx.array(root.lines())?.expect("made above");
-                let line = tx.load(lines.at(3))?.expect("made above");
-                tx.get(*line).map(drop)
-            })
-        });
-        assert_eq!(read, (0.0, 0.0), "a reading transaction");
-        let failed = cost(|round| {
-            let outcome = heap.write::<()>(|tx, root| {
-                tx.alloc(Line { words: [round; 8] })?;
-                tx.set(root.count(), round)?;
-                Err(tx.cancel())
-            });
-            assert!(matches!(&outcome, Err(e) if e.is_cancelled()));
-            Ok(())
-        });
-        assert_eq!(failed, (0.0, 0.0), "a transaction that fails");
-        let write = |objects: u64| {
-            cost(|round| {
-                heap.write(|tx, root| {
-                    let lines = tx.array(root.lines())?.expect("made above");
-                    for i in 0..objects {
-                        let line = tx.load(lines.at(((round * 7 + i) % 64) as usize))?.expect("made above");
-                        tx.set(*line, Line { words: [round + 1; 8] })?;
-                    }
-                    Ok(())
-                })
-            })
-        };
-        // A record of two lines, and the object's own, which is flushed once for several records.
-        let (fences, lines) = write(1);
-        assert_eq!(fences, 1.0, "writing one object of 64 bytes");
-        assert!(lines <= 3.0, "{lines} lines for one object of 64 bytes");
-        let (fences, lines) = write(10);
-        assert_eq!(fences, 1.0, "writing ten objects of 64 bytes");
-        assert!(lines <= 23.0, "{lines} lines for ten objects of 64 bytes");
-        let (fences, lines) = cost(|round| {
-            heap.write(|tx, root| {
-                let node = tx.alloc(Node { line: Line { words: [round; 8] }, next: PRc::null() })?;
-                let first = tx.load(root.first())?;
-                tx.link(node.next(), first)?;
-                tx.link(root.first(), node)
-            })
-        });
-        // New slabs have a fence of their own now and then.
-        assert!(fences <= 1.02, "{fences} fences for allocating and linking");
-        assert!(lines <= 6.0, "{lines} lines for allocating and linking");
-        let (fences, lines) = cost(|round| {
-            heap.write(|tx, root| {
-                let lines = tx.array(root.lines())?.expect("made above");
-                let line = tx.alloc(Line { words: [round; 8] })?;
-                tx.link(lines.at((round % 64) as usize), line)
-            })
-        });
-        assert!(fences <= 1.02, "{fences} fences for replacing an object by a new one");
-        assert!(lines <= 6.5, "{lines} lines for replacing an object by a new one");
+        writing_nothing_costs_nothing(&heap);
+        writing_objects_costs_one_fence(&heap);
+        allocating_costs_one_fence(&heap);
         Ok(())
     })
     .unwrap();
+}
+
+fn writing_nothing_costs_nothing<B: Brand>(heap: &Heap<B, Root>) {
+    let empty = cost(|_| heap.write(|_, _| Ok(())));
+    assert_eq!(empty, (0.0, 0.0), "an empty transaction");
+    let read = cost(|_| {
+        heap.read(|tx, root| {
+            let lines = tx.array(root.lines())?.expect("made at first");
+            let line = tx.load(lines.at(3))?.expect("made at first");
+            tx.get(*line).map(drop)
+        })
+    });
+    assert_eq!(read, (0.0, 0.0), "a reading transaction");
+    let failed = cost(|round| {
+        let outcome = heap.write::<()>(|tx, root| {
+            tx.alloc(Line { words: [round; 8] })?;
+            tx.set(root.count(), round)?;
+            Err(tx.cancel())
+        });
+        assert!(matches!(&outcome, Err(e) if e.is_cancelled()));
+        Ok(())
+    });
+    assert_eq!(failed, (0.0, 0.0), "a transaction that fails");
+}
+
+fn writing_objects_costs_one_fence<B: Brand>(heap: &Heap<B, Root>) {
+    let write = |objects: u64| {
+        cost(|round| {
+            heap.write(|tx, root| {
+                let lines = tx.array(root.lines())?.expect("made at first");
+                for i in 0..objects {
+                    let line = tx.load(lines.at(((round * 7 + i) % 64) as usize))?.expect("made at first");
+                    tx.set(*line, Line { words: [round + 1; 8] })?;
+                }
+                Ok(())
+            })
+        })
+    };
+    // A record of two lines, and the object's own, which is flushed once for several records.
+    let (fences, lines) = write(1);
+    assert_eq!(fences, 1.0, "writing one object of 64 bytes");
+    assert!(lines <= 3.0, "{lines} lines for one object of 64 bytes");
+    let (fences, lines) = write(10);
+    assert_eq!(fences, 1.0, "writing ten objects of 64 bytes");
+    assert!(lines <= 23.0, "{lines} lines for ten objects of 64 bytes");
+}
+
+/// One, and one more now and then for a new slab.
+fn allocating_costs_one_fence<B: Brand>(heap: &Heap<B, Root>) {
+    let (fences, lines) = cost(|round| {
+        heap.write(|tx, root| {
+            let node = tx.alloc(Node { line: Line { words: [round; 8] }, next: PRc::null() })?;
+            let first = tx.load(root.first())?;
+            tx.link(node.next(), first)?;
+            tx.link(root.first(), node)
+        })
+    });
+    assert!(fences <= 1.02, "{fences} fences for allocating and linking");
+    assert!(lines <= 6.0, "{lines} lines for allocating and linking");
+    let (fences, lines) = cost(|round| {
+        heap.write(|tx, root| {
+            let lines = tx.array(root.lines())?.expect("made at first");
+            let line = tx.alloc(Line { words: [round; 8] })?;
+            tx.link(lines.at((round % 64) as usize), line)
+        })
+    });
+    assert!(fences <= 1.02, "{fences} fences for replacing an object by a new one");
+    assert!(lines <= 6.5, "{lines} lines for replacing an object by a new one");
 }
 
 #[test]

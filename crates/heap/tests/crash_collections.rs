@@ -180,72 +180,78 @@ fn apply_to_shelves(shelves: &mut [Model; 2], op: &Op) {
 fn perform<'t>(tx: &mut Tx<'t, Goods>, shelf: Obj<'t, Goods, Shelf>, op: &Op) -> Result<(), Error> {
     match *op {
         Op::Push { count, from } => {
-            for number in from..from + count {
-                shelf.numbers().push(tx, number)?;
-            }
+            (from..from + count).try_for_each(|number| shelf.numbers().push(tx, number).map(drop))
         }
-        Op::Truncate { len } => shelf.numbers().truncate(tx, len)?,
+        Op::Truncate { len } => shelf.numbers().truncate(tx, len),
         Op::Shrink => {
             shelf.numbers().shrink(tx)?;
-            shelf.items().shrink(tx)?;
+            shelf.items().shrink(tx)
         }
         Op::PushItem { id } => {
             let item = tx.alloc(Item { id })?;
-            shelf.items().push_link(tx, item)?;
+            shelf.items().push_link(tx, item).map(drop)
         }
         Op::InsertItem { at, id } => {
             let item = tx.alloc(Item { id })?;
             let at = at.min(shelf.items().len(tx)?);
             let place = shelf.items().insert(tx, at, PRc::null())?;
-            tx.link(place, item)?;
+            tx.link(place, item)
         }
         Op::RemoveItem { at } => {
             if at < shelf.items().len(tx)? {
                 shelf.items().remove(tx, at)?;
             }
+            Ok(())
         }
-        Op::ClearItems => shelf.items().clear(tx)?,
-        Op::Text { len } => shelf.text().set(tx, &text_of(len))?,
+        Op::ClearItems => shelf.items().clear(tx),
+        Op::Text { len } => shelf.text().set(tx, &text_of(len)),
         Op::ClearKeys => {
             shelf.by_key().clear(tx)?;
-            shelf.words().clear(tx)?;
+            shelf.words().clear(tx)
         }
-        Op::Insert { from, count } => {
-            for key in from..from + count {
-                let item = tx.alloc(Item { id: key + 1 })?;
-                let place = shelf.by_key().insert(tx, &key, PRc::null())?;
-                tx.link(place, item)?;
-                shelf.words().insert(tx, &key, !key)?;
-            }
-        }
-        Op::InsertInOrder { from, count } => {
-            for key in from..from + count {
-                let item = tx.alloc(Item { id: key + 2 })?;
-                let place = shelf.in_order().insert(tx, &key, PRc::null())?;
-                tx.link(place, item)?;
-            }
-        }
-        Op::Remove { from, count }
+        Op::Insert { from, count }
+        | Op::InsertInOrder { from, count }
+        | Op::Remove { from, count }
         | Op::Unname { from, count }
         | Op::RemoveInOrder { from, count }
         | Op::Name { from, count }
         | Op::NameInOrder { from, count }
         | Op::UnnameInOrder { from, count } => {
-            for key in from..from + count {
-                match op {
-                    Op::Remove { .. } => {
-                        let is_there = shelf.by_key().remove(tx, &key)?;
-                        assert_eq!(shelf.words().remove(tx, &key)?, is_there);
-                    }
-                    Op::Unname { .. } => drop(shelf.by_name().remove(tx, &name_of(key))?),
-                    Op::RemoveInOrder { .. } => drop(shelf.in_order().remove(tx, &key)?),
-                    Op::Name { .. } => drop(shelf.by_name().replace(tx, &name_of(key), key)?),
-                    Op::NameInOrder { .. } => drop(shelf.names().replace(tx, &name_of(key), key)?),
-                    _ => drop(shelf.names().remove(tx, &name_of(key))?),
-                }
-            }
+            (from..from + count).try_for_each(|key| change_key(tx, shelf, op, key))
         }
         Op::Second(_) | Op::Collect | Op::Reopen => unreachable!("no part of a transaction"),
+    }
+}
+
+/// An operation's part of one key of a map.
+fn change_key<'t>(
+    tx: &mut Tx<'t, Goods>,
+    shelf: Obj<'t, Goods, Shelf>,
+    op: &Op,
+    key: u64,
+) -> Result<(), Error> {
+    match op {
+        Op::Insert { .. } => {
+            let item = tx.alloc(Item { id: key + 1 })?;
+            let place = shelf.by_key().insert(tx, &key, PRc::null())?;
+            tx.link(place, item)?;
+            shelf.words().insert(tx, &key, !key)?;
+        }
+        Op::InsertInOrder { .. } => {
+            let item = tx.alloc(Item { id: key + 2 })?;
+            let place = shelf.in_order().insert(tx, &key, PRc::null())?;
+            tx.link(place, item)?;
+        }
+        Op::Remove { .. } => {
+            let is_there = shelf.by_key().remove(tx, &key)?;
+            assert_eq!(shelf.words().remove(tx, &key)?, is_there);
+        }
+        Op::Unname { .. } => drop(shelf.by_name().remove(tx, &name_of(key))?),
+        Op::RemoveInOrder { .. } => drop(shelf.in_order().remove(tx, &key)?),
+        Op::Name { .. } => drop(shelf.by_name().replace(tx, &name_of(key), key)?),
+        Op::NameInOrder { .. } => drop(shelf.names().replace(tx, &name_of(key), key)?),
+        Op::UnnameInOrder { .. } => drop(shelf.names().remove(tx, &name_of(key))?),
+        other => unreachable!("{other:?} changes no keys"),
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use tembo_heap::collections::{PHashMap, PMap, PString, PVec};
-use tembo_heap::{Brand, Error, Heap, NamedBrand, PArr, PRc, PWeak, Persist, Plain, brand};
+use tembo_heap::{Brand, Error, Handle, Heap, NamedBrand, PArr, PRc, PWeak, Persist, Plain, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
@@ -175,18 +175,18 @@ fn ordered_keys_with_gaps_are_found() {
     prove(&heap);
 }
 
-#[test]
-fn objects_pointers_and_arrays_are_as_they_were_left() {
-    brand!(Objects);
-    #[derive(Default, Persist)]
-    #[repr(C)]
-    struct Root {
-        first: PRc<Node>,
-        numbers: PArr<u16>,
-        shape: Kind,
-    }
-    let pool = pool();
-    let heap = Heap::<Objects, Root>::open_pool(pool.clone()).unwrap();
+brand!(Objects);
+
+#[derive(Default, Persist)]
+#[repr(C)]
+struct Linked {
+    first: PRc<Node>,
+    numbers: PArr<u16>,
+    shape: Kind,
+}
+
+/// Pushes nodes onto a list, the last first, and cancels as many transactions in between.
+fn push_six_nodes(heap: &Heap<Objects, Linked>) {
     for number in 0..6 {
         heap.write(|tx, root| {
             let short = Short { number, flag: number % 2 == 0 };
@@ -212,21 +212,32 @@ fn objects_pointers_and_arrays_are_as_they_were_left() {
         });
         assert!(failed.is_err());
     }
+}
+
+/// Unlinks the list, of which all but the first node lives on with a handle.
+fn unlink_and_hold_the_second(heap: &Heap<Objects, Linked>) -> Handle<Objects, Node> {
+    heap.write(|tx, root| {
+        let first = tx.load(root.first())?.expect("there are six");
+        let second = tx.load(first.next())?.expect("there are six");
+        tx.put(first.kind(), Kind::Link { flag: true, to: PWeak::null() })?;
+        let KindRef::Link { to, flag } = first.kind().variant(tx)? else { panic!("put above") };
+        assert!(tx.get(flag)?);
+        tx.link_weak(to, second)?;
+        assert_eq!(tx.upgrade(second.back())?, Some(first));
+        let second = tx.hold(second)?;
+        tx.link(root.first(), None)?;
+        Ok(second)
+    })
+    .unwrap()
+}
+
+#[test]
+fn objects_pointers_and_arrays_are_as_they_were_left() {
+    let pool = pool();
+    let heap = Heap::<Objects, Linked>::open_pool(pool.clone()).unwrap();
+    push_six_nodes(&heap);
     let heap = reopen(heap, pool);
-    let held = heap
-        .write(|tx, root| {
-            let first = tx.load(root.first())?.expect("there are six");
-            let second = tx.load(first.next())?.expect("there are six");
-            tx.put(first.kind(), Kind::Link { flag: true, to: PWeak::null() })?;
-            let KindRef::Link { to, flag } = first.kind().variant(tx)? else { panic!("put above") };
-            assert!(tx.get(flag)?);
-            tx.link_weak(to, second)?;
-            assert_eq!(tx.upgrade(second.back())?, Some(first));
-            let second = tx.hold(second)?;
-            tx.link(root.first(), None)?;
-            Ok(second)
-        })
-        .unwrap();
+    let held = unlink_and_hold_the_second(&heap);
     heap.collect().unwrap();
     heap.read(|tx, root| {
         let mut numbers = Vec::new();

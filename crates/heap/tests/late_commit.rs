@@ -68,6 +68,19 @@ fn not_seven<B: NamedBrand>(heap: &Heap<B, Root>) -> Vec<u64> {
     values.unwrap().into_iter().filter(|value| *value != 7).collect()
 }
 
+/// Lets the first leaves be new ones of 7.
+fn fill<B: NamedBrand>(heap: &Heap<B, Root>, count: usize) {
+    let filled = heap.write(|tx, root| {
+        let leaves = tx.array(root.leaves())?.unwrap();
+        for i in 0..count {
+            let leaf = tx.alloc(leaf(7))?;
+            tx.link(leaves.at(i), leaf)?;
+        }
+        Ok(())
+    });
+    filled.unwrap();
+}
+
 #[test]
 fn a_late_record_does_no_harm_to_what_comes_after_a_dead_object() {
     brand!(Before);
@@ -83,22 +96,11 @@ fn a_late_record_does_no_harm_to_what_comes_after_a_dead_object() {
         tx.link(root.x(), x)
     });
     made.unwrap();
-    let fill = |count: usize| {
-        let filled = heap.write(|tx, root| {
-            let leaves = tx.array(root.leaves())?.unwrap();
-            for i in 0..count {
-                let leaf = tx.alloc(leaf(7))?;
-                tx.link(leaves.at(i), leaf)?;
-            }
-            Ok(())
-        });
-        filled.unwrap();
-    };
     // Two lanes are in use from the start: to begin with one waits for all others.
     let two = heap.write(|tx, root| {
         tx.link(root.x(), tx.load(root.x())?)?;
         tx.alloc(leaf(2))?;
-        std::thread::scope(|scope| scope.spawn(|| fill(1)).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| fill(&heap, 1)).join().unwrap());
         Ok(())
     });
     two.unwrap();
@@ -118,9 +120,9 @@ fn a_late_record_does_no_harm_to_what_comes_after_a_dead_object() {
         stop.goes_on.store(true, Ordering::SeqCst);
         late.join().unwrap();
         // This many die, so that the memory of the first is reused.
-        (0..600).for_each(|_| fill(1));
+        (0..600).for_each(|_| fill(&heap, 1));
         // By the lane that has the late record.
-        scope.spawn(|| fill(LEAVES)).join().unwrap();
+        scope.spawn(|| fill(&heap, LEAVES)).join().unwrap();
     });
     assert_eq!(not_seven(&heap), [0; 0]);
     // Everything that was stored is there, as after kill -9.

@@ -1,7 +1,7 @@
 //! Objects whose values have 64 bytes: each has a line for itself, and its head lies elsewhere.
 
 use tembo_heap::collections::PMap;
-use tembo_heap::{Error, Heap, Options, PArr, PRc, PWeak, Persist, Plain, brand, check};
+use tembo_heap::{Error, Handle, Heap, Options, PArr, PRc, PWeak, Persist, Plain, brand, check};
 use tembo_pmem::{Durability, snapshot};
 use tembo_pool::{Pool, tag_off};
 
@@ -50,12 +50,12 @@ fn knot(name: u64) -> Knot {
     Knot { name: [name; 5], next: PRc::null(), back: PWeak::null(), lines: PArr::null() }
 }
 
-#[test]
-fn they_are_as_all_other_objects() -> Result<(), Error> {
-    brand!(Knots);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("lines.heap");
-    let heap = Heap::<Knots, Root>::open(&path, create())?;
+brand!(Knots);
+
+type KnotHeap = Heap<Knots, Root>;
+
+/// Twenty knots in a list, the last first, each with three lines and a weak pointer to the one before it.
+fn make_list(heap: &KnotHeap) -> Result<(), Error> {
     for name in 0..20 {
         heap.write(|tx, root| {
             let new = tx.alloc(knot(name))?;
@@ -69,8 +69,12 @@ fn they_are_as_all_other_objects() -> Result<(), Error> {
             tx.link(root.first(), new)
         })?;
     }
-    // One that is linked and gone in one transaction, one that is never linked, and one that only a weak
-    // pointer leads to.
+    Ok(())
+}
+
+/// One that is linked and gone in one transaction, one that is never linked, one that only a weak pointer
+/// leads to, and one that only a handle keeps, which is returned.
+fn make_some_that_die(heap: &KnotHeap) -> Result<Handle<Knots, Knot>, Error> {
     heap.write(|tx, root| {
         let (gone, lost, seen) = (tx.alloc(knot(100))?, tx.alloc(knot(101))?, tx.alloc(knot(102))?);
         tx.link(lost.next(), gone)?;
@@ -85,7 +89,10 @@ fn they_are_as_all_other_objects() -> Result<(), Error> {
         assert_eq!(tx.get(tx.enter(&held)?.name())?, [103; 5]);
         Ok(())
     })?;
-    // Half of the list dies.
+    Ok(held)
+}
+
+fn cut_list_in_half(heap: &KnotHeap) -> Result<(), Error> {
     heap.write(|tx, root| {
         let mut at = tx.load(root.first())?.expect("twenty");
         for _ in 0..9 {
@@ -93,20 +100,12 @@ fn they_are_as_all_other_objects() -> Result<(), Error> {
         }
         tx.link_weak(root.look(), tx.load(at.next())?)?;
         tx.link(at.next(), None)
-    })?;
-    heap.collect()?;
-    drop(held);
-    drop(heap);
-    let summary = prove(&path);
-    let knots = summary.types.iter().find(|usage| usage.name == "Knot").unwrap();
-    assert_eq!(
-        (knots.objects, knots.bytes, summary.shells, summary.dying),
-        (11 + 1, 11 * 80 + 16, 1, 0),
-        "{summary:?}"
-    );
+    })
+}
 
-    let heap = Heap::<Knots, Root>::open(&path, create())?;
-    let names = heap.read(|tx, root| {
+/// The names of the list, whose lines and weak pointers are as they were made.
+fn names_of_list(heap: &KnotHeap) -> Result<Vec<u64>, Error> {
+    heap.read(|tx, root| {
         let (mut names, mut next) = (Vec::new(), tx.load(root.first())?);
         while let Some(knot) = next {
             let lines = tx.array(knot.lines())?.expect("each has some");
@@ -120,8 +119,30 @@ fn they_are_as_all_other_objects() -> Result<(), Error> {
         }
         assert_eq!(tx.upgrade(root.look())?, None);
         Ok(names)
-    })?;
-    assert_eq!(names, (10..20).rev().collect::<Vec<_>>());
+    })
+}
+
+#[test]
+fn they_are_as_all_other_objects() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("lines.heap");
+    let heap = KnotHeap::open(&path, create())?;
+    make_list(&heap)?;
+    let held = make_some_that_die(&heap)?;
+    cut_list_in_half(&heap)?;
+    heap.collect()?;
+    drop(held);
+    drop(heap);
+    let summary = prove(&path);
+    let knots = summary.types.iter().find(|usage| usage.name == "Knot").unwrap();
+    assert_eq!(
+        (knots.objects, knots.bytes, summary.shells, summary.dying),
+        (11 + 1, 11 * 80 + 16, 1, 0),
+        "{summary:?}"
+    );
+
+    let heap = KnotHeap::open(&path, create())?;
+    assert_eq!(names_of_list(&heap)?, (10..20).rev().collect::<Vec<_>>());
     heap.write(|tx, root| tx.link_weak(root.look(), None))?;
     heap.collect()?;
     drop(heap);

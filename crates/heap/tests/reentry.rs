@@ -147,104 +147,130 @@ struct Maps {
 
 const LONG: &str = "a text that is too long to lie in its field";
 
+brand!(Closures);
+
+fn fill(heap: &Heap<Closures, Maps>, from: u64, to: u64) {
+    heap.write(|tx, root| {
+        for key in from..to {
+            root.words().insert(tx, &key, key)?;
+            root.texts().insert(tx, &key, PString::new())?.set(tx, LONG)?;
+            root.sorted().insert(tx, &key, PString::new())?.set(tx, LONG)?;
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+fn clear(heap: &Heap<Closures, Maps>) {
+    heap.write(|tx, root| {
+        root.words().clear(tx)?;
+        root.texts().clear(tx)?;
+        root.sorted().clear(tx)
+    })
+    .unwrap();
+}
+
+/// A closure that changes the maps when it is asked for a value.
+#[derive(Debug, Clone, Copy)]
+struct Closure {
+    /// The keys that are there before: as many, from 0.
+    before: u64,
+    /// How many it inserts, from 10,000.
+    more: u64,
+    /// Whether the key that is looked for is among these.
+    same: bool,
+    /// Whether it removes all first.
+    clears: bool,
+}
+
+impl Closure {
+    fn key(self) -> u64 {
+        if self.same { 10_000 } else { 1_000_000 }
+    }
+
+    fn call(self, heap: &Heap<Closures, Maps>) {
+        if self.clears {
+            clear(heap);
+        }
+        fill(heap, 10_000, 10_000 + self.more);
+    }
+
+    /// Gets the key's value of each map, or else lets the closure make one.
+    fn get_or_insert(self, heap: &Heap<Closures, Maps>) {
+        heap.write(|tx, root| {
+            let place = root.words().get_or_insert_with(tx, &self.key(), || {
+                self.call(heap);
+                7
+            })?;
+            assert_eq!(tx.get(place)?, 7);
+            Ok(())
+        })
+        .unwrap();
+        let text = || {
+            self.call(heap);
+            PString::new()
+        };
+        heap.write(|tx, root| {
+            root.texts().get_or_insert_with(tx, &self.key(), text)?.set(tx, "made")?;
+            Ok(())
+        })
+        .unwrap();
+        heap.write(|tx, root| root.sorted().get_or_insert_with(tx, &self.key(), text)?.set(tx, "made"))
+            .unwrap();
+    }
+
+    /// The keys of the map whose closure ran last.
+    fn expected(self) -> BTreeSet<u64> {
+        let mut expected: BTreeSet<u64> = (10_000..10_000 + self.more).collect();
+        if !self.clears {
+            expected.extend(0..self.before);
+        }
+        expected.insert(self.key());
+        expected
+    }
+
+    /// Each key is there once, and those that have to be there are.
+    fn compare(self, heap: &Heap<Closures, Maps>) {
+        let expected = self.expected();
+        heap.read(|tx, root| {
+            let found: Vec<u64> = root.sorted().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<_>>()?;
+            assert_eq!(found, expected.iter().copied().collect::<Vec<_>>(), "{self:?}");
+            let texts: Vec<u64> = root.texts().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<_>>()?;
+            assert_eq!(texts.len(), texts.iter().collect::<BTreeSet<_>>().len(), "{self:?}");
+            assert_eq!(root.texts().len(tx)?, texts.len(), "{self:?}");
+            let words: Vec<u64> = root.words().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<_>>()?;
+            assert_eq!(words.len(), words.iter().collect::<BTreeSet<_>>().len(), "{self:?}");
+            assert_eq!(root.words().len(tx)?, words.len(), "{self:?}");
+            for key in &expected {
+                assert!(root.sorted().contains(tx, key)?, "{self:?}: {key}");
+            }
+            if !self.clears {
+                for key in &expected {
+                    assert!(root.texts().contains(tx, key)?, "{self:?}: {key}");
+                    assert!(root.words().contains(tx, key)?, "{self:?}: {key}");
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
 /// A closure that fills the map was overtaken by what had been read before it ran: a table that was not the
 /// map's any more was written to, entries were lost where there had been none, and the same key was there
 /// twice.
 #[test]
 fn closures_that_make_values_may_change_the_map() {
-    brand!(Closures);
     for before in [0_u64, 3, 5, 40, 90, 400] {
-        // How many the closure inserts; whether the key that is looked for is among them; whether it removes
-        // all first.
         for (more, same, clears) in
             [(1, true, false), (0, false, true), (5, false, false), (600, true, false), (600, false, true)]
         {
+            let closure = Closure { before, more, same, clears };
             let pool = pool();
             let heap = Heap::<Closures, Maps>::open_pool(pool.clone()).unwrap();
-            let fill = |from: u64, to: u64| {
-                heap.write(|tx, root| {
-                    for key in from..to {
-                        root.words().insert(tx, &key, key)?;
-                        root.texts().insert(tx, &key, PString::new())?.set(tx, LONG)?;
-                        root.sorted().insert(tx, &key, PString::new())?.set(tx, LONG)?;
-                    }
-                    Ok(())
-                })
-                .unwrap();
-            };
-            let clear = || {
-                heap.write(|tx, root| {
-                    root.words().clear(tx)?;
-                    root.texts().clear(tx)?;
-                    root.sorted().clear(tx)
-                })
-                .unwrap();
-            };
-            fill(0, before);
-            let key = if same { 10_000 } else { 1_000_000 };
-            let meanwhile = || {
-                if clears {
-                    clear();
-                }
-                fill(10_000, 10_000 + more);
-            };
-            heap.write(|tx, root| {
-                let place = root.words().get_or_insert_with(tx, &key, || {
-                    meanwhile();
-                    7
-                })?;
-                assert_eq!(tx.get(place)?, 7);
-                Ok(())
-            })
-            .unwrap();
-            heap.write(|tx, root| {
-                let text = || {
-                    meanwhile();
-                    PString::new()
-                };
-                root.texts().get_or_insert_with(tx, &key, text)?.set(tx, "made")?;
-                Ok(())
-            })
-            .unwrap();
-            heap.write(|tx, root| {
-                let text = || {
-                    meanwhile();
-                    PString::new()
-                };
-                root.sorted().get_or_insert_with(tx, &key, text)?.set(tx, "made")
-            })
-            .unwrap();
-            let mut expected: BTreeSet<u64> = (10_000..10_000 + more).collect();
-            if !clears {
-                expected.extend(0..before);
-            }
-            // The one whose closure ran last has it for certain.
-            expected.insert(key);
-            heap.read(|tx, root| {
-                let what = (before, more, same, clears);
-                let found: Vec<u64> =
-                    root.sorted().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<_>>()?;
-                assert_eq!(found, expected.iter().copied().collect::<Vec<_>>(), "{what:?}");
-                let texts: Vec<u64> =
-                    root.texts().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<_>>()?;
-                assert_eq!(texts.len(), texts.iter().collect::<BTreeSet<_>>().len(), "{what:?}");
-                assert_eq!(root.texts().len(tx)?, texts.len(), "{what:?}");
-                let words: Vec<u64> =
-                    root.words().iter(tx)?.map(|entry| Ok(entry?.0)).collect::<Result<_>>()?;
-                assert_eq!(words.len(), words.iter().collect::<BTreeSet<_>>().len(), "{what:?}");
-                assert_eq!(root.words().len(tx)?, words.len(), "{what:?}");
-                for key in &expected {
-                    assert!(root.sorted().contains(tx, key)?, "{what:?}: {key}");
-                }
-                if !clears {
-                    for key in &expected {
-                        assert!(root.texts().contains(tx, key)?, "{what:?}: {key}");
-                        assert!(root.words().contains(tx, key)?, "{what:?}: {key}");
-                    }
-                }
-                Ok(())
-            })
-            .unwrap();
+            fill(&heap, 0, before);
+            closure.get_or_insert(&heap);
+            closure.compare(&heap);
             prove(&heap, &pool);
         }
     }
@@ -412,33 +438,36 @@ fn agree(heap: &Heap<Hooks, Maps>, what: &str) {
     .unwrap_or_else(|e| panic!("{what}: {e}"));
 }
 
+brand!(Iterators);
+
+type Change = for<'t> fn(&mut Tx<'t, Iterators>, Obj<'t, Iterators, Maps>) -> Result<()>;
+
+const CHANGES: [(&str, Change); 3] = [
+    ("removes", |tx, root| {
+        (0..200).try_for_each(|key| {
+            root.texts().remove(tx, &key)?;
+            root.sorted().remove(tx, &key).map(drop)
+        })
+    }),
+    ("clears", |tx, root| {
+        root.texts().clear(tx)?;
+        root.sorted().clear(tx)
+    }),
+    ("inserts", |tx, root| {
+        (1000..1700).try_for_each(|key| {
+            root.texts().insert(tx, &key, PString::new())?;
+            root.sorted().insert(tx, &key, PString::new()).map(drop)
+        })
+    }),
+];
+
 /// An iterator went on where a nested transaction had taken the nodes away, and said that the pool is
 /// damaged.
 #[test]
 fn iterators_end_when_their_map_changes_and_go_on_when_another_does() {
-    brand!(Iterators);
     let pool = pool();
     let heap = Heap::<Iterators, Maps>::open_pool(pool.clone()).unwrap();
-    type Change = for<'t> fn(&mut Tx<'t, Iterators>, Obj<'t, Iterators, Maps>) -> Result<()>;
-    let changes: [(&str, Change); 3] = [
-        ("removes", |tx, root| {
-            (0..200).try_for_each(|key| {
-                root.texts().remove(tx, &key)?;
-                root.sorted().remove(tx, &key).map(drop)
-            })
-        }),
-        ("clears", |tx, root| {
-            root.texts().clear(tx)?;
-            root.sorted().clear(tx)
-        }),
-        ("inserts", |tx, root| {
-            (1000..1700).try_for_each(|key| {
-                root.texts().insert(tx, &key, PString::new())?;
-                root.sorted().insert(tx, &key, PString::new()).map(drop)
-            })
-        }),
-    ];
-    for (name, change) in changes {
+    for (name, change) in CHANGES {
         heap.write(|tx, root| {
             root.texts().clear(tx)?;
             root.sorted().clear(tx)?;
@@ -450,47 +479,55 @@ fn iterators_end_when_their_map_changes_and_go_on_when_another_does() {
         })
         .unwrap();
         for is_hashed in [false, true] {
-            let ended = heap.write::<()>(|tx, root| {
-                let go_on = |i: usize| if i == 3 { heap.write(change) } else { Ok(()) };
-                if is_hashed {
-                    for (i, entry) in root.texts().iter(tx)?.enumerate() {
-                        entry?.1.get(tx)?;
-                        go_on(i)?;
-                    }
-                } else {
-                    for (i, entry) in root.sorted().iter(tx)?.enumerate() {
-                        entry?.1.get(tx)?;
-                        go_on(i)?;
-                    }
-                }
-                panic!("{name}: it did not end")
-            });
-            let e = ended.unwrap_err().to_string();
-            assert!(e.contains("in the middle of this operation"), "{name}: {e}");
+            an_iterator_ends(&heap, is_hashed, name, change);
         }
-        // Another map is changed, and this one's values are.
-        heap.write(|tx, root| {
-            let mut seen = 0;
-            for entry in root.texts().iter(tx)? {
-                let key = entry?.0;
-                heap.write(|tx, root| {
-                    root.sorted().insert(tx, &(key + 5000), PString::new())?;
-                    root.texts().insert(tx, &key, PString::new())?.set(tx, "another")
-                })?;
-                seen += 1;
-            }
-            assert_eq!(seen, 200);
-            // One that begins after changes does not mind them, whatever comes then.
-            assert_eq!(root.sorted().iter(tx)?.count(), 400);
-            for entry in root.sorted().iter(tx)? {
-                let key = entry?.0;
-                heap.write(|tx, root| root.words().insert(tx, &key, key).map(drop))?;
-            }
-            Ok(())
-        })
-        .unwrap();
+        iterators_go_on(&heap);
         prove(&heap, &pool);
     }
+}
+
+fn an_iterator_ends(heap: &Heap<Iterators, Maps>, is_hashed: bool, name: &str, change: Change) {
+    let ended = heap.write::<()>(|tx, root| {
+        let go_on = |i: usize| if i == 3 { heap.write(change) } else { Ok(()) };
+        if is_hashed {
+            for (i, entry) in root.texts().iter(tx)?.enumerate() {
+                entry?.1.get(tx)?;
+                go_on(i)?;
+            }
+        } else {
+            for (i, entry) in root.sorted().iter(tx)?.enumerate() {
+                entry?.1.get(tx)?;
+                go_on(i)?;
+            }
+        }
+        panic!("{name}: it did not end")
+    });
+    let e = ended.unwrap_err().to_string();
+    assert!(e.contains("in the middle of this operation"), "{name}: {e}");
+}
+
+/// Another map is changed, and this one's values are.
+fn iterators_go_on(heap: &Heap<Iterators, Maps>) {
+    heap.write(|tx, root| {
+        let mut seen = 0;
+        for entry in root.texts().iter(tx)? {
+            let key = entry?.0;
+            heap.write(|tx, root| {
+                root.sorted().insert(tx, &(key + 5000), PString::new())?;
+                root.texts().insert(tx, &key, PString::new())?.set(tx, "another")
+            })?;
+            seen += 1;
+        }
+        assert_eq!(seen, 200);
+        // One that begins after changes does not mind them, whatever comes then.
+        assert_eq!(root.sorted().iter(tx)?.count(), 400);
+        for entry in root.sorted().iter(tx)? {
+            let key = entry?.0;
+            heap.write(|tx, root| root.words().insert(tx, &key, key).map(drop))?;
+        }
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// Keys in no order at all were divided and removed where they were not, and the pool was said to be damaged.

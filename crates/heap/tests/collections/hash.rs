@@ -4,7 +4,7 @@ use crate::{Place, compare, objects, prove};
 use rand::Rng;
 use std::collections::{BTreeMap, HashMap};
 use tembo_heap::collections::{MapKey, PHashMap, PString};
-use tembo_heap::{Heap, Obj, PRc, Persist, Plain, Result, Tx, brand};
+use tembo_heap::{Heap, Obj, PRc, Persist, Plain, ReadTx, Result, Tx, brand};
 use tembo_pmem::{Counts, snapshot};
 
 #[derive(Persist)]
@@ -282,45 +282,77 @@ struct OddSizes {
 
 brand!(Odd);
 
+/// The keys of the maps that stand for a key.
+fn odd_keys(key: u64) -> (u128, u16, [u8; 4], [u8; 3]) {
+    (u128::from(key) << 64 | 5, key as u16, (key as u32).to_ne_bytes(), [key as u8, (key >> 8) as u8, 7])
+}
+
+/// Puts a key into all maps, or takes it out of all.
+fn change_odd<'t>(
+    tx: &mut Tx<'t, Odd>,
+    root: Obj<'t, Odd, OddSizes>,
+    key: u64,
+    is_there: bool,
+) -> Result<()> {
+    let (wide, two, four, three) = odd_keys(key);
+    if is_there {
+        root.wide().insert(tx, &wide, ())?;
+        root.wider().insert(tx, &wide, key)?;
+        root.two().insert(tx, &two, ())?;
+        root.twelve().insert(tx, &two, [key as u8; 10])?;
+        root.twenty().insert(tx, &four, [key as u8; 16])?;
+        root.nine().insert(tx, &three, [key as u8; 6])?;
+        root.kinds().insert(tx, &(key as u32), kind(key))?;
+        root.one().insert(tx, &(), key)?;
+        return Ok(());
+    }
+    let removed = [
+        root.wide().remove(tx, &wide)?,
+        root.wider().remove(tx, &wide)?,
+        root.two().remove(tx, &two)?,
+        root.twelve().remove(tx, &two)?,
+        root.twenty().remove(tx, &four)?,
+        root.nine().remove(tx, &three)?,
+        root.kinds().remove(tx, &(key as u32))?,
+    ];
+    assert_eq!(removed, [removed[0]; 7]);
+    root.one().remove(tx, &())?;
+    Ok(())
+}
+
+fn compare_odd<'t>(
+    tx: &ReadTx<'t, Odd>,
+    root: Obj<'t, Odd, OddSizes>,
+    there: &BTreeMap<u64, ()>,
+) -> Result<()> {
+    for key in 0..2000_u64 {
+        let (wide, two, four, three) = odd_keys(key);
+        let is_there = there.contains_key(&key);
+        assert_eq!(root.wide().value(tx, &wide)?.is_some(), is_there);
+        assert_eq!(root.wider().value(tx, &wide)?, is_there.then_some(key));
+        assert_eq!(root.two().value(tx, &two)?.is_some(), is_there);
+        assert_eq!(root.twelve().value(tx, &two)?, is_there.then_some([key as u8; 10]));
+        assert_eq!(root.twenty().value(tx, &four)?, is_there.then_some([key as u8; 16]));
+        assert_eq!(root.nine().value(tx, &three)?, is_there.then_some([key as u8; 6]));
+        assert_eq!(root.kinds().value(tx, &(key as u32))?, is_there.then(|| kind(key)));
+    }
+    let lens = [root.wide().len(tx)?, root.twelve().iter(tx)?.count(), root.nine().iter(tx)?.count()];
+    assert_eq!(lens, [there.len(); 3]);
+    assert!(root.one().len(tx)? < 2 && root.one().iter(tx)?.count() < 2);
+    Ok(())
+}
+
 #[test]
 fn maps_with_entries_of_odd_sizes_have_what_was_put_into_them() {
     let place = Place::new();
     let heap = place.open::<Odd, OddSizes>();
     let mut random = crate::random("odd sizes");
     let mut there = BTreeMap::new();
-    let parts = |key: u64| {
-        (u128::from(key) << 64 | 5, key as u16, (key as u32).to_ne_bytes(), [key as u8, (key >> 8) as u8, 7])
-    };
     for round in 0..60 {
         let changes: Vec<(u64, bool)> =
             (0..80).map(|_| (random.random_range(0..2000), random.random_bool(0.75))).collect();
         heap.write(|tx, root| {
-            for (key, is_there) in &changes {
-                let (wide, two, four, three) = parts(*key);
-                if *is_there {
-                    root.wide().insert(tx, &wide, ())?;
-                    root.wider().insert(tx, &wide, *key)?;
-                    root.two().insert(tx, &two, ())?;
-                    root.twelve().insert(tx, &two, [*key as u8; 10])?;
-                    root.twenty().insert(tx, &four, [*key as u8; 16])?;
-                    root.nine().insert(tx, &three, [*key as u8; 6])?;
-                    root.kinds().insert(tx, &(*key as u32), kind(*key))?;
-                    root.one().insert(tx, &(), *key)?;
-                } else {
-                    let removed = [
-                        root.wide().remove(tx, &wide)?,
-                        root.wider().remove(tx, &wide)?,
-                        root.two().remove(tx, &two)?,
-                        root.twelve().remove(tx, &two)?,
-                        root.twenty().remove(tx, &four)?,
-                        root.nine().remove(tx, &three)?,
-                        root.kinds().remove(tx, &(*key as u32))?,
-                    ];
-                    assert_eq!(removed, [removed[0]; 7]);
-                    root.one().remove(tx, &())?;
-                }
-            }
-            Ok(())
+            changes.iter().try_for_each(|(key, is_there)| change_odd(tx, root, *key, *is_there))
         })
         .unwrap();
         for (key, is_there) in changes {
@@ -330,24 +362,7 @@ fn maps_with_entries_of_odd_sizes_have_what_was_put_into_them() {
                 there.remove(&key)
             };
         }
-        heap.read(|tx, root| {
-            for key in 0..2000_u64 {
-                let (wide, two, four, three) = parts(key);
-                let is_there = there.contains_key(&key);
-                assert_eq!(root.wide().value(tx, &wide)?.is_some(), is_there);
-                assert_eq!(root.wider().value(tx, &wide)?, is_there.then_some(key));
-                assert_eq!(root.two().value(tx, &two)?.is_some(), is_there);
-                assert_eq!(root.twelve().value(tx, &two)?, is_there.then_some([key as u8; 10]));
-                assert_eq!(root.twenty().value(tx, &four)?, is_there.then_some([key as u8; 16]));
-                assert_eq!(root.nine().value(tx, &three)?, is_there.then_some([key as u8; 6]));
-                assert_eq!(root.kinds().value(tx, &(key as u32))?, is_there.then(|| kind(key)));
-            }
-            let lens = [root.wide().len(tx)?, root.twelve().iter(tx)?.count(), root.nine().iter(tx)?.count()];
-            assert_eq!(lens, [there.len(); 3]);
-            assert!(root.one().len(tx)? < 2 && root.one().iter(tx)?.count() < 2);
-            Ok(())
-        })
-        .unwrap();
+        heap.read(|tx, root| compare_odd(tx, root, &there)).unwrap();
         if round % 20 == 0 {
             prove(&heap);
         }
@@ -381,6 +396,47 @@ fn change_all<'t>(
     Ok(())
 }
 
+fn compare_all<'t>(
+    tx: &ReadTx<'t, Sizes>,
+    root: Obj<'t, Sizes, AllSizes>,
+    there: &BTreeMap<u64, ()>,
+) -> Result<()> {
+    for key in 0..1500 {
+        let of = |value| there.contains_key(&key).then_some(value);
+        assert_eq!(root.nothing().value(tx, &key)?, there.get(&key).copied());
+        assert_eq!(root.small().value(tx, &(key as u32))?.map(u64::from), of(key & 0xFF));
+        assert_eq!(root.three().value(tx, &key)?, of(!key));
+        assert_eq!(root.two().value(tx, &key)?.map(|[low, high]| low ^ high), of(u64::MAX));
+        assert_eq!(root.apart().value(tx, &key)?.map(|values| values[2]), of(key));
+        assert_eq!(root.large().value(tx, &key)?.map(|values| u64::from(values[199])), of(key & 0xFF));
+        let leaf = root.pointers().get(tx, &key)?.map(|place| tx.load(place)).transpose()?.flatten();
+        assert_eq!(leaf.map(|leaf| tx.get(leaf.value())).transpose()?, of(key));
+        let found = root.texts().get(tx, &text(key))?.map(|place| place.get(tx)).transpose()?;
+        assert_eq!(found, there.contains_key(&key).then(|| text(!key)));
+    }
+    let keys = |keys: Vec<u64>| {
+        let found: std::collections::BTreeSet<u64> = keys.into_iter().collect();
+        assert!(found.iter().eq(there.keys()));
+    };
+    keys(root.nothing().iter(tx)?.map(|entry| entry.map(|entry| entry.0)).collect::<Result<_>>()?);
+    keys(root.two().iter(tx)?.map(|entry| entry.map(|entry| entry.0)).collect::<Result<_>>()?);
+    keys(root.large().iter(tx)?.map(|entry| entry.map(|entry| entry.0)).collect::<Result<_>>()?);
+    assert_eq!(root.apart().iter(tx)?.count(), there.len());
+    assert_eq!(root.texts().len(tx)?, there.len());
+    Ok(())
+}
+
+fn clear_all<'t>(tx: &mut Tx<'t, Sizes>, root: Obj<'t, Sizes, AllSizes>) -> Result<()> {
+    root.nothing().clear(tx)?;
+    root.small().clear(tx)?;
+    root.three().clear(tx)?;
+    root.two().clear(tx)?;
+    root.apart().clear(tx)?;
+    root.large().clear(tx)?;
+    root.pointers().clear(tx)?;
+    root.texts().clear(tx)
+}
+
 #[test]
 fn maps_with_entries_of_all_sizes_have_what_was_put_into_them() {
     let place = Place::new();
@@ -405,35 +461,7 @@ fn maps_with_entries_of_all_sizes_have_what_was_put_into_them() {
             changes.iter().try_for_each(|(key, is_there)| change_all(tx, root, *key, *is_there))
         })
         .unwrap();
-        heap.read(|tx, root| {
-            for key in 0..1500 {
-                let of = |value| there.contains_key(&key).then_some(value);
-                assert_eq!(root.nothing().value(tx, &key)?, there.get(&key).copied());
-                assert_eq!(root.small().value(tx, &(key as u32))?.map(u64::from), of(key & 0xFF));
-                assert_eq!(root.three().value(tx, &key)?, of(!key));
-                assert_eq!(root.two().value(tx, &key)?.map(|[low, high]| low ^ high), of(u64::MAX));
-                assert_eq!(root.apart().value(tx, &key)?.map(|values| values[2]), of(key));
-                assert_eq!(
-                    root.large().value(tx, &key)?.map(|values| u64::from(values[199])),
-                    of(key & 0xFF)
-                );
-                let leaf = root.pointers().get(tx, &key)?.map(|place| tx.load(place)).transpose()?.flatten();
-                assert_eq!(leaf.map(|leaf| tx.get(leaf.value())).transpose()?, of(key));
-                let found = root.texts().get(tx, &text(key))?.map(|place| place.get(tx)).transpose()?;
-                assert_eq!(found, there.contains_key(&key).then(|| text(!key)));
-            }
-            let keys = |keys: Vec<u64>| {
-                let found: std::collections::BTreeSet<u64> = keys.into_iter().collect();
-                assert!(found.iter().eq(there.keys()));
-            };
-            keys(root.nothing().iter(tx)?.map(|entry| entry.map(|entry| entry.0)).collect::<Result<_>>()?);
-            keys(root.two().iter(tx)?.map(|entry| entry.map(|entry| entry.0)).collect::<Result<_>>()?);
-            keys(root.large().iter(tx)?.map(|entry| entry.map(|entry| entry.0)).collect::<Result<_>>()?);
-            assert_eq!(root.apart().iter(tx)?.count(), there.len());
-            assert_eq!(root.texts().len(tx)?, there.len());
-            Ok(())
-        })
-        .unwrap();
+        heap.read(|tx, root| compare_all(tx, root, &there)).unwrap();
         if round % 20 == 0 {
             prove(&heap);
             drop(heap);
@@ -443,17 +471,7 @@ fn maps_with_entries_of_all_sizes_have_what_was_put_into_them() {
     assert!(there.len() > 500);
     heap.write(|tx, root| there.keys().try_for_each(|key| change_all(tx, root, *key, false))).unwrap();
     prove(&heap);
-    heap.write(|tx, root| {
-        root.nothing().clear(tx)?;
-        root.small().clear(tx)?;
-        root.three().clear(tx)?;
-        root.two().clear(tx)?;
-        root.apart().clear(tx)?;
-        root.large().clear(tx)?;
-        root.pointers().clear(tx)?;
-        root.texts().clear(tx)
-    })
-    .unwrap();
+    heap.write(clear_all).unwrap();
     prove(&heap);
     assert_eq!(objects(&heap), before);
 }

@@ -3,7 +3,7 @@
 use crate::{Place, compare, objects, prove};
 use rand::Rng;
 use tembo_heap::collections::{PBox, PVec};
-use tembo_heap::{Error, Heap, PRc, PWeak, Persist, Plain, brand};
+use tembo_heap::{Error, Heap, Obj, PRc, PWeak, Persist, Plain, Ref, Tx, brand};
 
 #[derive(Persist)]
 #[repr(C)]
@@ -102,11 +102,13 @@ fn vectors_of_all_kinds_are_as_vec() {
     compare::<Vectors, Root, _, _, _>("vec", (1500, 12), Vec::new(), random_op, model, change, same);
 }
 
-fn change<'t>(
-    tx: &mut tembo_heap::Tx<'t, Vectors>,
-    root: tembo_heap::Obj<'t, Vectors, Root>,
-    op: &Op,
-) -> Result<usize, Error> {
+fn blank(id: u64) -> Item {
+    let choice =
+        if id % 3 == 0 { Choice::Nothing } else { Choice::Leaf { leaf: PRc::null(), weak: PWeak::null() } };
+    Item { id, leaf: PRc::null(), choice }
+}
+
+fn change<'t>(tx: &mut Tx<'t, Vectors>, root: Obj<'t, Vectors, Root>, op: &Op) -> Result<usize, Error> {
     macro_rules! all {
         ($method:ident $(, $argument:expr)*) => {{
             root.numbers().$method(tx $(, $argument)*)?;
@@ -116,77 +118,52 @@ fn change<'t>(
             root.items().$method(tx $(, $argument)*)?;
         }};
     }
-    let blank = |id| Item {
-        id,
-        leaf: PRc::null(),
-        choice: if id % 3 == 0 {
-            Choice::Nothing
-        } else {
-            Choice::Leaf { leaf: PRc::null(), weak: PWeak::null() }
-        },
-    };
-    let item = match *op {
+    match *op {
         Op::Push(value) => {
             root.numbers().push(tx, value)?;
             root.bytes().push(tx, value as u8)?;
             root.odd().push(tx, odd(value))?;
             root.wide().push(tx, Wide { words: [value; 9] })?;
-            Some((root.items().push(tx, blank(value))?, value))
+            let item = root.items().push(tx, blank(value))?;
+            link_leaf(tx, item, value)?;
         }
         Op::Insert(at, value) => {
             root.numbers().insert(tx, at, value)?;
             root.bytes().insert(tx, at, value as u8)?;
             root.odd().insert(tx, at, odd(value))?;
             root.wide().insert(tx, at, Wide { words: [value; 9] })?;
-            Some((root.items().insert(tx, at, blank(value))?, value))
+            let item = root.items().insert(tx, at, blank(value))?;
+            link_leaf(tx, item, value)?;
         }
         Op::Set(at, value) => {
             tx.set(root.numbers().at(tx, at)?, value)?;
             tx.set(root.bytes().at(tx, at)?, value as u8)?;
             tx.set(root.odd().at(tx, at)?, odd(value))?;
             tx.set(root.wide().at(tx, at)?, Wide { words: [value; 9] })?;
-            let place = root.items().at(tx, at)?;
-            tx.put(place, blank(value))?;
-            Some((place, value))
+            let item = root.items().at(tx, at)?;
+            tx.put(item, blank(value))?;
+            link_leaf(tx, item, value)?;
         }
-        Op::Pop => {
-            all!(pop);
-            None
-        }
-        Op::Remove(at) => {
-            all!(remove, at);
-            None
-        }
-        Op::SwapRemove(at) => {
-            all!(swap_remove, at);
-            None
-        }
-        Op::Truncate(len) => {
-            all!(truncate, len);
-            None
-        }
-        Op::Clear => {
-            all!(clear);
-            None
-        }
-        Op::Shrink => {
-            all!(shrink);
-            None
-        }
-        Op::Reserve(more) => {
-            all!(reserve, more);
-            None
-        }
-    };
-    if let Some((item, value)) = item {
-        let leaf = tx.alloc(Leaf { value })?;
-        tx.link(item.leaf(), leaf)?;
-        if let ChoiceRef::Leaf { leaf: strong, weak } = item.choice().variant(tx)? {
-            tx.link(strong, leaf)?;
-            tx.link_weak(weak, leaf)?;
-        }
+        Op::Pop => all!(pop),
+        Op::Remove(at) => all!(remove, at),
+        Op::SwapRemove(at) => all!(swap_remove, at),
+        Op::Truncate(len) => all!(truncate, len),
+        Op::Clear => all!(clear),
+        Op::Shrink => all!(shrink),
+        Op::Reserve(more) => all!(reserve, more),
     }
     root.numbers().len(tx)
+}
+
+/// Gives an item a leaf, to which all of its pointers lead.
+fn link_leaf<'t>(tx: &mut Tx<'t, Vectors>, item: Ref<'t, Vectors, Item>, value: u64) -> Result<(), Error> {
+    let leaf = tx.alloc(Leaf { value })?;
+    tx.link(item.leaf(), leaf)?;
+    if let ChoiceRef::Leaf { leaf: strong, weak } = item.choice().variant(tx)? {
+        tx.link(strong, leaf)?;
+        tx.link_weak(weak, leaf)?;
+    }
+    Ok(())
 }
 
 #[allow(clippy::ptr_arg, reason = "the model is a vector")]
@@ -258,23 +235,24 @@ fn a_long_vector_of_pointers_grows_in_one_transaction_and_its_objects_die_with_i
 
 brand!(Stale);
 
+#[derive(Default, Persist)]
+#[repr(C)]
+struct Items {
+    items: PVec<Item>,
+}
+
 #[test]
 fn places_stay_good_when_others_are_pushed_and_harm_nothing_when_they_are_kept_for_too_long() {
-    #[derive(Default, Persist)]
-    #[repr(C)]
-    struct Root {
-        items: PVec<Item>,
-    }
     let place = Place::new();
-    let heap = place.open::<Stale, Root>();
+    let heap = place.open::<Stale, Items>();
     let before = objects(&heap);
-    let blank = |id| Item { id, leaf: PRc::null(), choice: Choice::Nothing };
+    let bare = |id| Item { id, leaf: PRc::null(), choice: Choice::Nothing };
     for round in 0..3 {
         heap.write(|tx, root| {
             let items = root.items();
             let mut places = Vec::new();
             for id in 0..300 {
-                places.push(items.push(tx, blank(id))?);
+                places.push(items.push(tx, bare(id))?);
             }
             // None of them has moved, however often there was no room.
             for (id, place) in places.iter().enumerate() {
@@ -284,20 +262,7 @@ fn places_stay_good_when_others_are_pushed_and_harm_nothing_when_they_are_kept_f
                 assert_eq!(tx.load(items.at(tx, id)?.leaf())?, Some(leaf));
             }
             // A link in a free place is counted too.
-            match round {
-                0 => items.truncate(tx, 3)?,
-                1 => items.clear(tx)?,
-                _ => {
-                    for _ in 0..200 {
-                        items.remove(tx, 1)?;
-                        items.swap_remove(tx, 0)?;
-                        if items.len(tx)? < 3 {
-                            break;
-                        }
-                    }
-                    items.shrink(tx)?;
-                }
-            }
+            take_out(tx, items, round)?;
             for place in &places {
                 let leaf = tx.alloc(Leaf { value: 0 })?;
                 tx.link(place.leaf(), leaf)?;
@@ -309,7 +274,7 @@ fn places_stay_good_when_others_are_pushed_and_harm_nothing_when_they_are_kept_f
         // They are written over.
         heap.write(|tx, root| {
             for id in 0..300 {
-                let place = root.items().insert(tx, 0, blank(id))?;
+                let place = root.items().insert(tx, 0, bare(id))?;
                 assert_eq!(tx.load(place.leaf())?, None);
             }
             Ok(())
@@ -319,6 +284,24 @@ fn places_stay_good_when_others_are_pushed_and_harm_nothing_when_they_are_kept_f
         heap.write(|tx, root| root.items().clear(tx)).unwrap();
         prove(&heap);
         assert_eq!(objects(&heap), before);
+    }
+}
+
+/// Leaves three items or fewer, in one of three ways.
+fn take_out<'t>(tx: &mut Tx<'t, Stale>, items: Ref<'t, Stale, PVec<Item>>, way: u32) -> Result<(), Error> {
+    match way {
+        0 => items.truncate(tx, 3),
+        1 => items.clear(tx),
+        _ => {
+            for _ in 0..200 {
+                items.remove(tx, 1)?;
+                items.swap_remove(tx, 0)?;
+                if items.len(tx)? < 3 {
+                    break;
+                }
+            }
+            items.shrink(tx)
+        }
     }
 }
 

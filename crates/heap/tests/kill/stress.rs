@@ -295,53 +295,33 @@ fn on_nodes<'t>(
                 let old = tx.load(slot(at))?;
                 tx.link(node.next(), old)?;
             }
-            tx.link(slot(at), node)?;
+            tx.link(slot(at), node)
         }
         Op::Link { slot: at, from } => {
             let to = tx.load(slot(from))?;
-            tx.link(slot(at), to)?;
+            tx.link(slot(at), to)
         }
-        Op::Unlink { slot: at } => tx.link(slot(at), None)?,
+        Op::Unlink { slot: at } => tx.link(slot(at), None),
         Op::Other { of, to } => {
             if let (Some(of), Some(to)) = (tx.load(slot(of))?, tx.load(slot(to))?)
                 && tx.get(to.id())? < tx.get(of.id())?
             {
                 tx.link(of.other(), to)?;
             }
+            Ok(())
         }
         Op::Look { look, slot: at } => {
             let to = tx.load(slot(at))?;
-            tx.link_weak(bed.looks().at(look), to)?;
+            tx.link_weak(bed.looks().at(look), to)
         }
         Op::Follow { look, slot: at } => {
-            let mut to = None;
-            if let Some(node) = tx.upgrade(bed.looks().at(look))? {
-                let id = tx.get(node.id())?;
-                for other in 0..SLOTS {
-                    if let Some(known) = tx.load(slot(other))?
-                        && tx.get(known.id())? == id
-                    {
-                        to = Some(node);
-                    }
-                }
-            }
-            tx.link(slot(at), to)?;
+            let to = known_target(tx, bed, look)?;
+            tx.link(slot(at), to)
         }
-        Op::Chain { len } => {
-            tx.link(bed.chain(), None)?;
-            for which in (0..len).rev() {
-                let node = tx.alloc(Node::new(id(which)))?;
-                let next = tx.load(bed.chain())?;
-                if let Some(next) = next {
-                    tx.link_weak(next.back(), node)?;
-                }
-                tx.link(node.next(), next)?;
-                tx.link(bed.chain(), node)?;
-            }
-        }
+        Op::Chain { len } => make_chain(tx, bed, len, id),
         Op::Tree { levels } => {
             tx.link(bed.tree(), None)?;
-            grow(tx, bed.tree(), None, 1, levels, id)?;
+            grow(tx, bed.tree(), None, 1, levels, id)
         }
         Op::Array { len } => {
             let array = tx.alloc_array(len as usize, |_| PRc::null())?;
@@ -349,9 +329,47 @@ fn on_nodes<'t>(
                 let node = tx.alloc(Node::new(id(which)))?;
                 tx.link(array.at(which as usize), node)?;
             }
-            tx.link_array(bed.array(), array)?;
+            tx.link_array(bed.array(), array)
         }
-        _ => {}
+        _ => Ok(()),
+    }
+}
+
+/// The node that a weak pointer sees, if it is in one of the slots.
+fn known_target<'t>(
+    tx: &Tx<'t, Gardens>,
+    bed: Object<'t, Bed>,
+    look: usize,
+) -> Result<Option<Object<'t, Node>>, Error> {
+    let Some(node) = tx.upgrade(bed.looks().at(look))? else { return Ok(None) };
+    let id = tx.get(node.id())?;
+    let mut to = None;
+    for other in 0..SLOTS {
+        if let Some(known) = tx.load(bed.slots().at(other))?
+            && tx.get(known.id())? == id
+        {
+            to = Some(node);
+        }
+    }
+    Ok(to)
+}
+
+/// A list whose nodes have weak pointers to the ones before them.
+fn make_chain<'t>(
+    tx: &mut Tx<'t, Gardens>,
+    bed: Object<'t, Bed>,
+    len: u64,
+    id: &impl Fn(u64) -> u64,
+) -> Result<(), Error> {
+    tx.link(bed.chain(), None)?;
+    for which in (0..len).rev() {
+        let node = tx.alloc(Node::new(id(which)))?;
+        let next = tx.load(bed.chain())?;
+        if let Some(next) = next {
+            tx.link_weak(next.back(), node)?;
+        }
+        tx.link(node.next(), next)?;
+        tx.link(bed.chain(), node)?;
     }
     Ok(())
 }

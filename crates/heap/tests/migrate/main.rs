@@ -6,8 +6,8 @@ mod versions;
 
 use std::path::PathBuf;
 use tembo_heap::{
-    Error, ErrorKind, Heap, Migrations, Options, OtherLayout, PRc, Persist, SameName, Summary, check,
-    describe,
+    Brand, Error, ErrorKind, Heap, Migrations, Obj, Options, OtherLayout, PRc, Persist, ReadTx, SameName,
+    Summary, check, describe,
 };
 use tembo_pool::Pool;
 use versions::{v1, v2, v3};
@@ -210,7 +210,7 @@ fn two_types_of_one_name_are_told_from_a_layout_that_changed() {
 mod sizes {
     use super::*;
     use tembo_heap::collections::PHashMap;
-    use tembo_heap::{Brand, Migrate, Plain, ReadTx, Ref};
+    use tembo_heap::{Migrate, Plain, Ref};
 
     macro_rules! value {
         ($old:ident, $new:ident, $name:literal, $before:literal, $after:literal) => {
@@ -269,14 +269,33 @@ mod sizes {
     }
 }
 
+/// The keys of each map of values whose sizes change.
+const SIZED_KEYS: u64 = 700;
+
+/// Each value is its old one and 1, as often as its new type has words.
+fn compare_sizes<'t, B: Brand>(tx: &ReadTx<'t, B>, root: Obj<'t, B, sizes::After>) -> Result<(), Error> {
+    use sizes::*;
+    for key in 0..SIZED_KEYS {
+        let words = |words: &[u64]| (words.len(), words.iter().all(|word| *word == key + 1));
+        assert_eq!(root.few().value(tx, &key)?.map(|value| words(&value.words)), Some((2, true)));
+        assert_eq!(root.farther().value(tx, &key)?.map(|value| words(&value.words)), Some((3, true)));
+        assert_eq!(root.nearer().value(tx, &key)?.map(|value| words(&value.words)), Some((1, true)));
+        assert_eq!(root.apart().value(tx, &key)?.map(|value| words(&value.words)), Some((5, true)));
+        assert_eq!(root.many().value(tx, &key)?.map(|value| words(&value.words)), Some((1, true)));
+    }
+    for len in [root.few().len(tx)?, root.farther().len(tx)?, root.nearer().iter(tx)?.count()] {
+        assert_eq!(len, SIZED_KEYS as usize);
+    }
+    Ok(())
+}
+
 #[test]
 fn values_of_hash_maps_become_larger_and_smaller() {
     use sizes::*;
-    const KEYS: u64 = 700;
     let place = Place::new();
     Heap::with(&place.path, &place.options, |heap: Heap<_, Before>| {
         heap.write(|tx, root| {
-            for key in 0..KEYS {
+            for key in 0..SIZED_KEYS {
                 root.few().insert(tx, &key, FewBefore { words: [key] })?;
                 root.farther().insert(tx, &key, FartherBefore { words: [key; 2] })?;
                 root.nearer().insert(tx, &key, NearerBefore { words: [key; 4] })?;
@@ -294,40 +313,15 @@ fn values_of_hash_maps_become_larger_and_smaller() {
     assert!(place.types().iter().all(|(name, _)| name != "PHashMap::Entry<u64, Nearer>"));
     assert_eq!(migrations().run(&place.path, &place.options).unwrap(), 0);
     // Once more when others have been inserted and removed: the maps are as any other.
-    for most in [KEYS, 3 * KEYS] {
+    for most in [SIZED_KEYS, 3 * SIZED_KEYS] {
         Heap::with(&place.path, &place.options, |heap: Heap<_, After>| {
-            heap.read(|tx, root| {
-                for key in 0..KEYS {
-                    let words = |words: &[u64]| (words.len(), words.iter().all(|word| *word == key + 1));
-                    assert_eq!(root.few().value(tx, &key)?.map(|few| words(&few.words)), Some((2, true)));
-                    assert_eq!(
-                        root.farther().value(tx, &key)?.map(|value| words(&value.words)),
-                        Some((3, true))
-                    );
-                    assert_eq!(
-                        root.nearer().value(tx, &key)?.map(|value| words(&value.words)),
-                        Some((1, true))
-                    );
-                    assert_eq!(
-                        root.apart().value(tx, &key)?.map(|value| words(&value.words)),
-                        Some((5, true))
-                    );
-                    assert_eq!(
-                        root.many().value(tx, &key)?.map(|value| words(&value.words)),
-                        Some((1, true))
-                    );
-                }
-                for len in [root.few().len(tx)?, root.farther().len(tx)?, root.nearer().iter(tx)?.count()] {
-                    assert_eq!(len, KEYS as usize);
-                }
-                Ok(())
-            })?;
+            heap.read(|tx, root| compare_sizes(tx, root))?;
             heap.write(|tx, root| {
-                for key in KEYS..most {
+                for key in SIZED_KEYS..most {
                     let few = tx.get(root.few().get(tx, &0)?.expect("above"))?;
                     root.few().insert(tx, &key, few)?;
                 }
-                (KEYS..most).try_for_each(|key| root.few().remove(tx, &key).map(drop))
+                (SIZED_KEYS..most).try_for_each(|key| root.few().remove(tx, &key).map(drop))
             })
         })
         .unwrap();

@@ -120,6 +120,18 @@ impl Model {
         }
     }
 
+    fn set_weak(&mut self, look: Look, to: Option<Id>) {
+        if let Some(at) = self.weak(look) {
+            *at = to;
+        }
+    }
+
+    fn set_list(&mut self, base: Base, to: Option<Id>) {
+        if let Some(base) = self.base(base) {
+            base.list = to;
+        }
+    }
+
     fn new_node(&mut self, id: Id, value: u64) {
         self.nodes.insert(id, NodeModel { value, ..NodeModel::default() });
     }
@@ -221,17 +233,7 @@ impl Model {
                     self.set(at, Some(id));
                 }
             }
-            Op::Chain { at, id, count } => {
-                for id in id..id + count {
-                    let Some(old) = self.strong(at).copied() else { break };
-                    self.new_node(id, id * 7);
-                    self.nodes.entry(id).and_modify(|node| node.next = old);
-                    if let Some(old) = old {
-                        self.nodes.entry(old).and_modify(|node| node.back = Some(id));
-                    }
-                    self.set(at, Some(id));
-                }
-            }
+            Op::Chain { at, id, count } => self.chain(at, id, count),
             Op::Link { at, to } => {
                 let to = self.target(to);
                 self.set(at, to);
@@ -239,15 +241,9 @@ impl Model {
             Op::Unlink { at } | Op::Keep { at } => self.set(at, None),
             Op::Look { at, to } => {
                 let to = self.target(to);
-                if let Some(at) = self.weak(at) {
-                    *at = to;
-                }
+                self.set_weak(at, to);
             }
-            Op::Unlook { at } => {
-                if let Some(at) = self.weak(at) {
-                    *at = None;
-                }
-            }
+            Op::Unlook { at } => self.set_weak(at, None),
             Op::Follow { at, look } => {
                 let to = self.weak(look).and_then(|look| *look);
                 let (reachable, _) = self.reachable([], true);
@@ -256,57 +252,75 @@ impl Model {
             Op::List { base, id, len, fill } => {
                 if self.base(base).is_some() {
                     self.new_list(id, len, fill);
-                    self.base(base).expect("it is there").list = Some(id);
+                    self.set_list(base, Some(id));
                 }
             }
             Op::ShareList { base, from } => {
                 let list = self.base(from).and_then(|from| from.list);
-                if let Some(base) = self.base(base) {
-                    base.list = list;
-                }
+                self.set_list(base, list);
             }
-            Op::DropList { base } => {
-                if let Some(base) = self.base(base) {
-                    base.list = None;
-                }
-            }
+            Op::DropList { base } => self.set_list(base, None),
             Op::Numbers { len, seed } => {
                 self.numbers = Some((0..len).map(|i| seed.wrapping_mul(i as u64 + 1)).collect());
                 self.count += 1;
             }
-            Op::Shape { base, shape, to } => {
-                let to = self.target(to);
-                if self.base(base).is_some() {
-                    let shape = match shape {
-                        NewShape::Dot => ShapeModel::Dot,
-                        NewShape::Link => ShapeModel::Link(to),
-                        NewShape::Look(times) => ShapeModel::Look(times, to),
-                        NewShape::Both(len, id) => {
-                            self.new_list(id, len, true);
-                            ShapeModel::Both(Some(id), to)
-                        }
-                    };
-                    self.base(base).expect("it is there").shape = shape;
-                }
-            }
+            Op::Shape { base, shape, to } => self.put_shape(base, shape, to),
             Op::Value { base: Base::Root, value } => self.count = value.into(),
             Op::Value { base, value } => {
                 if let Some(node) = self.base(base) {
                     node.value = value.into();
                 }
             }
-            Op::Together(ref ops) => {
-                ops.iter().for_each(|op| self.apply_part(op));
-            }
+            Op::Together(ref ops) => ops.iter().for_each(|op| self.apply_part(op)),
             Op::Second(ref op) => self.apply(op),
-            Op::Detour { at, to } => {
-                let moved = self.target(at);
-                self.set(at, None);
-                // In the second transaction what was reached through the node that moved is gone.
-                if moved.is_some() && self.strong_after_prune(to, moved) {
-                    self.set(to, moved);
-                }
+            Op::Detour { at, to } => self.detour(at, to),
+            Op::Hold { .. } | Op::LinkHeld { .. } | Op::Release { .. } | Op::Reopen => self.apply_to_held(op),
+            Op::Aborted(..) | Op::Orphans { .. } | Op::Bounce { .. } | Op::DropHandles | Op::Collect => {}
+        }
+        self.prune();
+    }
+
+    fn chain(&mut self, at: Place, id: Id, count: u64) {
+        for id in id..id + count {
+            let Some(old) = self.strong(at).copied() else { break };
+            self.new_node(id, id * 7);
+            self.nodes.entry(id).and_modify(|node| node.next = old);
+            if let Some(old) = old {
+                self.nodes.entry(old).and_modify(|node| node.back = Some(id));
             }
+            self.set(at, Some(id));
+        }
+    }
+
+    fn put_shape(&mut self, base: Base, shape: NewShape, to: Place) {
+        let to = self.target(to);
+        if self.base(base).is_some() {
+            let shape = match shape {
+                NewShape::Dot => ShapeModel::Dot,
+                NewShape::Link => ShapeModel::Link(to),
+                NewShape::Look(times) => ShapeModel::Look(times, to),
+                NewShape::Both(len, id) => {
+                    self.new_list(id, len, true);
+                    ShapeModel::Both(Some(id), to)
+                }
+            };
+            self.base(base).expect("it is there").shape = shape;
+        }
+    }
+
+    /// A node moves in two transactions, between which nothing but a handle leads to it.
+    fn detour(&mut self, at: Place, to: Place) {
+        let moved = self.target(at);
+        self.set(at, None);
+        // In the second transaction what was reached through the node that moved is gone.
+        if moved.is_some() && self.strong_after_prune(to, moved) {
+            self.set(to, moved);
+        }
+    }
+
+    /// Operations on handles.
+    fn apply_to_held(&mut self, op: &Op) {
+        match *op {
             Op::Hold { at } => {
                 let held = self.target(at);
                 self.held.extend(held);
@@ -322,9 +336,8 @@ impl Model {
                 }
             }
             Op::Reopen => self.held.clear(),
-            Op::Aborted(..) | Op::Orphans { .. } | Op::Bounce { .. } | Op::DropHandles | Op::Collect => {}
+            ref other => unreachable!("{other:?} is of no handle"),
         }
-        self.prune();
     }
 
     fn strong_after_prune(&mut self, place: Place, moved: Option<Id>) -> bool {

@@ -1,7 +1,7 @@
 //! Operations on the graph, and their meaning in a heap.
 
 use super::{Child, ChildFields, Id, Node, NodeFields, Root, RootFields, Shape, ShapeRef, ShapeVariant};
-use tembo_heap::{Brand, Error, Obj, PArr, PRc, PWeak, ReadTx, Ref, Tx};
+use tembo_heap::{Arr, Brand, Error, Obj, PArr, PRc, PWeak, ReadTx, Ref, Tx};
 
 /// The root, or the node that is so many steps down the list that begins in one of its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,121 +242,154 @@ pub(crate) fn perform<'t, B: Brand>(
     op: &Op,
 ) -> Result<(), Error> {
     match *op {
-        Op::New { at, id, push } => {
-            if let Some(at) = strong(tx, root, at)? {
-                let new = tx.alloc(Node::new(id, id * 7))?;
-                if push {
-                    let old = tx.load(at)?;
-                    tx.link(new.next(), old)?;
-                }
-                tx.link(at, new)?;
-            }
-        }
-        Op::Chain { at, id, count } => {
-            if let Some(at) = strong(tx, root, at)? {
-                for id in id..id + count {
-                    let new = tx.alloc(Node::new(id, id * 7))?;
-                    let old = tx.load(at)?;
-                    tx.link(new.next(), old)?;
-                    if let Some(old) = old {
-                        tx.link_weak(old.back(), new)?;
-                    }
-                    tx.link(at, new)?;
-                }
-            }
-        }
+        Op::New { at, id, push } => new_node(tx, root, at, id, push),
+        Op::Chain { at, id, count } => chain(tx, root, at, id, count),
         Op::Link { at, to } => {
             let to = target(tx, root, to)?;
-            if let Some(at) = strong(tx, root, at)? {
-                tx.link(at, to)?;
-            }
+            link(tx, root, at, to)
         }
-        Op::Unlink { at } => {
-            if let Some(at) = strong(tx, root, at)? {
-                tx.link(at, None)?;
-            }
-        }
+        Op::Unlink { at } => link(tx, root, at, None),
         Op::Look { at, to } => {
             let to = target(tx, root, to)?;
-            if let Some(at) = weak(tx, root, at)? {
-                tx.link_weak(at, to)?;
-            }
+            link_weak(tx, root, at, to)
         }
-        Op::Unlook { at } => {
-            if let Some(at) = weak(tx, root, at)? {
-                tx.link_weak(at, None)?;
-            }
-        }
+        Op::Unlook { at } => link_weak(tx, root, at, None),
         Op::Follow { at, look } => {
             let to = weak(tx, root, look)?.map_or(Ok(None), |look| tx.upgrade(look))?;
             let to = match to {
                 Some(to) if reaches(tx, root, to)? => Some(to),
                 _ => None,
             };
-            if let Some(at) = strong(tx, root, at)? {
-                tx.link(at, to)?;
-            }
+            link(tx, root, at, to)
         }
         Op::List { base, id, len, fill } => {
             if let Some(list) = list(tx, root, base)? {
                 let new = new_list(tx, id, len, fill)?;
                 tx.link_array(list, new)?;
             }
+            Ok(())
         }
         Op::ShareList { base, from } => {
             let from = list(tx, root, from)?.map_or(Ok(None), |from| tx.array(from))?;
-            if let Some(list) = list(tx, root, base)? {
-                tx.link_array(list, from)?;
-            }
+            link_list(tx, root, base, from)
         }
-        Op::DropList { base } => {
-            if let Some(list) = list(tx, root, base)? {
-                tx.link_array(list, None)?;
-            }
-        }
+        Op::DropList { base } => link_list(tx, root, base, None),
         Op::Numbers { len, seed } => {
             let numbers = tx.alloc_array(len, |i| seed.wrapping_mul(i as u64 + 1))?;
             tx.link_array(root.numbers(), numbers)?;
             *tx.get_mut(root.count())? += 1;
+            Ok(())
         }
-        Op::Shape { base, shape: new, to } => {
-            let to = target(tx, root, to)?;
-            if let Some(place) = shape(tx, root, base)? {
-                let value = match new {
-                    NewShape::Dot => Shape::Dot,
-                    NewShape::Link => Shape::Link(PRc::null()),
-                    NewShape::Look(times) => Shape::Look { times, node: PWeak::null() },
-                    NewShape::Both(..) => Shape::Both { list: PArr::null(), node: PRc::null() },
-                };
-                tx.put(place, value)?;
-                match (place.variant(tx)?, new) {
-                    (ShapeRef::Link(node), _) => tx.link(node, to)?,
-                    (ShapeRef::Look { node, .. }, _) => tx.link_weak(node, to)?,
-                    (ShapeRef::Both { list, node }, NewShape::Both(len, id)) => {
-                        tx.link(node, to)?;
-                        let new = new_list(tx, id, len, true)?;
-                        tx.link_array(list, new)?;
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Op::Value { base, value } => match base {
-            Base::Root => tx.set(root.count(), value.into())?,
-            Base::Nth { slot, depth } => {
-                if let Some(node) = node(tx, root, slot, depth)? {
-                    tx.set(node.value(), value)?;
-                }
-            }
-        },
-        Op::Together(ref ops) => {
-            for op in ops {
-                perform(tx, root, op)?;
-            }
-        }
+        Op::Shape { base, shape, to } => put_shape(tx, root, base, shape, to),
+        Op::Value { base, value } => set_value(tx, root, base, value),
+        Op::Together(ref ops) => ops.iter().try_for_each(|op| perform(tx, root, op)),
         ref other => panic!("{other:?} is no part of a transaction"),
     }
+}
+
+fn link<'t, B: Brand>(
+    tx: &mut Tx<'t, B>,
+    root: Obj<'t, B, Root>,
+    at: Place,
+    to: Option<Obj<'t, B, Node>>,
+) -> Result<(), Error> {
+    strong(tx, root, at)?.map_or(Ok(()), |at| tx.link(at, to))
+}
+
+fn link_weak<'t, B: Brand>(
+    tx: &mut Tx<'t, B>,
+    root: Obj<'t, B, Root>,
+    at: Look,
+    to: Option<Obj<'t, B, Node>>,
+) -> Result<(), Error> {
+    weak(tx, root, at)?.map_or(Ok(()), |at| tx.link_weak(at, to))
+}
+
+fn link_list<'t, B: Brand>(
+    tx: &mut Tx<'t, B>,
+    root: Obj<'t, B, Root>,
+    base: Base,
+    to: Option<Arr<'t, B, Child>>,
+) -> Result<(), Error> {
+    list(tx, root, base)?.map_or(Ok(()), |list| tx.link_array(list, to))
+}
+
+fn new_node<'t, B: Brand>(
+    tx: &mut Tx<'t, B>,
+    root: Obj<'t, B, Root>,
+    at: Place,
+    id: Id,
+    push: bool,
+) -> Result<(), Error> {
+    let Some(at) = strong(tx, root, at)? else { return Ok(()) };
+    let new = tx.alloc(Node::new(id, id * 7))?;
+    if push {
+        let old = tx.load(at)?;
+        tx.link(new.next(), old)?;
+    }
+    tx.link(at, new)
+}
+
+fn chain<'t, B: Brand>(
+    tx: &mut Tx<'t, B>,
+    root: Obj<'t, B, Root>,
+    at: Place,
+    id: Id,
+    count: u64,
+) -> Result<(), Error> {
+    let Some(at) = strong(tx, root, at)? else { return Ok(()) };
+    for id in id..id + count {
+        let new = tx.alloc(Node::new(id, id * 7))?;
+        let old = tx.load(at)?;
+        tx.link(new.next(), old)?;
+        if let Some(old) = old {
+            tx.link_weak(old.back(), new)?;
+        }
+        tx.link(at, new)?;
+    }
     Ok(())
+}
+
+fn put_shape<'t, B: Brand>(
+    tx: &mut Tx<'t, B>,
+    root: Obj<'t, B, Root>,
+    base: Base,
+    new: NewShape,
+    to: Place,
+) -> Result<(), Error> {
+    let to = target(tx, root, to)?;
+    let Some(place) = shape(tx, root, base)? else { return Ok(()) };
+    let value = match new {
+        NewShape::Dot => Shape::Dot,
+        NewShape::Link => Shape::Link(PRc::null()),
+        NewShape::Look(times) => Shape::Look { times, node: PWeak::null() },
+        NewShape::Both(..) => Shape::Both { list: PArr::null(), node: PRc::null() },
+    };
+    tx.put(place, value)?;
+    match (place.variant(tx)?, new) {
+        (ShapeRef::Link(node), _) => tx.link(node, to),
+        (ShapeRef::Look { node, .. }, _) => tx.link_weak(node, to),
+        (ShapeRef::Both { list, node }, NewShape::Both(len, id)) => {
+            tx.link(node, to)?;
+            let new = new_list(tx, id, len, true)?;
+            tx.link_array(list, new)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn set_value<'t, B: Brand>(
+    tx: &mut Tx<'t, B>,
+    root: Obj<'t, B, Root>,
+    base: Base,
+    value: u32,
+) -> Result<(), Error> {
+    match base {
+        Base::Root => tx.set(root.count(), value.into()),
+        Base::Nth { slot, depth } => {
+            node(tx, root, slot, depth)?.map_or(Ok(()), |node| tx.set(node.value(), value))
+        }
+    }
 }
 
 fn new_list<'t, B: Brand>(
