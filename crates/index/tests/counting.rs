@@ -90,7 +90,7 @@ fn random_key(rng: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     rng.random_range(0..20_000u32).to_string().into_bytes()
 }
 
-/// A round of changes, of which the first 60 let the tree grow to three levels, and the others shrink it again.
+/// A round of changes. The first 60 let the tree grow to three levels, and the others shrink it again.
 fn change(tree: &WbTree, tx: &mut Tx<'_>, model: &mut Model, round: usize, rng: &mut Xoshiro256PlusPlus) {
     let inclination = if round < 60 { 0.9 } else { 0.2 };
     for _ in 0..200 {
