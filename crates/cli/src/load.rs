@@ -76,6 +76,15 @@ fn create_from(path: &Path, options: &Options, input: impl BufRead) -> Outcome<u
     Ok(entries)
 }
 
+/// Opens a map of which the dump says no more. Dumps did not always say what a map counts: a new map of the
+/// server's gets what the server asks for.
+fn open_map(pool: &Pool, name: &str) -> tembo::Result<Map> {
+    match pool.find_map(name)? {
+        Some(map) => Ok(map),
+        None => pool.open_map_with(name, MapOptions::new().counting(tembo_server::counting_of(name))),
+    }
+}
+
 /// The structure that the next entries belong to.
 enum Target {
     None,
@@ -99,7 +108,11 @@ impl Filling<'_> {
                 eprintln!("note: the dump lacks {}, which is {what}", Quoted(&name));
                 Ok(())
             }
-            Item::Map(name) => self.turn_to(|pool| pool.open_map(&name).map(Target::Map)),
+            Item::Map(name) => self.turn_to(|pool| open_map(pool, &name).map(Target::Map)),
+            Item::CountingMap { name, counting } => {
+                let options = MapOptions::new().counting(counting);
+                self.turn_to(|pool| pool.open_map_with(&name, options).map(Target::Map))
+            }
             Item::VersionedMap(name) => {
                 let options = MapOptions::new().versioned(true);
                 self.turn_to(|pool| pool.open_map_with(&name, options).map(Target::Map))

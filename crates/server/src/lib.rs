@@ -96,7 +96,7 @@ pub use config::{Bind, ClientMemory, Config, DebugCommands, Encodings, LogLevel,
 pub use directives::ConfigError;
 pub use error::Error;
 pub use keyspace::check::{CheckError, CheckReport, CollectionsReport, DatabaseReport, check};
-pub use keyspace::format::COLLECTIONS as COLLECTIONS_MAP;
+pub use keyspace::format::{COLLECTIONS as COLLECTIONS_MAP, counting_of};
 pub use password::Password;
 pub use server::{Handle, Listener, Server};
 pub use tembo_wire::Limits;

@@ -7,7 +7,7 @@
 use super::text::{Read, Shown};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read as _, Write};
-use tembo::Quoted;
+use tembo::{Counting, Quoted};
 use xxhash_rust::xxh3::Xxh3;
 
 /// The version that is written and the newest that is read.
@@ -25,6 +25,7 @@ const QUOTED_CHARS: usize = 200;
 enum Written<'a> {
     TemboDump(u32),
     Map(&'a str),
+    CountingMap { name: &'a str, counts: &'a str },
     FixedMap(&'a str),
     VersionedMap(&'a str),
     HashTable(&'a str),
@@ -72,6 +73,12 @@ impl<W: Write> Writer<W> {
     pub(crate) fn map(&mut self, name: &str) -> io::Result<()> {
         self.maps += 1;
         self.line(&Written::Map(name))
+    }
+
+    /// Begins a map that keeps sums.
+    pub(crate) fn counting_map(&mut self, name: &str, counting: Counting) -> io::Result<()> {
+        self.maps += 1;
+        self.line(&Written::CountingMap { name, counts: &counting.to_string() })
     }
 
     /// Says that a map is not in the dump, and what it is.
@@ -131,6 +138,13 @@ impl<W: Write> Writer<W> {
 pub(crate) enum Item {
     /// The entries that follow belong to this map.
     Map(String),
+    /// The entries that follow belong to this map, which keeps sums.
+    CountingMap {
+        /// Its name.
+        name: String,
+        /// The sums.
+        counting: Counting,
+    },
     /// The entries that follow belong to this map of 8-byte keys and values.
     FixedMap(String),
     /// The entries that follow belong to this map, which keeps versions.
@@ -209,6 +223,7 @@ pub(crate) enum ReadError {
 struct RawLine {
     tembo_dump: Option<u32>,
     map: Option<String>,
+    counting_map: Option<CountingMap>,
     fixed_map: Option<String>,
     versioned_map: Option<String>,
     hash_table: Option<String>,
@@ -216,6 +231,30 @@ struct RawLine {
     key: Option<Read>,
     value: Option<Read>,
     end: Option<End>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CountingMap {
+    name: String,
+    counts: Counts,
+}
+
+/// The word for the sums that a map keeps: that of [`Counting`].
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Counts {
+    Records,
+    Weights,
+}
+
+impl From<Counts> for Counting {
+    fn from(counts: Counts) -> Counting {
+        match counts {
+            Counts::Records => Counting::Records,
+            Counts::Weights => Counting::Weights,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -233,9 +272,21 @@ enum Line {
 
 impl RawLine {
     fn kind(self) -> Option<Line> {
-        let RawLine { tembo_dump, map, fixed_map, versioned_map, hash_table, left_out, key, value, end } =
-            self;
-        let maps = [map.map(Item::Map), fixed_map.map(Item::FixedMap)];
+        let RawLine {
+            tembo_dump,
+            map,
+            counting_map,
+            fixed_map,
+            versioned_map,
+            hash_table,
+            left_out,
+            key,
+            value,
+            end,
+        } = self;
+        let counting = counting_map
+            .map(|CountingMap { name, counts }| Item::CountingMap { name, counting: counts.into() });
+        let maps = [map.map(Item::Map), counting, fixed_map.map(Item::FixedMap)];
         let versioned = [versioned_map.map(Item::VersionedMap), hash_table.map(Item::HashTable)];
         let left_out = left_out.map(|LeftOut { name, what }| Item::LeftOut { name, what });
         let mut maps = maps.into_iter().chain(versioned).chain([left_out]).flatten();
@@ -337,7 +388,11 @@ impl<R: BufRead> Reader<R> {
     /// Counts an item, and reads an entry as its map wants it.
     fn take(&mut self, item: Item) -> Result<Item, ReadError> {
         match item {
-            Item::Map(_) | Item::FixedMap(_) | Item::VersionedMap(_) | Item::HashTable(_) => {
+            Item::Map(_)
+            | Item::CountingMap { .. }
+            | Item::FixedMap(_)
+            | Item::VersionedMap(_)
+            | Item::HashTable(_) => {
                 self.maps += 1;
                 self.is_fixed = matches!(item, Item::FixedMap(_));
                 Ok(item)
@@ -399,7 +454,7 @@ impl<R: BufRead> Reader<R> {
             }
         }
         let line: RawLine = serde_json::from_slice(&self.line).map_err(|e| self.wrong(&describe(&e)))?;
-        let kinds = "a line is one of {\"map\":...}, {\"fixed_map\":...}, {\"versioned_map\":...}, {\"hash_table\":...}, {\"key\":...,\"value\":...} and {\"end\":...}";
+        let kinds = "a line is one of {\"map\":...}, {\"counting_map\":...}, {\"fixed_map\":...}, {\"versioned_map\":...}, {\"hash_table\":...}, {\"key\":...,\"value\":...} and {\"end\":...}";
         line.kind().map(Some).ok_or_else(|| self.wrong(kinds))
     }
 
@@ -470,6 +525,7 @@ mod tests {
         for item in items {
             match item {
                 Item::Map(name) => writer.map(name).unwrap(),
+                Item::CountingMap { name, counting } => writer.counting_map(name, *counting).unwrap(),
                 Item::FixedMap(name) => writer.fixed_map(name).unwrap(),
                 Item::VersionedMap(name) => writer.versioned_map(name).unwrap(),
                 Item::HashTable(name) => writer.hash_table(name).unwrap(),
@@ -491,6 +547,10 @@ mod tests {
             entry(b"", b""),
             entry(b"a\nb", &[0, 1, 2, 255]),
             entry(&[0xff; 40], "é".repeat(1000).as_bytes()),
+            Item::CountingMap { name: "ranked".into(), counting: Counting::Records },
+            entry(b"k", b"v"),
+            Item::CountingMap { name: "weighed".into(), counting: Counting::Weights },
+            entry(b"k", b"1234"),
             Item::FixedMap("numbers".into()),
             Item::FixedEntry { key: 0, value: 0 },
             Item::FixedEntry { key: u64::MAX, value: 1 },
@@ -523,11 +583,14 @@ mod tests {
         let binary = Item::Entry { key: vec![0xff, 0], value: Vec::new() };
         let square = Item::FixedEntry { key: 12, value: 144 };
         let pears = Item::Entry { key: b"pears".to_vec(), value: b"12".to_vec() };
+        let first = Item::Entry { key: b"anna".to_vec(), value: b"17".to_vec() };
         let session = Item::Entry { key: b"4711".to_vec(), value: b"logged in".to_vec() };
         let items = [
             Item::Map("prices".into()),
             apple,
             binary,
+            Item::CountingMap { name: "ranks".into(), counting: Counting::Records },
+            first,
             Item::HashTable("sessions".into()),
             session,
             Item::FixedMap("squares".into()),

@@ -14,7 +14,7 @@ use crate::unfinished::Unfinished;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, StdoutLock, Write};
-use tembo::{Map, Options, Pool, Unknown};
+use tembo::{Counting, Map, Options, Pool, Unknown};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -129,7 +129,12 @@ fn write_map<W: Write>(
 ) -> Outcome {
     let Some(map) = pool.find_map(name)? else { return Ok(()) };
     let mut progress = Progress::new("dumping", Some(map.len()?));
-    if map.is_versioned() { writer.versioned_map(name) } else { writer.map(name) }.map_err(failed)?;
+    match map.counting() {
+        _ if map.is_versioned() => writer.versioned_map(name),
+        Counting::Nothing => writer.map(name),
+        counting => writer.counting_map(name, counting),
+    }
+    .map_err(failed)?;
     for entry in map.iter() {
         let entry = entry?;
         writer.entry(entry.key(), entry.value()).map_err(failed)?;

@@ -186,3 +186,77 @@ fn a_port_in_use_is_refused_with_its_address() {
     workspace.run(&format!("serve --pool b.pool --listen {address}")).fails_with(&address);
     server.kill();
 }
+
+/// The dump did not say what a map counts: `tembo serve` refused the pool that was loaded, by the name of its
+/// map of sorted sets.
+#[test]
+fn a_pool_that_was_served_is_served_again_when_dumped_and_loaded() {
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "--pool a.pool");
+    let mut conversation = vec![
+        ("SET s text".to_owned(), "+OK".to_owned()),
+        ("SET e gone PX 100000000".to_owned(), "+OK".to_owned()),
+        ("HSET small f v".to_owned(), ":1".to_owned()),
+    ];
+    for i in 0..200 {
+        conversation.push((format!("HSET hash field-{i} value-{i}"), ":1".to_owned()));
+        conversation.push((format!("SADD set member-{i}"), ":1".to_owned()));
+        conversation.push((format!("ZADD ranks {i} member-{i}"), ":1".to_owned()));
+        conversation.push((format!("RPUSH list element-{i}"), format!(":{}", i + 1)));
+    }
+    converse(&server, &conversation);
+    let replies = [
+        ("GET s", "$4\r\ntext"),
+        ("GET e", "$4\r\ngone"),
+        ("HGET small f", "$1\r\nv"),
+        ("HLEN hash", ":200"),
+        ("HGET hash field-77", "$8\r\nvalue-77"),
+        ("SISMEMBER set member-199", ":1"),
+        ("ZRANK ranks member-150", ":150"),
+        ("ZCOUNT ranks 10 (20", ":10"),
+        ("ZRANGE ranks 100 100", "*1\r\n$10\r\nmember-100"),
+        ("LINDEX list 123", "$11\r\nelement-123"),
+        ("LRANGE list -1 -1", "*1\r\n$11\r\nelement-199"),
+        ("DBSIZE", ":7"),
+    ]
+    .map(|(command, reply)| (command.to_owned(), reply.to_owned()));
+    converse(&server, &replies);
+    server.stop();
+    let dump = workspace.run("dump a.pool").ok();
+    assert!(dump.text().contains("{\"counting_map\":{\"name\":\"db.ordered\",\"counts\":\"records\"}}"));
+    assert!(dump.text().contains("{\"counting_map\":{\"name\":\"db.lists\",\"counts\":\"weights\"}}"));
+    // As dumps were before they said it.
+    let older = dump.text().lines().map(without_counting).collect::<Vec<_>>().join("\n");
+    for (pool, dump) in [("b.pool", &dump.stdout[..]), ("c.pool", older.as_bytes())] {
+        workspace.run_with(&format!("load {pool}"), dump).ok();
+        workspace.run(&format!("check {pool}")).ok();
+        let server = Server::start(&workspace, &format!("--pool {pool}"));
+        converse(&server, &replies);
+        server.stop();
+    }
+    assert_eq!(workspace.run("dump b.pool").ok().stdout, workspace.run("dump c.pool").ok().stdout);
+    // A map that counts stays one, and one that does not is not taken for one.
+    workspace.run_with("load b.pool --merge", &dump.stdout).ok();
+    workspace.run_with("load b.pool --merge", older.as_bytes()).ok();
+    let other = dump.text().replace("\"db.lists\"", "\"db0\"").replace("weights", "records");
+    workspace.run_with("load a.pool --merge", other.as_bytes()).fails_with("db0");
+}
+
+/// A line of a dump as it was before dumps said what maps count.
+fn without_counting(line: &str) -> String {
+    match line.strip_prefix("{\"counting_map\":{\"name\":").and_then(|rest| rest.split_once(',')) {
+        Some((name, _)) => format!("{{\"map\":{name}}}"),
+        None if line.starts_with("{\"end\"") => {
+            let (counts, _) = line.split_once(",\"xxh3\"").expect("a checksum");
+            format!("{counts}}}}}")
+        }
+        None => line.to_owned(),
+    }
+}
+
+/// Sends inline commands; the replies, which are these.
+fn converse(server: &Server, conversation: &[(String, String)]) {
+    let requests: String = conversation.iter().map(|(request, _)| format!("{request}\r\n")).collect();
+    let expected: String = conversation.iter().map(|(_, reply)| format!("{reply}\r\n")).collect();
+    server.ask(requests.trim_end(), &expected);
+}

@@ -219,7 +219,11 @@ fn key_access(command: &Command, nth: usize, variant: bool) -> &'static [&'stati
         ("copy", _) => &["RO", "access"],
         ("zunionstore" | "zinterstore" | "zdiffstore" | "zrangestore", 0) => &["OW", "update"],
         ("zunionstore" | "zinterstore" | "zdiffstore" | "zrangestore", _) => &["RO", "access"],
-        ("zpopmin" | "zpopmax" | "zmpop", _) => &["RW", "access", "delete"],
+        ("sort", 0) => &["RO", "access"],
+        ("sort", _) => &["OW", "update"],
+        ("zpopmin" | "zpopmax" | "zmpop" | "bzpopmin" | "bzpopmax" | "bzmpop", _) => {
+            &["RW", "access", "delete"]
+        }
         ("zincrby", _) => &["RW", "access", "update"],
         ("zrem" | "zremrangebyrank" | "zremrangebyscore" | "zremrangebylex", _) => &["RW", "delete"],
         ("zcard", _) => &["RO"],
@@ -252,6 +256,10 @@ fn key_positions(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<(&'stat
         let key_behind = |word| options.clone().find(|&at| is(&request[2 + at], word)).map(|at| at + 1);
         let results = ["STORE", "STOREDIST"].into_iter().filter_map(key_behind);
         command.keys.positions(count).chain(results).collect()
+    } else if matches!(command.name, "sort" | "sort_ro") {
+        let stores = (2..count.saturating_sub(1)).filter(|at| is(&request[2 + at], "STORE"));
+        let target = if command.has(WRITE) { stores.last().map(|at| at + 1) } else { None };
+        command.keys.positions(count).chain(target).collect()
     } else if command.has(MOVABLE_KEYS) {
         // The number of keys, which follow it, is behind the key of the result or a timeout, if there is one.
         let at = command.keys.positions(count).count() + 1 + usize::from(command.has(BLOCKING));

@@ -6,7 +6,7 @@ use super::Context;
 use super::args::{self, Options, is};
 use super::table::Command;
 use super::table::flag::{DANGEROUS, DENYOOM, FAST, KEYSPACE, READONLY, WALKS, WRITE};
-use crate::fault::{Answer, Fault, NO_SUCH_KEY, SYNTAX};
+use crate::fault::{Answer, DB_OUT_OF_RANGE, Fault, NO_SUCH_KEY, SYNTAX};
 use crate::keyspace::DATABASES;
 use crate::keyspace::events::class;
 
@@ -58,6 +58,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "generic",
         "1.0.0",
         "Moves a key to another database",
+    ),
+    Command::new("swapdb", 3, WRITE | FAST | KEYSPACE | DANGEROUS, swapdb).doc(
+        "server",
+        "4.0.0",
+        "Lets two databases have each other's keys",
     ),
     Command::new("randomkey", 1, READONLY | KEYSPACE | WALKS, randomkey)
         .tips(&["request_policy:all_shards", "nondeterministic_output"])
@@ -214,6 +219,24 @@ fn move_to_database(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer 
         ctx.keys.notify(class::GENERIC, "move_to", target, key);
     }
     ctx.out.write().integer(moved.into());
+    Ok(())
+}
+
+/// The two databases that SWAPDB names.
+pub(super) fn swapped(request: &Request<'_>) -> Answer<(usize, usize)> {
+    let number = |at: usize, invalid| {
+        args::integer(&request[at]).ok().filter(|number| i32::try_from(*number).is_ok()).ok_or(invalid)
+    };
+    let a = number(1, Fault::Error("ERR invalid first DB index"))?;
+    let b = number(2, Fault::Error("ERR invalid second DB index"))?;
+    let database = |number| usize::try_from(number).ok().filter(|&number| number < DATABASES);
+    Ok((database(a).ok_or(DB_OUT_OF_RANGE)?, database(b).ok_or(DB_OUT_OF_RANGE)?))
+}
+
+fn swapdb(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (a, b) = swapped(request)?;
+    ctx.keys.swap(a, b)?;
+    ctx.out.write().ok();
     Ok(())
 }
 

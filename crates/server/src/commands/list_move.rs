@@ -182,8 +182,8 @@ fn lmpop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn blmpop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let timeout = Timeout::parse(ctx, &request[1])?;
     let pop = ManyPop::parse(request, 2)?;
+    let timeout = Timeout::parse(ctx, &request[1])?;
     if pop.run(ctx)? {
         return Ok(());
     }

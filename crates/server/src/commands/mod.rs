@@ -33,7 +33,9 @@ mod server;
 mod set;
 mod set_algebra;
 mod slow;
+mod sort;
 mod sorted_algebra;
+mod sorted_pop;
 mod sorted_range;
 mod sorted_set;
 mod string;
@@ -155,6 +157,7 @@ impl Registry {
             list::COMMANDS,
             list_move::COMMANDS,
             sorted_set::COMMANDS,
+            sorted_pop::COMMANDS,
             sorted_range::COMMANDS,
             sorted_algebra::COMMANDS,
             bitmap::COMMANDS,
@@ -162,6 +165,7 @@ impl Registry {
             hyperloglog::COMMANDS,
             geo::COMMANDS,
             keys::COMMANDS,
+            sort::COMMANDS,
             scan::COMMANDS,
             expire::COMMANDS,
             object::COMMANDS,

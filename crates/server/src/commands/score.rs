@@ -89,6 +89,29 @@ fn hexadecimal(text: &[u8]) -> Option<f64> {
     (!is_out_of_range).then_some(if text[0] == b'-' { -number } else { number })
 }
 
+/// Reads a number as C's `strtod` does, and refuses one that is out of its range: no text is 0, blanks may
+/// come before a number, and the text ends at a NUL.
+pub(super) fn c_number(text: &[u8]) -> Option<f64> {
+    let text = quotable(text);
+    let number = c_number_or_infinity(text)?;
+    let is_written = |text: &[u8]| text.iter().any(|byte| byte.is_ascii_digit());
+    let is_out_of_range = number.is_infinite() && is_written(text)
+        || number == 0.0
+            && text.iter().take_while(|byte| !b"eEpP".contains(byte)).any(|b| (b'1'..=b'9').contains(b));
+    (!number.is_nan() && !is_out_of_range).then_some(number)
+}
+
+/// As C's `strtod`: one that is too large is infinite.
+fn c_number_or_infinity(text: &[u8]) -> Option<f64> {
+    match quotable(text) {
+        b"" => Some(0.0),
+        text => {
+            let text = text.trim_ascii_start();
+            hexadecimal(text).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
+        }
+    }
+}
+
 /// The two ends of a range of scores, the lower one first.
 pub(super) fn score_range(min: &[u8], max: &[u8]) -> Answer<[Cut<'static>; 2]> {
     let refused = || Fault::Error("ERR min or max is not a float");
@@ -97,18 +120,10 @@ pub(super) fn score_range(min: &[u8], max: &[u8]) -> Answer<[Cut<'static>; 2]> {
     Ok([Cut::Score { score: low, behind: low_out }, Cut::Score { score: high, behind: !high_out }])
 }
 
-/// The end of a range, and whether it is not part of it. As C's `strtod` reads it: no text is 0, blanks may
-/// come before a number, and one that is too large is infinite.
+/// The end of a range, and whether it is not part of it.
 fn score_end(arg: &[u8]) -> Option<(Score, bool)> {
     let (text, is_out) = arg.strip_prefix(b"(").map_or((arg, false), |text| (text, true));
-    // As a text of C, it ends at a NUL.
-    let number = match quotable(text) {
-        b"" => 0.0,
-        text => {
-            let text = text.trim_ascii_start();
-            hexadecimal(text).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())?
-        }
-    };
+    let number = c_number_or_infinity(text)?;
     (!f64::is_nan(number)).then(|| (Score::new(number), is_out))
 }
 

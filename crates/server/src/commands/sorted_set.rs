@@ -1,11 +1,11 @@
 //! Sorted sets, one at a time: members and their scores.
 
-use tembo_wire::{Protocol, Request};
+use tembo_wire::Request;
 
-use super::args::{Options, integer, is};
+use super::args::is;
 use super::score::{self, write_count, write_member};
 use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, MOVABLE_KEYS, READONLY, WRITE};
+use super::table::flag::{DENYOOM, FAST, READONLY, WRITE};
 use super::{Context, element_scan, sampling};
 use crate::config::Encodings;
 use crate::fault::{Answer, Fault, SYNTAX};
@@ -58,21 +58,6 @@ pub(super) const COMMANDS: &[Command] = &[
         "sorted-set",
         "2.0.0",
         "Returns how many members of a sorted set come behind a member",
-    ),
-    Command::new("zpopmin", -2, CHANGE, zpopmin).keys(1, 1, 1).doc(
-        "sorted-set",
-        "5.0.0",
-        "Removes the members with the lowest scores of a sorted set and returns them",
-    ),
-    Command::new("zpopmax", -2, CHANGE, zpopmax).keys(1, 1, 1).doc(
-        "sorted-set",
-        "5.0.0",
-        "Removes the members with the highest scores of a sorted set and returns them",
-    ),
-    Command::new("zmpop", -4, WRITE | MOVABLE_KEYS, zmpop).doc(
-        "sorted-set",
-        "7.0.0",
-        "Removes members with the lowest or highest scores of the first sorted set that there is",
     ),
     Command::new("zrandmember", -2, READONLY, zrandmember).keys(1, 1, 1).tips(VARIES).doc(
         "sorted-set",
@@ -280,100 +265,6 @@ fn rank(ctx: &mut Context<'_, '_>, request: &Request<'_>, from_end: bool) -> Ans
     } else {
         ctx.out.write().null();
     }
-    Ok(())
-}
-
-fn zpopmin(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    pop_one(ctx, request, false)
-}
-
-fn zpopmax(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    pop_one(ctx, request, true)
-}
-
-fn pop_one(ctx: &mut Context<'_, '_>, request: &Request<'_>, highest: bool) -> Answer {
-    if request.arg_count() > 3 {
-        return Err(SYNTAX);
-    }
-    let out_of_range = Fault::Error("ERR value is out of range, must be positive");
-    let count = match request.get(2) {
-        Some(count) => {
-            Some(integer(count).ok().and_then(|count| u64::try_from(count).ok()).ok_or(out_of_range)?)
-        }
-        None => None,
-    };
-    let (database, key) = (ctx.database(), &request[1]);
-    let sorted = ctx.keys.collection(database, key, Kind::SortedSet)?;
-    let popped = pop(ctx, key, sorted, highest, count.unwrap_or(1))?;
-    let nested = count.is_some() && ctx.out.protocol == Protocol::Resp3;
-    ctx.out.write().array(if nested { popped.len() } else { 2 * popped.len() });
-    for (member, score) in &popped {
-        if nested {
-            ctx.out.write().array(2);
-        }
-        ctx.out.bulk(member)?;
-        score::write(&mut ctx.out, score.number());
-    }
-    Ok(())
-}
-
-/// Removes members from one end.
-fn pop(
-    ctx: &mut Context<'_, '_>,
-    key: &[u8],
-    mut sorted: Collection,
-    highest: bool,
-    count: u64,
-) -> Answer<Vec<(Vec<u8>, Score)>> {
-    let from = if highest { sorted.len().saturating_sub(1) } else { 0 };
-    let popped = ctx.keys.members_from(&sorted, from, highest, count.min(sorted.len()))?;
-    for (member, _) in &popped {
-        ctx.keys.remove_element(&mut sorted, member)?;
-    }
-    if !popped.is_empty() {
-        ctx.keys.store_changed(key, sorted, if highest { "zpopmax" } else { "zpopmin" })?;
-    }
-    Ok(popped)
-}
-
-fn zmpop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let positive = |arg: &[u8], text| {
-        let number = integer(arg).ok().filter(|number| *number > 0);
-        number.and_then(|number| usize::try_from(number).ok()).ok_or(Fault::Error(text))
-    };
-    let count = positive(&request[1], "ERR numkeys should be greater than 0")?;
-    let keys = score::keys_at(request, 1, count).ok_or(SYNTAX)?;
-    let mut options = Options::after(request, keys.end);
-    let highest = match options.next() {
-        Some(word) if is(word, "MIN") => false,
-        Some(word) if is(word, "MAX") => true,
-        _ => return Err(SYNTAX),
-    };
-    let mut wanted = None;
-    while let Some(word) = options.next() {
-        if wanted.is_some() || !is(word, "COUNT") {
-            return Err(SYNTAX);
-        }
-        wanted = Some(positive(options.value()?, "ERR count should be greater than 0")?);
-    }
-    let database = ctx.database();
-    for key in keys.map(|at| &request[at]) {
-        let sorted = ctx.keys.collection(database, key, Kind::SortedSet)?;
-        if sorted.len() == 0 {
-            continue;
-        }
-        let popped = pop(ctx, key, sorted, highest, wanted.unwrap_or(1) as u64)?;
-        ctx.out.write().array(2);
-        ctx.out.bulk(key)?;
-        ctx.out.write().array(popped.len());
-        for (member, score) in &popped {
-            ctx.out.write().array(2);
-            ctx.out.bulk(member)?;
-            score::write(&mut ctx.out, score.number());
-        }
-        return Ok(());
-    }
-    ctx.out.write().null_array();
     Ok(())
 }
 

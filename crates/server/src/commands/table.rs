@@ -197,6 +197,8 @@ impl Command {
     /// The ACL categories it belongs to, in Redis's order.
     pub(crate) fn categories(&self) -> impl Iterator<Item = &'static str> {
         let fast = self.has(flag::FAST);
+        // They take collections of all these types.
+        let sorts = matches!(self.name, "sort" | "sort_ro");
         [
             (self.has(flag::KEYSPACE), "keyspace"),
             (self.has(flag::READONLY), "read"),
@@ -204,8 +206,8 @@ impl Command {
             (self.has(flag::STRING), "string"),
             (self.has(flag::HASH), "hash"),
             (self.has(flag::SET), "set"),
-            (self.group == "sorted-set", "sortedset"),
-            (self.group == "list", "list"),
+            (self.group == "sorted-set" || sorts, "sortedset"),
+            (self.group == "list" || sorts, "list"),
             (self.group == "bitmap", "bitmap"),
             (self.group == "hyperloglog", "hyperloglog"),
             (self.group == "geo", "geo"),

@@ -133,6 +133,12 @@ pub(crate) fn databases_written(queue: &Queue, selected: usize) -> [bool; DATABA
                     written[database] = true;
                 }
             }
+            "swapdb" => {
+                // Each may be the one that the next commands write to.
+                if let Ok((a, b)) = keys::swapped(&request) {
+                    (written[a], written[b]) = (true, true);
+                }
+            }
             "copy" => {
                 if let Ok((database, _)) = keys::copy_options(&request, selected) {
                     written[database] = true;

@@ -5,7 +5,9 @@ use tembo::{Map, Pool};
 use super::collection::check::{Collections, check_collections};
 use super::collection::ordered::Score;
 use super::collection::packed::Packed;
-use super::format::{DATABASES, Kind, Stored, decode_expiry, encode_expiry, map_names};
+use super::collection::registry::ORDER;
+use super::format::{COLLECTIONS, Kind, Order, Stored, decode_expiry, encode_expiry, map_names};
+use super::swap::read_order;
 
 /// The findings of a complete [`check`].
 #[non_exhaustive]
@@ -96,19 +98,30 @@ pub enum CheckError {
 /// The first damage found.
 pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
     let (mut report, mut collections) = (CheckReport::default(), Collections::default());
-    for number in 0..DATABASES {
-        let (data, expires) = map_names(number);
+    for (number, maps) in committed_order(pool)?.iter() {
+        let (data, expires) = map_names(maps);
         if let Some(data) = pool.find_map(&data)? {
             let expires = pool.find_map(&expires)?;
-            report.databases.push(check_database(number, &data, expires.as_ref(), &mut collections)?);
+            report.databases.push(check_database((number, maps), &data, expires.as_ref(), &mut collections)?);
         }
     }
     report.collections = check_collections(pool, collections)?;
     Ok(report)
 }
 
+/// Which maps each database has.
+fn committed_order(pool: &Pool) -> Result<Order, CheckError> {
+    let Some(list) = pool.find_map(COLLECTIONS)? else {
+        return Ok(Order::default());
+    };
+    read_order(list.get(ORDER)?.as_deref()).map_err(|_| CheckError::Collection {
+        place: "the list of collections".to_owned(),
+        what: "the order of the databases is malformed".to_owned(),
+    })
+}
+
 fn check_database(
-    number: usize,
+    (number, maps): (usize, usize),
     data: &Map,
     expires: Option<&Map>,
     collections: &mut Collections,
@@ -121,7 +134,7 @@ fn check_database(
         let stored = Stored::decode(entry.value())
             .map_err(|_| CheckError::Malformed { database: number, key: key() })?;
         match stored.large() {
-            Some((id, count)) => collections.note(number, stored.meta.kind, (id, count), key)?,
+            Some((id, count)) => collections.note((number, maps), stored.meta.kind, (id, count), key)?,
             None if !is_sound_when_packed(&stored) => {
                 return Err(CheckError::Malformed { database: number, key: key() });
             }

@@ -10,9 +10,11 @@
 //!   map "db.lists"        id_be place_be        -> chunk           of large lists, of all databases
 //!   map "db.collections"  'n'                   -> id_le           the next id
 //!                         's'                   -> 16 bytes        the secret of the positions
-//!                         'h' N                 -> home_be         the home of database N, one byte
+//!                         'h' N                 -> home_be         the home of the maps "dbN", one byte
 //!                         'o' home_be id_be     -> (empty)         the large collections of a home
 //!                         'd' id_be             -> 0 or 1          a doomed collection, or a doomed home
+//!                         'p'                   -> 16 bytes        which maps each database has, if a
+//!                                                                  database has those of another number
 //!
 //!   value    = header [ deadline_le ] payload
 //!   header   = one byte
@@ -53,9 +55,12 @@
 //!
 //! Only the key's own value has the id, so that DEL, RENAME, MOVE and EXPIRE of a large collection change
 //! that value and a constant number of records. One map has the elements of all databases, and an id is never
-//! used twice, so that a collection keeps its id in another database. Each database has a *home*, a
-//! number out of those of the ids; a record in "db.collections" lists each large collection under its home.
-//! FLUSHDB dooms the home instead of all that it lists, and the database gets another one when it needs one.
+//! used twice, so that a collection keeps its id in another database. The maps of each database have a *home*,
+//! a number out of those of the ids; a record in "db.collections" lists each large collection under its home.
+//! FLUSHDB dooms the home instead of all that it lists, and the maps get another one when they need one.
+//!
+//! Database N has the maps of its number until SWAPDB gives it those of another one. A record says so, a byte
+//! for each database: the number of its maps. Everything else on media has the numbers of maps.
 //!
 //! # Invariants
 //!
@@ -74,6 +79,7 @@
 //! - **I7** "db.ordered" has a record for each element of each large sorted set, with its score, at its
 //!   place, and none of other collections; but for doomed ids, of which either map may have the records that
 //!   are still to be removed. A packed sorted set is in order.
+//! - **I8** No two databases have the same maps: the bytes of `'p'` are the numbers 0 to 15 in some order.
 //!
 //! # Commit point
 //!
@@ -85,6 +91,8 @@
 //! None. Doomed ids are found in the list, not by a scan of the elements. The server removes their elements
 //! in bounded steps, each a commit of its own, and the entry with the last of them; a step that was cut off
 //! is done again.
+
+use tembo::Counting;
 
 use crate::fault::{Answer, Fault, WRONG_TYPE};
 
@@ -104,6 +112,42 @@ const MODIFIED: u8 = 0x40;
 const EXPIRES: u8 = 0x80;
 /// The payload of a large collection: its id and its count.
 const LARGE_PAYLOAD_BYTES: usize = 16;
+
+/// Which maps each database has: a permutation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Order([u8; DATABASES]);
+
+impl Default for Order {
+    fn default() -> Self {
+        Order(std::array::from_fn(|number| number as u8))
+    }
+}
+
+impl Order {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let order: [u8; DATABASES] = bytes.try_into().map_err(|_| Malformed)?;
+        let is_whole = (0..DATABASES as u8).all(|number| order.contains(&number));
+        is_whole.then_some(Order(order)).ok_or(Malformed)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(crate) fn swap(&mut self, a: usize, b: usize) {
+        self.0.swap(a, b);
+    }
+
+    /// The number of a database's maps.
+    pub(crate) fn maps(&self, database: usize) -> usize {
+        self.0[database].into()
+    }
+
+    /// Each database with the number of its maps.
+    pub(crate) fn iter(self) -> impl Iterator<Item = (usize, usize)> {
+        self.0.into_iter().map(usize::from).enumerate()
+    }
+}
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -256,9 +300,18 @@ pub(crate) const LISTS: &str = "db.lists";
 /// server.
 pub const COLLECTIONS: &str = "db.collections";
 
-/// The names of a database's two maps.
-pub(crate) fn map_names(database: usize) -> (String, String) {
-    (format!("db{database}"), format!("db{database}.expires"))
+/// The sums that a map of this name keeps if this server creates it.
+pub fn counting_of(name: &str) -> Counting {
+    match name {
+        ORDERED => Counting::Records,
+        LISTS => Counting::Weights,
+        _ => Counting::Nothing,
+    }
+}
+
+/// The names of the two maps of a number.
+pub(crate) fn map_names(number: usize) -> (String, String) {
+    (format!("db{number}"), format!("db{number}.expires"))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ pub(crate) mod events;
 mod expiry;
 pub(crate) mod format;
 mod random;
+mod swap;
 #[cfg(test)]
 mod tests;
 pub(crate) mod waiters;
@@ -33,8 +34,9 @@ use events::class;
 use tembo::{Batch, Map, Pool, Savepoint};
 
 use collection::registry::Registry;
-use format::{COLLECTIONS, ELEMENTS, KEY_BYTES_MAX, LISTS, ORDERED, Prefix, encode_expiry, map_names};
+use format::{COLLECTIONS, ELEMENTS, KEY_BYTES_MAX, LISTS, ORDERED, Order, Prefix, encode_expiry, map_names};
 pub(crate) use format::{DATABASES, Kind, Meta, Stored};
+use swap::Places;
 use waiters::Waiters;
 use walk::Changes;
 use watch::Watches;
@@ -134,6 +136,8 @@ pub(crate) struct Keyspace<'p> {
     pool: &'p Pool,
     batch: Option<Batch<'p>>,
     databases: [Option<Box<Database>>; DATABASES],
+    /// Which maps they have.
+    places: Places,
     /// The maps of large collections; they are created with the first database.
     collections: Option<Registry>,
     /// The time that commands act at, in milliseconds since the Unix epoch; set by the event loop.
@@ -164,17 +168,19 @@ impl<'p> Keyspace<'p> {
         if let Some(unknown) = pool.unknown()?.into_iter().find(|unknown| is_ours(&unknown.name)) {
             return Err(tembo::Error::Unknown(Box::new(unknown)));
         }
-        let names = pool.map_names()?;
-        for (number, database) in databases.iter_mut().enumerate() {
+        let (names, collections) = (pool.map_names()?, Registry::find(pool)?);
+        let order = collections.as_ref().map_or(Ok(Order::default()), Registry::committed_order)?;
+        for (database, number) in order.iter() {
             if names.contains(&map_names(number).0) {
-                *database = Some(Box::new(Database::open(pool, number)?));
+                databases[database] = Some(Box::new(Database::open(pool, number)?));
             }
         }
         Ok(Keyspace {
             pool,
             batch: None,
             databases,
-            collections: Registry::find(pool)?,
+            places: Places::new(order),
+            collections,
             now_ms: 0,
             dirty: false,
             reclaiming: true,
@@ -202,7 +208,8 @@ impl<'p> Keyspace<'p> {
         if self.collections.is_none() {
             self.collections = Some(Registry::open(self.pool)?);
         }
-        self.databases[database] = Some(Box::new(Database::open(self.pool, database)?));
+        let number = self.places.now.maps(database);
+        self.databases[database] = Some(Box::new(Database::open(self.pool, number)?));
         Ok(())
     }
 
@@ -227,8 +234,9 @@ impl<'p> Keyspace<'p> {
             "a count of deadlines is not its map's length"
         );
         let result = batch.commit();
-        if result.is_err() {
-            self.forget_counts();
+        match &result {
+            Ok(()) => self.places.note_committed(),
+            Err(_) => self.forget_state(),
         }
         self.stats.last_commit_failed = result.is_err();
         match result {
@@ -262,13 +270,14 @@ impl<'p> Keyspace<'p> {
     pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
         if let Some(batch) = &mut self.batch {
             batch.rollback_to(savepoint);
-            self.forget_counts();
+            self.forget_state();
         }
     }
 
-    /// Forgets the counts of deadlines, after changes of the maps were taken back.
+    /// Forgets what depends on changes of the maps, after some were taken back.
     #[cold]
-    fn forget_counts(&mut self) {
+    fn forget_state(&mut self) {
+        self.restore_places();
         self.databases.iter_mut().flatten().for_each(|maps| maps.expires_len = None);
     }
 
@@ -383,10 +392,10 @@ impl<'p> Keyspace<'p> {
 
     #[cold]
     fn doom_id(&mut self, database: usize, id: u64) -> Answer {
-        let Keyspace { pool, batch, collections, reclaiming, .. } = self;
+        let Keyspace { pool, batch, collections, reclaiming, places, .. } = self;
         *reclaiming = true;
         match collections {
-            Some(maps) => maps.doom(writer(pool, batch)?, database, id),
+            Some(maps) => maps.doom(writer(pool, batch)?, places.now.maps(database), id),
             None => Err(Fault::Malformed),
         }
     }
@@ -430,6 +439,7 @@ impl<'p> Keyspace<'p> {
 
     /// Removes all keys of `database`, in constant time. Their space is given back by [`Keyspace::reclaim`].
     pub(crate) fn clear(&mut self, database: usize) -> Answer {
+        let number = self.places.now.maps(database);
         let Keyspace { pool, batch, databases, collections, dirty, reclaiming, changes, watches, .. } = self;
         let Some(maps) = databases[database].as_deref_mut() else {
             return Ok(());
@@ -443,7 +453,7 @@ impl<'p> Keyspace<'p> {
         batch.clear(&maps.data)?;
         batch.clear(&maps.expires)?;
         maps.expires_len = Some(0);
-        collections.as_ref().map_or(Ok(()), |collections| collections.doom_all(batch, database))
+        collections.as_ref().map_or(Ok(()), |collections| collections.doom_all(batch, number))
     }
 
     /// Whether [`Keyspace::reclaim`] may have something to do.

@@ -103,3 +103,66 @@ fn commands_that_fail_in_a_full_pool_keep_the_counts_right() {
         assert!(failures > 100, "{failures} failures");
     });
 }
+
+/// Databases that change places, at any moment of a batch, have the keys that they should have; also when
+/// that is undone, and after the pool is opened again.
+#[test]
+fn databases_that_change_places_keep_their_keys() {
+    use std::collections::BTreeMap;
+    type Model = [BTreeMap<Vec<u8>, Vec<u8>>; DATABASES];
+    let dir = tempfile::tempdir().unwrap();
+    let pool = tembo::Options::new().create(true).open(dir.path().join("swaps.pool")).unwrap();
+    let mut random = Random::seeded(11);
+    let mut model = Model::default();
+    for round in 0..30 {
+        let mut keys = Keyspace::open(&pool).unwrap();
+        if round == 0 {
+            keys.swap(0, 1).unwrap();
+        }
+        for step in 0..300 {
+            let (a, b) = (random.below(4) as usize, random.below(4) as usize);
+            let begin = keys.begin_command().unwrap();
+            let before = model.clone();
+            for _ in 0..1 + random.below(3) {
+                let key = vec![b'a' + random.below(6) as u8];
+                if random.below(3) == 0 && keys.exists(a) && keys.exists(b) {
+                    keys.swap(a, b).unwrap();
+                    model.swap(a, b);
+                } else if keys.exists(a) {
+                    let old = keys.old(a, &key).unwrap();
+                    let value = format!("{round} {step}").into_bytes();
+                    keys.put(a, &key, Meta::default(), old, &[&value]).unwrap();
+                    model[a].insert(key, value);
+                }
+            }
+            if random.below(4) == 0 {
+                keys.rollback_to(begin);
+                model = before;
+            } else {
+                keys.end_command();
+            }
+            if random.below(5) == 0 {
+                keys.commit().unwrap();
+                if !keys.exists(a) {
+                    keys.create(a).unwrap();
+                }
+            }
+            for (database, its) in model.iter().enumerate().take(4) {
+                for key in (b'a'..=b'f').map(|letter| vec![letter]) {
+                    let found = keys.find(database, &key).unwrap().live.map(|stored| stored.payload.to_vec());
+                    assert_eq!(
+                        found.as_ref(),
+                        its.get(&key),
+                        "round {round}, step {step}, {database} {key:?}"
+                    );
+                }
+            }
+        }
+        keys.commit().unwrap();
+        drop(keys);
+        let report = check::check(&pool).unwrap();
+        for database in &report.databases {
+            assert_eq!(database.keys, model[database.number].len() as u64);
+        }
+    }
+}

@@ -34,6 +34,14 @@ impl Waiters {
         self.count
     }
 
+    /// The keys of a database that clients wait for, in the order in which the first of them came.
+    pub(super) fn keys_of(&self, database: usize) -> Vec<Rc<[u8]>> {
+        let mut keys: Vec<_> =
+            self.keys[database].iter().map(|(key, queue)| (queue.keys().next(), key)).collect();
+        keys.sort_unstable();
+        keys.into_iter().map(|(_, key)| key.clone()).collect()
+    }
+
     /// A number for a client that comes now.
     pub(crate) fn draw(&mut self) -> u64 {
         self.next += 1;
@@ -99,10 +107,8 @@ impl Waiters {
     /// Makes all keys ready that someone waits for.
     pub(crate) fn touch_all(&mut self) {
         self.try_all = false;
-        for (database, keys) in self.keys.iter().enumerate() {
-            let mut keys: Vec<_> = keys.iter().map(|(key, queue)| (queue.keys().next(), key)).collect();
-            keys.sort_unstable();
-            self.ready.extend(keys.into_iter().map(|(_, key)| (database, key.clone())));
+        for database in 0..DATABASES {
+            self.ready.extend(self.keys_of(database).into_iter().map(|key| (database, key)));
         }
     }
 

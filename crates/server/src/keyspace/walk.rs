@@ -27,6 +27,12 @@ impl Changes {
         }
     }
 
+    /// Notes that two databases have each other's keys.
+    pub(super) fn swap(&mut self, a: usize, b: usize) {
+        self.cleared.swap(a, b);
+        self.keys.swap(a, b);
+    }
+
     pub(super) fn note_cleared(&mut self, database: usize) {
         self.cleared[database] = true;
         self.keys[database].clear();

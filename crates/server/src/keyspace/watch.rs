@@ -37,6 +37,11 @@ impl Watches {
         self.count
     }
 
+    /// The keys of a database that are watched.
+    pub(super) fn keys_of(&self, database: usize) -> Vec<Rc<[u8]>> {
+        self.keys[database].keys().cloned().collect()
+    }
+
     /// Begins to watch a key for a client; returns the key, shared, or `None` if the client watches it
     /// already.
     pub(crate) fn watch(&mut self, client: u64, database: usize, key: &[u8], live: bool) -> Option<Rc<[u8]>> {

@@ -63,7 +63,7 @@ fn a_failed_commit_turns_the_replies_it_held_into_errors() {
 }
 
 /// Sets small keys until the pool has no room for another; returns their number.
-fn fill(client: &mut Client) -> usize {
+pub(crate) fn fill(client: &mut Client) -> usize {
     let mut keys = 0;
     for step in [500, 1] {
         loop {

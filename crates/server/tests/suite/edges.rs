@@ -166,7 +166,8 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"unsubscribe" | b"punsubscribe" | b"sunsubscribe", _) if args.len() > 2 => Treatment::Skip,
         // They would end the connection or the server, or wait.
         (b"shutdown" | b"quit" | b"debug" | b"reset" | b"monitor", _) => Treatment::Skip,
-        (b"blpop" | b"brpop" | b"blmove" | b"brpoplpush" | b"blmpop", _) => Treatment::Skip,
+        (b"blpop" | b"brpop" | b"blmove" | b"brpoplpush" | b"blmpop", _)
+        | (b"bzpopmin" | b"bzpopmax" | b"bzmpop", _) => Treatment::Skip,
         (b"client", b"kill" | b"setinfo" | b"no-evict") => Treatment::Skip,
         (
             b"client" | b"object" | b"memory" | b"config" | b"command" | b"function" | b"script" | b"pubsub"

@@ -187,7 +187,7 @@ fn every_border_of_lists_is_crossed_as_in_redis() {
 
 /// The rows of the commands in the table, without its key specifications.
 #[test]
-fn the_table_says_of_list_commands_what_redis_says() {
+fn the_table_says_of_list_commands_and_of_those_that_wait_what_redis_says() {
     let Some((redis, mut theirs)) = start_redis() else { return };
     let server = Fixture::start();
     let mut ours = server.client();
@@ -214,6 +214,9 @@ fn the_table_says_of_list_commands_what_redis_says() {
         "blmove",
         "brpoplpush",
         "blmpop",
+        "bzpopmin",
+        "bzpopmax",
+        "bzmpop",
     ] {
         let about = |client: &mut Client| match client.run(&[b"COMMAND", b"INFO", name.as_bytes()]) {
             Value::Array(mut infos) => match infos.pop() {
@@ -239,10 +242,13 @@ fn clients_that_wait_get_what_they_get_from_redis() {
         for _ in 0..1 + random.below(4) {
             let (a, b) = (random.below(3), random.below(3));
             let end = random.pick(&["LEFT", "RIGHT"]);
-            let command = match random.below(4) {
+            let command = match random.below(7) {
                 0 => format!("BLPOP k{a} k{b} 0"),
                 1 => format!("BRPOP k{b} k{a} 0"),
                 2 => format!("BLMOVE k{a} k{b} {end} LEFT 0"),
+                3 => format!("BZPOPMIN k{a} k{b} 0"),
+                4 => format!("BZPOPMAX k{b} k{a} 0"),
+                5 => format!("BZMPOP 0 2 k{a} k{b} {} COUNT 2", random.pick(&["MIN", "MAX"])),
                 _ => format!("BLMPOP 0 2 k{a} k{b} {end} COUNT 2"),
             };
             let mut clients = [server.client(), redis.client()];
@@ -254,7 +260,10 @@ fn clients_that_wait_get_what_they_get_from_redis() {
             waiting.push((command, clients));
         }
         let (a, b) = (random.below(3), random.below(3));
-        let commands = match random.below(3) {
+        let commands = match random.below(6) {
+            3 => vec![format!("ZADD k{a} 1 x 2 y 3 z"), format!("ZADD k{b} 4 v")],
+            4 => vec!["MULTI".into(), format!("ZADD k{a} 1 x"), format!("RPUSH k{b} 2 3"), "EXEC".into()],
+            5 => vec![format!("ZADD x 1 v 2 w"), format!("COPY x k{a}"), format!("ZUNIONSTORE k{b} 1 x")],
             0 => vec![format!("RPUSH k{a} 1 2 3"), format!("LPUSH k{b} 4")],
             1 => vec!["MULTI".into(), format!("RPUSH k{a} 1"), format!("RPUSH k{b} 2 3"), "EXEC".into()],
             _ => vec![format!("RPUSH x 1 2"), format!("RENAME x k{a}"), format!("LLEN k{a}")],
@@ -265,22 +274,25 @@ fn clients_that_wait_get_what_they_get_from_redis() {
         let about =
             format!("round {round}, {commands:?}, {:?}", waiting.iter().map(|w| &w.0).collect::<Vec<_>>());
         assert_eq!(shown(run(&mut ours, &commands)), shown(run(&mut theirs, &commands)), "{about}");
-        let rest: Vec<_> = (0..3).map(|key| split(&format!("LRANGE k{key} 0 -1"))).collect();
+        let rest = (0..3).flat_map(|key| [format!("LRANGE k{key} 0 -1"), format!("ZRANGE k{key} 0 -1")]);
+        let rest: Vec<_> = rest.map(|text| split(&text)).collect();
         assert_eq!(shown(run(&mut ours, &rest)), shown(run(&mut theirs, &rest)), "{about}");
         assert_eq!(ours.info("blocked_clients"), theirs.info("blocked_clients"), "{about}");
         // Those who still wait are told to go on.
         for control in [&mut ours, &mut theirs] {
-            for _ in 0..8 {
-                control.ask("RPUSH k0 z");
-                control.ask("RPUSH k1 z");
-                control.ask("RPUSH k2 z");
+            control.ask("DEL k0 k1 k2");
+            for command in ["RPUSH k* z z z z z z z z", "ZADD k* 1 a 2 b 3 c 4 d 5 e 6 f 7 g 8 h"] {
+                for key in ["0", "1", "2"] {
+                    control.ask(&command.replace('*', key));
+                }
+                control.ask("DEL k0 k1 k2");
             }
         }
         for (command, [tembo, redis]) in &mut waiting {
             assert_eq!(show(&tembo.receive()), show(&redis.receive()), "{command}, {about}");
         }
         for control in [&mut ours, &mut theirs] {
-            control.ask("DEL k0 k1 k2");
+            control.ask("DEL k0 k1 k2 x");
         }
     }
     server.check();

@@ -169,7 +169,7 @@ impl Draw<'_> {
         let flat = self.random.below(4) == 0;
         let (key, span) = self.key(if flat { "flat" } else { "zset" });
         let member = self.member(span);
-        match self.random.below(24) {
+        match self.random.below(25) {
             0 if self.random.below(8) == 0 => format!("DEL {key}"),
             0..8 => self.add(&key, span, flat),
             8 => format!("ZREM {key} {member} {} {}", self.member(span), self.member(span)),
@@ -187,6 +187,14 @@ impl Draw<'_> {
                 format!("ZMPOP 2 {key} {} {}{options}", self.key("zset").0, self.random.pick(&["MIN", "max"]))
             }
             19 => format!("OBJECT ENCODING {key}"),
+            24 => {
+                let other = self.key("zset").0;
+                match self.random.below(3) {
+                    0 => format!("BZPOPMIN {other} {key} 0.001"),
+                    1 => format!("BZPOPMAX {other} {key} 0.001"),
+                    _ => format!("BZMPOP 0.001 2 {key} {other} max COUNT 3"),
+                }
+            }
             20 if self.random.below(3) == 0 => format!("COPY {key} {} REPLACE", self.key("zset").0),
             20 => format!("SADD {} {member}", self.key("set").0),
             _ => self.combined(),

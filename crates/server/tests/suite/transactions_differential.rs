@@ -105,6 +105,8 @@ const TEMPLATES: &[&str] = &[
     "RANDOMKEY",
     "DBSIZE",
     "SELECT D",
+    "SWAPDB D D",
+    "SWAPDB D 0",
     "SELECT D",
     "SELECT 99",
     "PING",

@@ -20,7 +20,8 @@ pub(crate) struct Collections {
 
 #[derive(Debug)]
 struct Holder {
-    database: usize,
+    /// The number of the maps that have the key.
+    maps: usize,
     kind: Kind,
     count: u64,
     listed: bool,
@@ -41,7 +42,7 @@ impl Collections {
     /// Notes what a key's value says.
     pub(crate) fn note(
         &mut self,
-        database: usize,
+        (database, maps): (usize, usize),
         kind: Kind,
         (id, count): (u64, u64),
         key: impl Fn() -> String,
@@ -50,7 +51,7 @@ impl Collections {
         if count == 0 {
             return Err(wrong(place(), "a large collection without elements"));
         }
-        let holder = Holder { database, kind, count, listed: false, found: 0, ordered: 0 };
+        let holder = Holder { maps, kind, count, listed: false, found: 0, ordered: 0 };
         match self.by_id.insert(id, holder) {
             None => Ok(()),
             Some(_) => Err(wrong(place(), format!("id {id} is that of another key, too"))),
@@ -98,11 +99,11 @@ fn read_lists(map: &Map) -> Result<Lists, CheckError> {
         let entry = entry?;
         let place = || format!("the list of collections, entry \"{}\"", entry.key().escape_ascii());
         match Listed::read(entry.key(), entry.value()).map_err(|_| wrong(place(), "malformed"))? {
-            Listed::Home { database, .. } if usize::from(database) >= DATABASES => {
+            Listed::Home { maps, .. } if usize::from(maps) >= DATABASES => {
                 return Err(wrong(place(), "there is no such database"));
             }
-            Listed::Home { database, home } => {
-                if lists.homes.insert(home, database.into()).is_some() {
+            Listed::Home { maps, home } => {
+                if lists.homes.insert(home, maps.into()).is_some() {
                     return Err(wrong(place(), "the home of another database, too"));
                 }
             }
@@ -110,6 +111,7 @@ fn read_lists(map: &Map) -> Result<Lists, CheckError> {
             Listed::Doomed(id) => _ = lists.doomed.insert(id),
             Listed::DoomedHome(home) => _ = lists.doomed_homes.insert(home),
             Listed::Next(next) => lists.next = next,
+            Listed::Order => {}
             Listed::Secret(secret) => lists.secret = Some(secret),
         }
     }
@@ -163,7 +165,7 @@ fn check_owned(lists: &mut Lists, collections: &mut Collections) -> Result<(), C
     for &(home, id) in &lists.owned {
         let holder = collections.by_id.get_mut(&id);
         match (lists.homes.get(&home), holder) {
-            (Some(database), Some(holder)) if holder.database == *database => holder.listed = true,
+            (Some(maps), Some(holder)) if holder.maps == *maps => holder.listed = true,
             (None, None) if lists.doomed_homes.contains(&home) => _ = lists.doomed.insert(id),
             (Some(_), None) => return Err(wrong(of_id(id), "it is listed, and no key has it")),
             _ => {

@@ -79,7 +79,8 @@ impl Collection {
         }
     }
 
-    fn of(database: usize, stored: &Stored<'_>) -> Answer<Self> {
+    /// The collection that is under a key of a database.
+    pub(crate) fn of(database: usize, stored: &Stored<'_>) -> Answer<Self> {
         let body = match stored.large() {
             Some((id, count)) => Body::Large { id, count },
             None => Body::Packed(Packed::decode(stored.meta.kind, stored.payload)?),
@@ -256,10 +257,10 @@ impl<'p> Keyspace<'p> {
     }
 
     fn new_collection(&mut self, database: usize) -> Answer<u64> {
-        let Keyspace { pool, batch, collections, dirty, .. } = self;
+        let Keyspace { pool, batch, collections, dirty, places, .. } = self;
         let maps = collections.as_ref().ok_or(Fault::MissingDatabase(database))?;
         *dirty = true;
-        maps.create(writer(pool, batch)?, database)
+        maps.create(writer(pool, batch)?, places.now.maps(database))
     }
 
     /// Puts a collection under its key, or removes the key if no elements are left.
@@ -316,10 +317,10 @@ impl<'p> Keyspace<'p> {
 
     /// Takes an id without elements off the list.
     fn release(&mut self, database: usize, id: u64) -> Answer {
-        let Keyspace { pool, batch, collections, dirty, .. } = self;
+        let Keyspace { pool, batch, collections, dirty, places, .. } = self;
         *dirty = true;
         match collections {
-            Some(maps) => maps.release(writer(pool, batch)?, database, id),
+            Some(maps) => maps.release(writer(pool, batch)?, places.now.maps(database), id),
             None => Ok(()),
         }
     }
@@ -334,10 +335,10 @@ impl<'p> Keyspace<'p> {
         let (meta, old, payload) = (stored.meta, Old::of(&stored), stored.payload.to_vec());
         let replaced = self.find(to, key)?.old;
         if let Some(id) = old.id {
-            let Keyspace { pool, batch, collections, dirty, .. } = self;
+            let Keyspace { pool, batch, collections, dirty, places, .. } = self;
             let maps = collections.as_ref().ok_or(Fault::MissingDatabase(to))?;
             *dirty = true;
-            maps.rehome(writer(pool, batch)?, from, to, id)?;
+            maps.rehome(writer(pool, batch)?, places.now.maps(from), places.now.maps(to), id)?;
         }
         self.put(to, key, meta, replaced, &[&payload])?;
         self.remove(from, key, old.kept())?;

@@ -1,16 +1,19 @@
 //! The ids of large collections, and those whose elements are to be removed: the map "db.collections", whose
 //! layout is in [`format`](crate::keyspace::format).
 
-use tembo::{Batch, Counting, Map, MapOptions, Pool};
+use tembo::{Batch, Map, MapOptions, Pool};
 
 use super::element::remove_some;
 use super::position::Secret;
 use crate::fault::Answer;
-use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed, ORDERED};
+use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed, ORDERED, Order, counting_of};
+use crate::keyspace::swap::read_order;
 use crate::random::Random;
 
 const NEXT: &[u8] = b"n";
 const SECRET: &[u8] = b"s";
+/// The key of the order of the databases.
+pub(crate) const ORDER: &[u8] = b"p";
 const HOME: u8 = b'h';
 const OWNED: u8 = b'o';
 const DOOMED: u8 = b'd';
@@ -28,12 +31,20 @@ pub(crate) struct Registry {
 
 /// An entry of the list, for a check.
 pub(crate) enum Listed {
-    Home { database: u8, home: u64 },
-    Owned { home: u64, id: u64 },
+    /// The home of the maps of a number.
+    Home {
+        maps: u8,
+        home: u64,
+    },
+    Owned {
+        home: u64,
+        id: u64,
+    },
     Doomed(u64),
     DoomedHome(u64),
     Next(u64),
     Secret(Secret),
+    Order,
 }
 
 impl Listed {
@@ -41,7 +52,8 @@ impl Listed {
         match key {
             NEXT => Ok(Listed::Next(u64::from_le_bytes(value.try_into().map_err(|_| Malformed)?))),
             SECRET => Ok(Listed::Secret(Secret::from_bytes(value.try_into().map_err(|_| Malformed)?))),
-            [HOME, database] => Ok(Listed::Home { database: *database, home: number(value)? }),
+            ORDER => Order::decode(value).map(|_| Listed::Order),
+            [HOME, maps] => Ok(Listed::Home { maps: *maps, home: number(value)? }),
             [OWNED, ids @ ..] => {
                 let (home, id) = ids.split_at_checked(8).ok_or(Malformed)?;
                 Ok(Listed::Owned { home: number(home)?, id: number(id)? })
@@ -85,14 +97,31 @@ impl Registry {
     /// Opens the maps, or creates them. There must be no batch.
     pub(crate) fn open(pool: &Pool) -> Result<Self, tembo::Error> {
         let (elements, list) = (pool.open_map(ELEMENTS)?, pool.open_map(COLLECTIONS)?);
-        let ordered = pool.open_map_with(ORDERED, MapOptions::new().counting(Counting::Records))?;
-        let lists = pool.open_map_with(LISTS, MapOptions::new().counting(Counting::Weights))?;
+        let counting = |name| pool.open_map_with(name, MapOptions::new().counting(counting_of(name)));
+        let (ordered, lists) = (counting(ORDERED)?, counting(LISTS)?);
         let mut random = Random::new();
         let fresh: Vec<u8> = (0..2).flat_map(|_| random.next().to_le_bytes()).collect();
         list.insert(SECRET, fresh)?;
         // A secret that is damaged is one with which nothing is found; the check says so.
         let bytes = list.get(SECRET)?.and_then(|bytes| (*bytes).try_into().ok()).unwrap_or_default();
         Ok(Registry { elements, ordered, lists, list, secret: Secret::from_bytes(bytes) })
+    }
+
+    /// Which maps each database has, as it is committed.
+    pub(crate) fn committed_order(&self) -> Result<Order, tembo::Error> {
+        // A record that is damaged is one that the check names; without it, nothing is where it was.
+        let value = self.list.get(ORDER)?;
+        Ok(read_order(value.as_deref()).unwrap_or_default())
+    }
+
+    /// Which maps each database has, as `batch` sees it.
+    pub(crate) fn order(&self, batch: &Batch<'_>) -> Answer<Order> {
+        Ok(read_order(batch.get(&self.list, ORDER)?)?)
+    }
+
+    pub(crate) fn set_order(&self, batch: &mut Batch<'_>, order: Order) -> Answer {
+        batch.put(&self.list, ORDER, order.as_bytes())?;
+        Ok(())
     }
 
     /// A number that was never used.
@@ -105,37 +134,37 @@ impl Registry {
         Ok(next)
     }
 
-    fn home(&self, batch: &Batch<'_>, database: usize) -> Answer<Option<u64>> {
-        let home = batch.get(&self.list, &[HOME, database as u8])?;
+    fn home(&self, batch: &Batch<'_>, maps: usize) -> Answer<Option<u64>> {
+        let home = batch.get(&self.list, &[HOME, maps as u8])?;
         Ok(home.map(number).transpose()?)
     }
 
-    fn home_or_new(&self, batch: &mut Batch<'_>, database: usize) -> Answer<u64> {
-        if let Some(home) = self.home(batch, database)? {
+    fn home_or_new(&self, batch: &mut Batch<'_>, maps: usize) -> Answer<u64> {
+        if let Some(home) = self.home(batch, maps)? {
             return Ok(home);
         }
         let home = self.draw(batch)?;
-        batch.put(&self.list, &[HOME, database as u8], &home.to_be_bytes())?;
+        batch.put(&self.list, &[HOME, maps as u8], &home.to_be_bytes())?;
         Ok(home)
     }
 
-    /// An id for a new collection of a database.
-    pub(crate) fn create(&self, batch: &mut Batch<'_>, database: usize) -> Answer<u64> {
-        let home = self.home_or_new(batch, database)?;
+    /// An id for a new collection of the maps of a number.
+    pub(crate) fn create(&self, batch: &mut Batch<'_>, maps: usize) -> Answer<u64> {
+        let home = self.home_or_new(batch, maps)?;
         let id = self.draw(batch)?;
         batch.put(&self.list, &owned_key(home, id), &[])?;
         Ok(id)
     }
 
     /// Takes an id off the list of those in use. Its elements are gone, or it is doomed in the same batch.
-    pub(crate) fn release(&self, batch: &mut Batch<'_>, database: usize, id: u64) -> Answer {
-        if let Some(home) = self.home(batch, database)? {
+    pub(crate) fn release(&self, batch: &mut Batch<'_>, maps: usize, id: u64) -> Answer {
+        if let Some(home) = self.home(batch, maps)? {
             batch.remove(&self.list, &owned_key(home, id))?;
         }
         Ok(())
     }
 
-    /// Lists an id in another database.
+    /// Lists an id under other maps.
     pub(crate) fn rehome(&self, batch: &mut Batch<'_>, from: usize, to: usize, id: u64) -> Answer {
         self.release(batch, from, id)?;
         let home = self.home_or_new(batch, to)?;
@@ -144,16 +173,16 @@ impl Registry {
     }
 
     /// Lets the elements of an id be removed later. Works in a full pool.
-    pub(crate) fn doom(&self, batch: &mut Batch<'_>, database: usize, id: u64) -> Answer {
-        self.release(batch, database, id)?;
+    pub(crate) fn doom(&self, batch: &mut Batch<'_>, maps: usize, id: u64) -> Answer {
+        self.release(batch, maps, id)?;
         batch.put_to_free(&self.list, &doomed_key(id), &[COLLECTION])?;
         Ok(())
     }
 
-    /// Lets the elements of all collections of a database be removed later. Works in a full pool.
-    pub(crate) fn doom_all(&self, batch: &mut Batch<'_>, database: usize) -> Answer {
-        if let Some(home) = self.home(batch, database)? {
-            batch.remove(&self.list, &[HOME, database as u8])?;
+    /// Lets the elements of all collections of the maps of a number be removed later. Works in a full pool.
+    pub(crate) fn doom_all(&self, batch: &mut Batch<'_>, maps: usize) -> Answer {
+        if let Some(home) = self.home(batch, maps)? {
+            batch.remove(&self.list, &[HOME, maps as u8])?;
             batch.put_to_free(&self.list, &doomed_key(home), &[WHOLE_HOME])?;
         }
         Ok(())
