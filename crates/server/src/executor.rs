@@ -68,6 +68,7 @@ pub(crate) struct Executor<'s, 'p> {
 impl<'s, 'p> Executor<'s, 'p> {
     pub(crate) fn new(mut keys: Keyspace<'p>, state: &'s mut State) -> Self {
         keys.pubsub.notified = state.config.notified_events;
+        keys.set_in_one_batch(false);
         let batch_words_max = state.config.batch_words_max(keys.pool().domain());
         let (clients, marks, replied) = (Clients::default(), Vec::new(), Vec::new());
         Executor { keys, state, clients, marks, replied, batch_words_max }
@@ -237,7 +238,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
-    fn execute(
+    pub(crate) fn execute(
         &mut self,
         slot: usize,
         request: &Request<'_>,
@@ -270,9 +271,10 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
         let mut start = output.len();
         let reply_bytes_max = self.state.config.reply_bytes_max;
+        let mut built_again = false;
         while let Err(fault) = self.attempt(command, request, session, output, job, reply_bytes_max) {
             output.truncate(start);
-            if let Err(fault) = self.prepare_retry(fault, (slot, output)) {
+            if let Err(fault) = self.prepare_retry(fault, &mut built_again, (slot, output)) {
                 self.write_fault(output, session.protocol, command.name, &fault);
                 self.state.commands.entry(command).failed += 1;
                 break;
@@ -356,7 +358,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         match (&result, begin) {
             (Ok(()), Some(_)) => self.keys.end_command(),
             (Err(_), Some(begin)) => {
-                self.keys.rollback_to(begin);
+                self.keys.undo_command(begin);
                 self.keys.pubsub.drop_since(mark);
             }
             (_, None) => {}
@@ -365,8 +367,8 @@ impl<'s, 'p> Executor<'s, 'p> {
     }
 
     /// Prepares for a command that ended in this fault to be run again; returns the fault if that would not
-    /// help.
-    fn prepare_retry(&mut self, fault: Fault, current: Current<'_>) -> Answer {
+    /// help. One that had committed parts of a large collection is run again once, with all space that there is.
+    fn prepare_retry(&mut self, fault: Fault, built_again: &mut bool, current: Current<'_>) -> Answer {
         match fault {
             Fault::NeedsCommit => {
                 self.commit_batch(Some(current));
@@ -378,7 +380,10 @@ impl<'s, 'p> Executor<'s, 'p> {
             }
             Fault::Engine(tembo::Error::Full { .. }) if self.keys.is_reclaiming() => {
                 self.commit_batch(Some(current));
-                self.reclaim_now()
+                if !self.keys.gave_up_parts() {
+                    return self.reclaim_now();
+                }
+                if std::mem::replace(built_again, true) { Err(fault) } else { self.reclaim_all() }
             }
             fault => Err(fault),
         }
@@ -387,6 +392,13 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// Reclaims space that cleared databases still hold, for a command that found none.
     pub(crate) fn reclaim_now(&mut self) -> Answer {
         for _ in 0..RECLAIMS_PER_RETRY {
+            self.keys.reclaim()?;
+        }
+        Ok(())
+    }
+
+    fn reclaim_all(&mut self) -> Answer {
+        while self.keys.is_reclaiming() {
             self.keys.reclaim()?;
         }
         Ok(())

@@ -182,6 +182,7 @@ impl Executor<'_, '_> {
             if queue.has(WALKS) {
                 self.keys.begin_noting();
             }
+            self.keys.set_in_one_batch(true);
             let ran = self.keys.savepoint().map(|savepoint| {
                 let ran = self.run_once(queue, failed, may_ask_for_room, session, output);
                 if ran.is_err() {
@@ -189,6 +190,7 @@ impl Executor<'_, '_> {
                 }
                 ran
             });
+            self.keys.set_in_one_batch(false);
             self.keys.end_noting();
             match ran {
                 Ok(Ok(())) => return start,

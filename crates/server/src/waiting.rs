@@ -160,7 +160,10 @@ impl Executor<'_, '_> {
         waiting.given = Some(key.clone());
         if let Some(request) = requests.get(0) {
             let (mut job, most) = (None, self.state.config.reply_bytes_max);
-            match self.attempt(command, &request, session, &mut output.bytes, &mut job, most) {
+            self.keys.set_in_one_batch(true);
+            let ran = self.attempt(command, &request, session, &mut output.bytes, &mut job, most);
+            self.keys.set_in_one_batch(false);
+            match ran {
                 Ok(()) => {}
                 // As if it had found nothing.
                 Err(Fault::NeedsCommit | Fault::MissingDatabase(_)) => output.bytes.truncate(start),

@@ -22,7 +22,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
     ("tembo-index", &["tembo-pmem", "tembo-sync", "tembo-pool"]),
     ("tembo-store", &["tembo-pmem", "tembo-sync", "tembo-pool", "tembo-index"]),
     ("tembo", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-store", "tembo-heap", "tembo-heap-derive"]),
-    ("tembo-server", &["tembo-pool", "tembo-index", "tembo", "tembo-wire", "tembo-rdb"]),
+    ("tembo-server", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo", "tembo-wire", "tembo-rdb"]),
     ("tembo-cli", &["tembo-pool", "tembo", "tembo-server", "tembo-rdb"]),
     ("tembo-capi", &["tembo"]),
     ("tembo-goals", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-store"]),

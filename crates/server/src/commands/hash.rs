@@ -136,7 +136,7 @@ fn put_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, name: &str) -> Answ
         return Err(Fault::Quoting(text.into_bytes()));
     }
     let (database, key) = (ctx.database(), &request[1]);
-    let mut hash = ctx.keys.collection(database, key, Kind::Hash)?;
+    let mut hash = ctx.keys.collection(database, key, Kind::Hash)?.in_parts();
     let mut created = 0;
     for at in (2..request.arg_count()).step_by(2) {
         let limits = &ctx.state.config.encodings;

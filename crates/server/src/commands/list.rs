@@ -114,7 +114,7 @@ fn rpushx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 fn push(ctx: &mut Context<'_, '_>, request: &Request<'_>, left: bool, create: bool) -> Answer {
     let (database, key) = (ctx.database(), &request[1]);
-    let mut list = ctx.keys.collection(database, key, Kind::List)?;
+    let mut list = ctx.keys.collection(database, key, Kind::List)?.in_parts();
     if list.len() > 0 || create {
         ctx.keys.push(&mut list, left, request.args().skip(2))?;
         let len = list.len();

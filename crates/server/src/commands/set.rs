@@ -88,7 +88,7 @@ pub(super) fn add(
 
 fn sadd(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (database, key) = (ctx.database(), &request[1]);
-    let mut set = ctx.keys.collection(database, key, Kind::Set)?;
+    let mut set = ctx.keys.collection(database, key, Kind::Set)?.in_parts();
     let mut added = 0;
     for member in request.args().skip(2) {
         added += i64::from(add(ctx.keys, &mut set, &ctx.state.config.encodings, member)?);
@@ -176,9 +176,7 @@ fn spop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         None => ctx.keys.draw_element(&set, &mut ctx.state.random)?.into_iter().collect(),
         Some(count) => ctx.keys.sample(&set, count, &mut ctx.state.random)?,
     };
-    for (member, _) in &popped {
-        ctx.keys.remove_element(&mut set, member)?;
-    }
+    ctx.keys.remove_elements(&mut set, popped.iter().map(|(member, _)| &member[..]))?;
     if !popped.is_empty() {
         ctx.keys.store_changed(key, set, "spop")?;
     }

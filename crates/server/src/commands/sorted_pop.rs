@@ -95,9 +95,7 @@ fn pop(
 ) -> Answer<Vec<Member>> {
     let from = if highest { sorted.len().saturating_sub(1) } else { 0 };
     let popped = ctx.keys.members_from(&sorted, from, highest, count.min(sorted.len()))?;
-    for (member, _) in &popped {
-        ctx.keys.remove_element(&mut sorted, member)?;
-    }
+    ctx.keys.remove_elements(&mut sorted, popped.iter().map(|(member, _)| &member[..]))?;
     if !popped.is_empty() {
         ctx.keys.store_changed(key, sorted, if highest { "zpopmax" } else { "zpopmin" })?;
     }

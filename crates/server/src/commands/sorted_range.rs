@@ -324,9 +324,7 @@ fn remove(ctx: &mut Context<'_, '_>, request: &Request<'_>, by: By, event: &str)
     let mut sorted = ctx.keys.collection(database, key, Kind::SortedSet)?;
     let ranks = ends.ranks(ctx.keys, &sorted, false)?;
     let members = ctx.keys.members_from(&sorted, ranks.start, false, ranks.end - ranks.start)?;
-    for (member, _) in &members {
-        ctx.keys.remove_element(&mut sorted, member)?;
-    }
+    ctx.keys.remove_elements(&mut sorted, members.iter().map(|(member, _)| &member[..]))?;
     if !members.is_empty() {
         ctx.keys.store_changed(key, sorted, event)?;
     }

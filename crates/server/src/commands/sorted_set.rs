@@ -177,7 +177,7 @@ pub(super) fn add_members(
     pairs: &[(f64, &[u8])],
 ) -> Answer {
     let database = ctx.database();
-    let mut sorted = ctx.keys.collection(database, key, Kind::SortedSet)?;
+    let mut sorted = ctx.keys.collection(database, key, Kind::SortedSet)?.in_parts();
     let (mut added, mut updated, mut last) = (0, 0, None);
     for &(given, member) in pairs {
         let old = ctx.keys.score(&sorted, member)?;

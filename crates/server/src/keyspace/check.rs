@@ -29,7 +29,10 @@ pub struct CollectionsReport {
     pub elements: u64,
     /// Collections that were removed and still have elements, which the server removes in later turns.
     pub doomed: u64,
-    /// The elements of those.
+    /// Collections that a command was building in parts when the server stopped. They are removed like the
+    /// doomed ones.
+    pub under_construction: u64,
+    /// The elements of the doomed ones and of those under construction.
     pub doomed_elements: u64,
 }
 

@@ -12,7 +12,8 @@
 //!                         's'                   -> 16 bytes        the secret of the positions
 //!                         'h' N                 -> home_be         the home of the maps "dbN", one byte
 //!                         'o' home_be id_be     -> (empty)         the large collections of a home
-//!                         'd' id_be             -> 0 or 1          a doomed collection, or a doomed home
+//!                         'd' id_be             -> 0, 1 or 2       a doomed collection, a doomed home, or a
+//!                                                                  collection under construction
 //!                         'p'                   -> 16 bytes        which maps each database has, if a
 //!                                                                  database has those of another number
 //!
@@ -74,23 +75,26 @@
 //! - **I4** A large collection has as many elements as its value counts; each is well formed, and at the
 //!   position of its field. Those of a list are in chunks, which weigh as much as they have elements: at
 //!   least one; one of more than one element is no longer than a chunk may be.
-//! - **I5** Elements of an id that is in no value belong to a doomed id, or to one that a doomed home lists.
+//! - **I5** Elements of an id that is in no value belong to a doomed id, to one that a doomed home lists, or to
+//!   one under construction. No value has such an id.
 //! - **I6** All ids and homes are below the next id.
 //! - **I7** "db.ordered" has a record for each element of each large sorted set, with its score, at its
-//!   place, and none of other collections; but for doomed ids, of which either map may have the records that
-//!   are still to be removed. A packed sorted set is in order.
+//!   place, and none of other collections; but for the ids of I5, of which either map may have the records
+//!   that are still to be removed. A packed sorted set is in order.
 //! - **I8** No two databases have the same maps: the bytes of `'p'` are the numbers 0 to 15 in some order.
 //!
 //! # Commit point
 //!
 //! The commit of the batch. A command's changes of a value, of elements and of the lists are in one batch:
-//! the value is removed, or gets another payload, together with the entry `'d' id`.
+//! the value is removed, or gets another payload, together with the entry `'d' id`. The exception is a
+//! collection that is built in parts under an id of its own:
+//! [`collection::construction`](super::collection::construction) has its commits.
 //!
 //! # Recovery
 //!
-//! None. Doomed ids are found in the list, not by a scan of the elements. The server removes their elements
-//! in bounded steps, each a commit of its own, and the entry with the last of them; a step that was cut off
-//! is done again.
+//! None. Doomed ids, and those that a crash left under construction, are found in the list, not by a scan of
+//! the elements. The server removes their elements in bounded steps, each a commit of its own, and the entry with
+//! the last of them; a step that was cut off is done again.
 
 use tembo::Counting;
 

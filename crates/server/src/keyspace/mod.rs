@@ -33,6 +33,7 @@ use crate::pubsub::PubSub;
 use events::class;
 use tembo::{Batch, Map, Pool, Savepoint};
 
+use collection::construction::Parts;
 use collection::registry::Registry;
 use format::{COLLECTIONS, ELEMENTS, KEY_BYTES_MAX, LISTS, ORDERED, Order, Prefix, encode_expiry, map_names};
 pub(crate) use format::{DATABASES, Kind, Meta, Stored};
@@ -144,8 +145,9 @@ pub(crate) struct Keyspace<'p> {
     pub(crate) now_ms: u64,
     /// Something was written since the last commit.
     dirty: bool,
-    /// Cleared maps may still hold space.
+    /// Cleared maps, or ids of large collections, may still hold space.
     reclaiming: bool,
+    pub(crate) parts: Parts,
     /// Holds a key of "dbN.expires" while it is used.
     expiry: Vec<u8>,
     /// The keys that the batch changes, if they are noted.
@@ -184,6 +186,7 @@ impl<'p> Keyspace<'p> {
             now_ms: 0,
             dirty: false,
             reclaiming: true,
+            parts: Parts::default(),
             expiry: Vec::new(),
             changes: None,
             watches: Watches::default(),
@@ -255,6 +258,7 @@ impl<'p> Keyspace<'p> {
     /// which is returned. A write that fails takes back the whole command.
     #[inline(always)]
     pub(crate) fn begin_command(&mut self) -> Answer<Savepoint> {
+        self.parts.begin(!self.dirty);
         Ok(writer(self.pool, &mut self.batch)?.begin_nested())
     }
 
@@ -264,6 +268,13 @@ impl<'p> Keyspace<'p> {
         if let Some(batch) = &mut self.batch {
             batch.end_nested();
         }
+    }
+
+    /// Undoes what a command that began at `begin` wrote, but for parts of a collection that it has committed:
+    /// those are reclaimed. The command ends.
+    pub(crate) fn undo_command(&mut self, begin: Savepoint) {
+        let begin = self.parts.undo_point(begin);
+        self.rollback_to(begin);
     }
 
     /// Undoes what was written since `savepoint` was taken, in this batch. A command ends.

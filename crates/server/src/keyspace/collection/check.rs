@@ -88,6 +88,7 @@ struct Lists {
     homes: HashMap<u64, usize>,
     doomed: HashSet<u64>,
     doomed_homes: HashSet<u64>,
+    under_construction: u64,
     owned: Vec<(u64, u64)>,
     next: u64,
     secret: Option<Secret>,
@@ -110,6 +111,10 @@ fn read_lists(map: &Map) -> Result<Lists, CheckError> {
             Listed::Owned { home, id } => lists.owned.push((home, id)),
             Listed::Doomed(id) => _ = lists.doomed.insert(id),
             Listed::DoomedHome(home) => _ = lists.doomed_homes.insert(home),
+            Listed::UnderConstruction(id) => {
+                lists.doomed.insert(id);
+                lists.under_construction += 1;
+            }
             Listed::Next(next) => lists.next = next,
             Listed::Order => {}
             Listed::Secret(secret) => lists.secret = Some(secret),
@@ -133,7 +138,8 @@ pub(crate) fn check_collections(
     check_owned(&mut lists, &mut collections)?;
     let mut report = CollectionsReport {
         large: collections.by_id.len() as u64,
-        doomed: lists.doomed.len() as u64,
+        doomed: lists.doomed.len() as u64 - lists.under_construction,
+        under_construction: lists.under_construction,
         ..CollectionsReport::default()
     };
     if let Some(elements) = pool.find_map(ELEMENTS)? {
@@ -180,7 +186,7 @@ fn check_owned(lists: &mut Lists, collections: &mut Collections) -> Result<(), C
         return Err(wrong(of_id(*id), "its home does not list it"));
     }
     if let Some(id) = lists.doomed.iter().find(|id| collections.by_id.contains_key(id)) {
-        return Err(wrong(of_id(*id), "it is doomed, and a key has it"));
+        return Err(wrong(of_id(*id), "it is doomed or under construction, and a key has it"));
     }
     if let Some(home) = lists.doomed_homes.iter().find(|home| lists.homes.contains_key(home)) {
         return Err(wrong(format!("home {home}"), "it is doomed, and a database has it"));

@@ -89,6 +89,16 @@ impl<'a> Decoded<'a> {
     }
 }
 
+/// Elements that are looked at together.
+const PART_ELEMENTS: usize = if cfg!(test) { 8 } else { 256 };
+
+/// Some elements, with their values, and where the next ones are.
+#[derive(Default)]
+pub(super) struct Part {
+    pub(super) elements: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) next: Option<u32>,
+}
+
 /// The rest of a long field, and the value.
 fn split_content(content: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let (len, tail) = content.split_first_chunk::<LENGTH_BYTES>().ok_or(Malformed)?;
@@ -216,6 +226,21 @@ impl<'a> Elements<'a, '_> {
         }
         self.batch.remove(self.map, &last)?;
         Ok(())
+    }
+
+    /// Some elements of a collection from a position on, as the batch cannot be walked and changed at once.
+    pub(super) fn part(&self, id: u64, from: u32) -> Answer<Part> {
+        let (mut part, mut last) = (Part::default(), from);
+        self.walk(id, from, |element| {
+            if part.elements.len() >= PART_ELEMENTS && element.position != last {
+                part.next = Some(element.position);
+                return ControlFlow::Break(());
+            }
+            last = element.position;
+            part.elements.push((element.with_field(<[u8]>::to_vec), element.value.to_vec()));
+            ControlFlow::Continue(())
+        })?;
+        Ok(part)
     }
 
     /// Gives the elements of a collection from a position on to `visit`, in order, until it breaks.

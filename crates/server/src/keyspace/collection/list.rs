@@ -27,10 +27,11 @@
 //! Those of large collections: I3 to I6 of [`format`](crate::keyspace::format). The order of the chunks is
 //! that of their keys, so that there is no more to be right.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::{ControlFlow, Range, RangeInclusive};
 
 use tembo::{Batch, Map};
 
+use super::construction::Construction;
 use super::packed::{Packed, elements};
 use super::{Body, Collection, PACKED_BYTES_MAX};
 use crate::fault::{Answer, Fault};
@@ -48,7 +49,9 @@ const STEP: u64 = 1 << 16;
 /// The smallest range that is renumbered has two to the power of this places.
 const RANGE_BITS_MIN: u32 = 8;
 /// Chunks that are copied together.
-const COPIED_AT_ONCE: usize = 64;
+const COPIED_AT_ONCE: usize = if cfg!(test) { 2 } else { 64 };
+/// Elements that a list gets together that is built in parts.
+const PUSHED_AT_ONCE: usize = if cfg!(test) { 3 } else { 1024 };
 const WEIGHT_BYTES: usize = 4;
 
 fn key(id: u64, place: u64) -> [u8; 16] {
@@ -200,7 +203,7 @@ impl Chunks<'_, '_> {
     /// Gives the chunks of a range of places to `visit`, in order, until it breaks.
     fn walk(
         &self,
-        places: std::ops::RangeInclusive<u64>,
+        places: RangeInclusive<u64>,
         mut visit: impl FnMut(StoredChunk<'_>) -> ControlFlow<()>,
     ) -> Answer {
         let bounds = key(self.id, *places.start())..=key(self.id, *places.end());
@@ -234,7 +237,7 @@ impl Chunks<'_, '_> {
         Err(Fault::Error("ERR the list is too long"))
     }
 
-    fn spread(&mut self, places: std::ops::RangeInclusive<u64>, place: u64, parts: &[Packed]) -> Answer {
+    fn spread(&mut self, places: RangeInclusive<u64>, place: u64, parts: &[Packed]) -> Answer {
         let mut all: Vec<Vec<u8>> = Vec::new();
         let value = |items: &[u8], weight: u32| [&weight.to_le_bytes()[..], items].concat();
         let mut laid = false;
@@ -313,7 +316,7 @@ impl Chunks<'_, '_> {
     }
 
     /// Keeps only the elements of a range of indices, which is not empty.
-    fn trim(&mut self, count: u64, keep: Range<u64>) -> Answer {
+    pub(super) fn trim(&mut self, count: u64, keep: Range<u64>) -> Answer {
         if keep.end < count {
             let (mut chunk, start) = self.at(keep.end - 1)?;
             if let Some(behind) = chunk.place.checked_add(1) {
@@ -352,26 +355,58 @@ impl Chunks<'_, '_> {
         Ok(())
     }
 
-    /// Copies all chunks to another id.
-    pub(super) fn copy(&mut self, to: u64) -> Answer {
+    /// Copies some chunks of a range of places to another id, and adds their elements to `count`; returns where
+    /// the next chunk is.
+    pub(super) fn copy_part(
+        &mut self,
+        to: u64,
+        places: RangeInclusive<u64>,
+        count: &mut u64,
+    ) -> Answer<Option<u64>> {
         // In parts, since the batch cannot be walked and changed at once.
-        let mut from = Some(0);
-        while let Some(place) = from {
-            let mut part = Vec::new();
-            from = None;
-            self.walk(place..=u64::MAX, |chunk| {
-                if part.len() == COPIED_AT_ONCE {
-                    from = Some(chunk.place);
-                    return ControlFlow::Break(());
-                }
-                part.push((chunk.place, [&chunk.weight.to_le_bytes()[..], chunk.items].concat()));
-                ControlFlow::Continue(())
-            })?;
-            for (place, value) in part {
-                self.batch.put(self.map, &key(to, place), &value)?;
+        let (mut part, mut next) = (Vec::new(), None);
+        self.walk(places, |chunk| {
+            if part.len() == COPIED_AT_ONCE {
+                next = Some(chunk.place);
+                return ControlFlow::Break(());
             }
+            *count += u64::from(chunk.weight);
+            part.push((chunk.place, [&chunk.weight.to_le_bytes()[..], chunk.items].concat()));
+            ControlFlow::Continue(())
+        })?;
+        for (place, value) in part {
+            self.batch.put(self.map, &key(to, place), &value)?;
         }
-        Ok(())
+        Ok(next)
+    }
+
+    /// The places of the chunks with a range of indices, which is not empty, and the index of the first element
+    /// of them.
+    pub(super) fn places(&self, range: &Range<u64>) -> Answer<(RangeInclusive<u64>, u64)> {
+        let (first, skipped) = self.at(range.start)?;
+        let (last, _) = self.at(range.end - 1)?;
+        Ok((first.place..=last.place, skipped))
+    }
+
+    /// Whether a list of `count` elements loses more than so many chunks if it keeps a range of them, which is
+    /// not empty.
+    pub(super) fn loses(&self, count: u64, keep: &Range<u64>, chunks_max: u64) -> Answer<bool> {
+        if count - (keep.end - keep.start) <= chunks_max {
+            return Ok(false);
+        }
+        let (places, _) = self.places(keep)?;
+        let mut lost = 0;
+        let mut note = |_: StoredChunk<'_>| {
+            lost += 1;
+            if lost > chunks_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        if let Some(last) = places.start().checked_sub(1) {
+            self.walk(0..=last, &mut note)?;
+        }
+        if let Some(first) = places.end().checked_add(1) {
+            self.walk(first..=u64::MAX, &mut note)?;
+        }
+        Ok(lost > chunks_max)
     }
 }
 
@@ -414,8 +449,28 @@ impl<'p> Keyspace<'p> {
             }
         }
         self.grow(list)?;
+        if list.construction != Construction::None && !self.parts.in_one_batch {
+            return self.push_in_parts(list, left, &mut new);
+        }
         if let Body::Large { id, count } = &mut list.body {
             self.chunks(list.database, *id)?.push(count, left, &mut new)?;
+        }
+        Ok(())
+    }
+
+    fn push_in_parts(
+        &mut self,
+        list: &mut Collection,
+        left: bool,
+        new: &mut dyn Iterator<Item = &[u8]>,
+    ) -> Answer {
+        let mut new = new.peekable();
+        while let Body::Large { id, count } = &mut list.body
+            && new.peek().is_some()
+        {
+            let mut part = new.by_ref().take(PUSHED_AT_ONCE);
+            self.chunks(list.database, *id)?.push(count, left, &mut part)?;
+            self.commit_part(list)?;
         }
         Ok(())
     }
@@ -530,7 +585,10 @@ impl<'p> Keyspace<'p> {
         let keep = keep.start..keep.end.min(list.len());
         list.head_changed = true;
         if keep.is_empty() {
-            list.body = Body::Packed(Packed::new(Kind::List));
+            list.abandon();
+            return Ok(());
+        }
+        if self.trim_by_copy(list, keep.clone())? {
             return Ok(());
         }
         match &mut list.body {

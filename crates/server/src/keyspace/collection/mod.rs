@@ -17,7 +17,10 @@
 //! Redis's thresholds, by which OBJECT ENCODING answers, are others: a bit of the value remembers that they
 //! were crossed.
 
+#[cfg(test)]
+pub(crate) mod broken;
 pub(crate) mod check;
+pub(crate) mod construction;
 pub(crate) mod element;
 pub(crate) mod list;
 #[cfg(test)]
@@ -39,6 +42,7 @@ use super::events::class;
 use super::format::{Kind, Meta, Stored, large_payload};
 use super::{Found, Keyspace, Old, writer};
 use crate::fault::{Answer, Fault};
+use construction::Construction;
 use element::Elements;
 use packed::Packed;
 
@@ -58,6 +62,7 @@ pub(crate) struct Collection {
     head_changed: bool,
     /// Some element is another.
     changed: bool,
+    construction: Construction,
 }
 
 #[derive(Clone, Debug)]
@@ -76,6 +81,7 @@ impl Collection {
             body: Body::Packed(Packed::new(kind)),
             head_changed: false,
             changed: false,
+            construction: Construction::None,
         }
     }
 
@@ -85,8 +91,9 @@ impl Collection {
             Some((id, count)) => Body::Large { id, count },
             None => Body::Packed(Packed::decode(stored.meta.kind, stored.payload)?),
         };
-        let (meta, old) = (stored.meta, Old::of(stored));
-        Ok(Collection { database, meta, old, present: true, body, head_changed: false, changed: false })
+        let (meta, old, construction) = (stored.meta, Old::of(stored), Construction::None);
+        let (head_changed, changed) = (false, false);
+        Ok(Collection { database, meta, old, present: true, body, head_changed, changed, construction })
     }
 
     /// The number of elements.
@@ -106,6 +113,12 @@ impl Collection {
     pub(crate) fn convert(&mut self) {
         self.head_changed |= !self.meta.modified;
         self.meta.modified = true;
+    }
+
+    /// Lets go of all elements. Those of a large collection are given up like those of a deleted one.
+    fn abandon(&mut self) {
+        self.body = Body::Packed(Packed::new(self.meta.kind));
+        (self.meta.large, self.head_changed, self.changed) = (false, true, true);
     }
 
     fn note_change(&mut self) {
@@ -143,10 +156,11 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// A new collection, to be stored in place of whatever is under a key.
+    /// A new collection, to be stored in place of whatever is under a key. It may be built in parts: the command
+    /// changes nothing else before it stores it.
     pub(crate) fn replacement(&mut self, database: usize, key: &[u8], kind: Kind) -> Answer<Collection> {
         let found = self.find(database, key)?;
-        Ok(Collection::new(database, kind, &found))
+        Ok(Collection::new(database, kind, &found).in_parts())
     }
 
     fn elements(&mut self, database: usize, kind: Kind) -> Answer<Elements<'_, 'p>> {
@@ -191,6 +205,9 @@ impl<'p> Keyspace<'p> {
         collection.note_change();
         if matches!(&collection.body, Body::Packed(packed) if packed.as_bytes().len() > PACKED_BYTES_MAX) {
             self.make_large(collection)?;
+        }
+        if collection.construction != Construction::None {
+            self.commit_part(collection)?;
         }
         Ok(replaced)
     }
@@ -274,6 +291,7 @@ impl<'p> Keyspace<'p> {
             collection.old.id = None;
         }
         if collection.len() == 0 {
+            // One that is listed as under construction is removed by reclaiming.
             if let Some(id) = id {
                 self.release(database, id)?;
             }
@@ -285,6 +303,7 @@ impl<'p> Keyspace<'p> {
             }
             return Ok(());
         }
+        self.end_construction(&mut collection)?;
         match &collection.body {
             Body::Packed(packed) => {
                 self.put(database, key, collection.meta, collection.old, &[packed.as_bytes()])
@@ -344,49 +363,4 @@ impl<'p> Keyspace<'p> {
         self.remove(from, key, old.kept())?;
         Ok(true)
     }
-
-    /// Copies a value to another key, in place of what is there. A large collection gets a new id, and all
-    /// its elements are copied in the pending batch, whose memory grows with them.
-    pub(crate) fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8]), old: Old) -> Answer {
-        let Some(stored) = self.find(from.0, from.1)?.live else {
-            return Ok(());
-        };
-        let (meta, payload) = (stored.meta, stored.payload.to_vec());
-        let Some((source, count)) = stored.large() else {
-            return self.put(to.0, to.1, meta, old, &[&payload]);
-        };
-        let id = self.new_collection(to.0)?;
-        if meta.kind == Kind::List {
-            self.chunks(to.0, source)?.copy(id)?;
-        } else {
-            self.copy_elements((to.0, meta.kind), source, id)?;
-        }
-        self.put(to.0, to.1, meta, old, &[&large_payload(id, count)])
-    }
-
-    fn copy_elements(&mut self, (database, kind): (usize, Kind), source: u64, id: u64) -> Answer {
-        let mut elements = self.elements(database, kind)?;
-        // In parts, since the batch cannot be walked and changed at once.
-        let mut from = Some(0);
-        while let Some(position) = from {
-            let (mut part, mut last) = (Vec::new(), position);
-            from = None;
-            elements.walk(source, position, |element| {
-                if part.len() >= COPIED_AT_ONCE && element.position != last {
-                    from = Some(element.position);
-                    return ControlFlow::Break(());
-                }
-                last = element.position;
-                part.push((element.with_field(<[u8]>::to_vec), element.value.to_vec()));
-                ControlFlow::Continue(())
-            })?;
-            for (field, value) in part {
-                elements.put(id, &field, &value)?;
-            }
-        }
-        Ok(())
-    }
 }
-
-/// Elements of a collection that are copied together.
-const COPIED_AT_ONCE: usize = 256;

@@ -19,6 +19,7 @@ const OWNED: u8 = b'o';
 const DOOMED: u8 = b'd';
 const COLLECTION: u8 = 0;
 const WHOLE_HOME: u8 = 1;
+const UNDER_CONSTRUCTION: u8 = 2;
 
 /// The maps of large collections.
 pub(crate) struct Registry {
@@ -42,6 +43,7 @@ pub(crate) enum Listed {
     },
     Doomed(u64),
     DoomedHome(u64),
+    UnderConstruction(u64),
     Next(u64),
     Secret(Secret),
     Order,
@@ -61,6 +63,7 @@ impl Listed {
             [DOOMED, id @ ..] => match value {
                 [COLLECTION] => Ok(Listed::Doomed(number(id)?)),
                 [WHOLE_HOME] => Ok(Listed::DoomedHome(number(id)?)),
+                [UNDER_CONSTRUCTION] => Ok(Listed::UnderConstruction(number(id)?)),
                 _ => Err(Malformed),
             },
             _ => Err(Malformed),
@@ -164,6 +167,21 @@ impl Registry {
         Ok(())
     }
 
+    /// Lists an id as under construction, instead of as one of its home.
+    pub(crate) fn begin_construction(&self, batch: &mut Batch<'_>, maps: usize, id: u64) -> Answer {
+        self.release(batch, maps, id)?;
+        batch.put(&self.list, &doomed_key(id), &[UNDER_CONSTRUCTION])?;
+        Ok(())
+    }
+
+    /// Lists an id that was under construction as one of its home.
+    pub(crate) fn end_construction(&self, batch: &mut Batch<'_>, maps: usize, id: u64) -> Answer {
+        batch.remove(&self.list, &doomed_key(id))?;
+        let home = self.home_or_new(batch, maps)?;
+        batch.put(&self.list, &owned_key(home, id), &[])?;
+        Ok(())
+    }
+
     /// Lists an id under other maps.
     pub(crate) fn rehome(&self, batch: &mut Batch<'_>, from: usize, to: usize, id: u64) -> Answer {
         self.release(batch, from, id)?;
@@ -206,7 +224,8 @@ impl Registry {
             return Ok(false);
         };
         match Listed::read(entry.key(), entry.value())? {
-            Listed::Doomed(id) => {
+            // Nothing is under construction while this runs.
+            Listed::Doomed(id) | Listed::UnderConstruction(id) => {
                 if self.remove_some(batch, id, limit)? {
                     batch.remove(&self.list, entry.key())?;
                 }

@@ -1,0 +1,412 @@
+//! The server's keyspace in the crash simulator: commands of every type, with collections that become large,
+//! that are copied and built in parts, that are given up and given back; and crashes in all of it, in the
+//! recovery, and in what follows.
+//!
+//! Each operation is a command, or several as an EXEC; a crash leaves all of it or nothing.
+//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-server --lib crash_tests::campaign` is the long form.
+
+mod commands;
+mod faults;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tembo_crashsim::{Audit, Failure, FailureKind, Report, Scenario, Simulation, campaign};
+use tembo_pmem::Region;
+use tembo_pool::Geometry;
+use tembo_wire::{Limits, Parsed, RequestParser, write_request};
+
+use crate::address::Address;
+use crate::config::Config;
+use crate::executor::Executor;
+use crate::keyspace::check::check;
+use crate::keyspace::collection::broken::Broken;
+use crate::keyspace::collection::ordered::Score;
+use crate::keyspace::{Keyspace, Kind};
+use crate::random::Random;
+use crate::session::Session;
+use crate::state;
+use commands::{Command, Model, Value, choose};
+use faults::Fault;
+
+/// The key that has the time.
+const CLOCK: &str = "clock";
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// A command, or an EXEC of several.
+    Run(Vec<Command>),
+    /// The time goes on by a millisecond, and keys expire.
+    Tick,
+    /// Some of what was given up is given back.
+    Reclaim,
+    /// All of it; nothing is left that no key has.
+    ReclaimAll,
+    /// A change that breaks a promise.
+    Broken(Fault),
+}
+
+struct Opened {
+    low: tembo_pool::Pool,
+    pool: tembo::Pool,
+    server: RefCell<state::State>,
+}
+
+struct Script {
+    name: String,
+    start: Vec<Op>,
+    ops: Vec<Op>,
+    continuation: Vec<Op>,
+    /// Checks that found a collection under construction.
+    unfinished: AtomicU64,
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn fault(fault: crate::fault::Fault) -> String {
+    format!("{fault:?}")
+}
+
+impl Opened {
+    fn new(low: tembo_pool::Pool) -> Self {
+        let pool = tembo::Pool::from_pool(low.clone());
+        let nowhere = "127.0.0.1:1".parse().expect("an address");
+        let server = RefCell::new(state::State::new(Config::default(), nowhere, &pool));
+        Opened { low, pool, server }
+    }
+
+    /// The keyspace, with parts of a few elements.
+    fn keys(&self) -> Result<Keyspace<'_>, String> {
+        let mut keys = Keyspace::open(&self.pool).map_err(text)?;
+        keys.parts.words_max = 60;
+        keys.parts.removed_in_place = 3;
+        keys.parts.chunks_in_place = 1;
+        let now = match keys.find(0, CLOCK.as_bytes()).map_err(fault)?.live {
+            Some(clock) => std::str::from_utf8(clock.payload).ok().and_then(|text| text.parse().ok()),
+            None => Some(0),
+        };
+        keys.now_ms = now.ok_or("the clock is no number")?;
+        keys.commit().map_err(text)?;
+        Ok(keys)
+    }
+
+    /// Runs requests, and commits.
+    fn run(&self, requests: &[(usize, Vec<String>)]) -> Result<(), String> {
+        let mut server = self.server.borrow_mut();
+        let mut executor = Executor::new(self.keys()?, &mut server);
+        executor.batch_words_max = usize::MAX;
+        let peer = || Address::Ip("127.0.0.1:1".parse().expect("an address"));
+        let mut session = Session::new(1, peer(), peer(), 0, Instant::now());
+        let mut output = Vec::new();
+        for (database, words) in requests {
+            session.database = *database;
+            let mut bytes = Vec::new();
+            write_request(&mut bytes, words);
+            let mut parser = RequestParser::new();
+            let Ok(Parsed::Request(request)) = parser.parse(&bytes, &Limits::default()) else {
+                return Err(format!("{words:?} is no request"));
+            };
+            executor.execute(0, &request, &mut session, &mut output, &mut None);
+        }
+        executor.commit_batch(None);
+        let is_error = |line: &&[u8]| line.first() == Some(&b'-');
+        match output.split(|byte| *byte == b'\n').find(is_error) {
+            Some(error) => Err(format!("{requests:?}: {}", error.escape_ascii())),
+            None => Ok(()),
+        }
+    }
+
+    fn run_all(&self, commands: &[Command]) -> Result<(), String> {
+        let word = |word: &str| (0, vec![word.to_owned()]);
+        let mut requests: Vec<_> = commands.iter().map(|c| (c.database(), c.words())).collect();
+        if commands.len() > 1 {
+            requests.insert(0, word("MULTI"));
+            requests.push(word("EXEC"));
+        }
+        self.run(&requests)
+    }
+
+    fn tick(&self) -> Result<(), String> {
+        let now = self.keys()?.now_ms + 1;
+        self.run(&[(0, vec!["SET".to_owned(), CLOCK.to_owned(), now.to_string()])])?;
+        let mut keys = self.keys()?;
+        keys.expire_due(usize::MAX).map_err(fault)?;
+        keys.commit().map_err(text)
+    }
+
+    fn reclaim_all(&self) -> Result<(), String> {
+        let mut keys = self.keys()?;
+        for _ in 0..10_000 {
+            if !keys.is_reclaiming() {
+                drop(keys);
+                let left = check(&self.pool).map_err(text)?.collections;
+                let leaked = left.doomed + left.under_construction + left.doomed_elements;
+                return if leaked == 0 { Ok(()) } else { Err(format!("left over: {left:?}")) };
+            }
+            keys.reclaim().map_err(fault)?;
+        }
+        Err("reclaiming does not end".to_owned())
+    }
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The value of a key, read as commands do.
+fn value(
+    keys: &mut Keyspace<'_>,
+    database: usize,
+    key: &[u8],
+) -> Result<Option<(Value, Option<u64>)>, String> {
+    let Some(stored) = keys.find(database, key).map_err(fault)?.live else {
+        return Ok(None);
+    };
+    let (kind, deadline) = (stored.meta.kind, stored.meta.deadline);
+    if kind == Kind::String {
+        return Ok(Some((Value::String(text_of(stored.payload)), deadline)));
+    }
+    let collection = keys.read_collection(database, key, kind).map_err(fault)?.ok_or("it is gone")?;
+    let mut elements = Vec::new();
+    keys.walk_elements(&collection, 0, |_, field, value| {
+        elements.push((text_of(field), value.to_vec()));
+        ControlFlow::Continue(())
+    })
+    .map_err(fault)?;
+    let score = |value: &[u8]| Score::read(value).map(|score| score.number() as i64).unwrap_or(i64::MIN);
+    let value = match kind {
+        Kind::Hash => Value::Hash(elements.iter().map(|(f, v)| (f.clone(), text_of(v))).collect()),
+        Kind::Set => Value::Set(elements.into_iter().map(|(member, _)| member).collect()),
+        Kind::List => Value::List(elements.into_iter().map(|(element, _)| element).collect()),
+        _ => {
+            let members: BTreeMap<_, _> = elements.iter().map(|(m, v)| (m.clone(), score(v))).collect();
+            let mut ordered = Vec::new();
+            keys.walk_ranks(&collection, 0, false, |member, score| {
+                ordered.push((text_of(member), score.number() as i64));
+                ControlFlow::Continue(())
+            })
+            .map_err(fault)?;
+            if ordered.iter().cloned().collect::<BTreeMap<_, _>>() != members {
+                return Err("the two sides of a sorted set differ".to_owned());
+            }
+            Value::Sorted(members)
+        }
+    };
+    Ok(Some((value, deadline)))
+}
+
+impl Scenario for Script {
+    type State = Opened;
+    type Op = Op;
+    type Model = Model;
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn region_bytes(&self) -> u64 {
+        512 << 10
+    }
+
+    fn is_uncreated(&self, region: &Region) -> bool {
+        region.load_u64(0) == Ok(0)
+    }
+
+    fn setup(&self, region: Region) -> Result<Opened, String> {
+        let geometry = Geometry { lane_bytes: 4096, root_count: 12, ..Geometry::tiny() };
+        let mut opened = Opened::new(tembo_pool::Pool::create_in(region, &geometry).map_err(text)?);
+        // A secret that is the same in each run.
+        let list = opened.pool.open_map(crate::COLLECTIONS_MAP).map_err(text)?;
+        list.insert(b"s", [7; 16]).map_err(text)?;
+        let mut keys = Keyspace::open(&opened.pool).map_err(text)?;
+        (0..2).try_for_each(|database| keys.create(database)).map_err(text)?;
+        drop(keys);
+        self.start.iter().try_for_each(|op| self.apply(&mut opened, op))?;
+        Ok(opened)
+    }
+
+    fn recover(&self, region: Region) -> Result<Opened, String> {
+        Ok(Opened::new(tembo_pool::Pool::open_in(region).map_err(text)?))
+    }
+
+    fn region<'s>(&self, opened: &'s Opened) -> &'s Region {
+        opened.low.region()
+    }
+
+    fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    fn continuation(&self) -> &[Op] {
+        &self.continuation
+    }
+
+    fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
+        match op {
+            Op::Run(commands) => opened.run_all(commands),
+            Op::Tick => opened.tick(),
+            Op::Reclaim => opened.keys()?.reclaim().map_err(fault),
+            Op::ReclaimAll => opened.reclaim_all(),
+            Op::Broken(fault) => fault.commit(&mut opened.keys()?),
+        }
+    }
+
+    fn initial(&self) -> Model {
+        let mut model = Model::default();
+        self.start.iter().for_each(|op| self.apply_model(&mut model, op));
+        model
+    }
+
+    fn apply_model(&self, model: &mut Model, op: &Op) {
+        match op {
+            Op::Run(commands) => commands.iter().for_each(|command| model.apply(command)),
+            Op::Tick => model.tick(model.now_ms + 1),
+            Op::Reclaim | Op::ReclaimAll => {}
+            Op::Broken(fault) => fault.commands().iter().for_each(|command| model.apply(command)),
+        }
+    }
+
+    fn observe(&self, opened: &Opened) -> Result<Model, String> {
+        let mut keys = opened.keys()?;
+        let mut names = BTreeSet::new();
+        for database in 0..2 {
+            let visit = |key: &[u8], _| {
+                names.insert((database, key.to_vec()));
+                ControlFlow::Continue(())
+            };
+            keys.walk(database, Bound::Unbounded, visit).map_err(fault)?;
+        }
+        let mut model = Model { now_ms: keys.now_ms, ..Model::default() };
+        for (database, key) in names {
+            if key != CLOCK.as_bytes()
+                && let Some(value) = value(&mut keys, database, &key)?
+            {
+                model.keys.insert((database, text_of(&key)), value);
+            }
+        }
+        Ok(model)
+    }
+
+    fn check(&self, opened: &Opened) -> Result<(), String> {
+        opened.pool.check().map_err(text)?;
+        let found = check(&opened.pool).map_err(text)?.collections;
+        self.unfinished.fetch_add(found.under_construction, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Script {
+    fn new(name: String, [start, ops, continuation]: [Vec<Op>; 3]) -> Self {
+        Script { name, start, ops, continuation, unfinished: AtomicU64::new(0) }
+    }
+}
+
+fn audit() -> Audit {
+    Audit::strict().flushed_within(None).fenced_within(None).allow_idle_flush(true).allow_idle_fence(true)
+}
+
+fn survived(outcome: Result<Report, Box<Failure>>) {
+    println!("{}", outcome.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+/// Operations at random.
+fn random(seed: u64) -> Script {
+    let mut random = Random::seeded(seed);
+    let mut model = Model::default();
+    let mut op = |random: &mut Random| match random.below(16) {
+        0 => {
+            model.tick(model.now_ms + 1);
+            Op::Tick
+        }
+        1 | 2 => Op::Reclaim,
+        3 => Op::ReclaimAll,
+        number => {
+            let count = if number < 7 { 1 + random.below(4) } else { 1 };
+            let mut commands = Vec::new();
+            for _ in 0..count {
+                let command = choose(random, &model);
+                model.apply(&command);
+                commands.push(command);
+            }
+            Op::Run(commands)
+        }
+    };
+    let (started, count) = (random.below(40), 4);
+    let start = (0..started).map(|_| op(&mut random)).collect();
+    let ops = (0..count).map(|_| op(&mut random)).collect();
+    let continuation = (0..2).map(|_| op(&mut random)).chain([Op::ReclaimAll]).collect();
+    Script::new(format!("random commands, seed {seed}"), [start, ops, continuation])
+}
+
+#[test]
+fn campaign_of_random_commands() {
+    survived(campaign(4_000, |seed| {
+        let script = random(seed);
+        Simulation::new(&script).seed(seed).limit(6).nested_limit(3).depth(1).audit(audit()).run()
+    }));
+}
+
+fn fields(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{number:02}{}", "y".repeat(60))).collect()
+}
+
+fn run(command: Command) -> Op {
+    Op::Run(vec![command])
+}
+
+/// Large collections of every type: built in parts, copied, replaced, given up; one crash, and another one in
+/// what follows.
+fn large() -> Script {
+    let pairs = |count: usize| fields(count).into_iter().map(|field| (field, "value".to_owned())).collect();
+    let scores = |count: usize| fields(count).into_iter().zip(0..).collect();
+    let name = |name: &str| name.to_owned();
+    let start = vec![
+        run(Command::Hset(name("h0"), pairs(12))),
+        run(Command::Sadd(name("s0"), fields(12))),
+        run(Command::Zadd(name("z0"), scores(12))),
+        run(Command::Push(name("l0"), false, fields(30))),
+    ];
+    let ops = vec![
+        run(Command::Copy(name("h0"), name("h1"))),
+        run(Command::Sunionstore(name("s1"), [name("s0"), name("s2")])),
+        run(Command::Zunionstore(name("z1"), [name("z0"), name("z2")])),
+        run(Command::Copy(name("l0"), name("l1"))),
+        run(Command::Copy(name("h1"), name("h0"))),
+        run(Command::Sunionstore(name("s0"), [name("s0"), name("s1")])),
+        run(Command::Zremrangebyrank(name("z1"), 1, 9)),
+        run(Command::Ltrim(name("l1"), 20, 29)),
+        run(Command::Push(name("l2"), true, fields(20))),
+        Op::Run(vec![Command::Del(name("h0")), Command::Rename(name("h1"), name("h0"))]),
+        Op::Reclaim,
+        run(Command::SpopAll(name("s0"))),
+        run(Command::Flushdb(0)),
+    ];
+    let continuation = vec![run(Command::Hset(name("h2"), pairs(12))), Op::ReclaimAll];
+    Script::new(name("large collections"), [start, ops, continuation])
+}
+
+#[test]
+fn large_collections_survive_every_crash() {
+    let script = large();
+    survived(Simulation::new(&script).limit(8).nested_limit(3).audit(audit()).run());
+    assert!(script.unfinished.into_inner() > 0, "nothing was built in parts");
+}
+
+#[test]
+fn each_broken_promise_is_noticed() {
+    for fault in Broken::ALL.map(Fault) {
+        let continuation = vec![run(Command::Set("t0".to_owned(), "after".to_owned())), Op::ReclaimAll];
+        let script = |op| Script::new(format!("{fault:?}"), [fault.start(), vec![op], continuation.clone()]);
+        let sound = script(Op::Run(fault.commands()));
+        survived(Simulation::new(&sound).limit(6).nested_limit(2).audit(audit()).run());
+        let broken = script(Op::Broken(fault));
+        let outcome = Simulation::new(&broken).limit(6).nested_limit(2).audit(audit()).run();
+        let failure = outcome.err().unwrap_or_else(|| panic!("{fault:?} is not noticed"));
+        assert_eq!(failure.kind(), FailureKind::Crash, "{failure}");
+    }
+}
