@@ -4,12 +4,12 @@
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use tembo_index::WbTree;
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
-use tembo_store::{Error, Keyspace, Retention, Store};
+use tembo_store::{Error, Keyspace, Retention, Snapshot, Store};
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -107,55 +107,56 @@ fn names_over_the_limit_are_refused() {
     prove(&store);
 }
 
+/// Puts the same into both keyspaces until 20 transactions were refused; what was acknowledged,
+/// and the number of those.
+fn fill(store: &Store, [a, b]: [&Keyspace; 2], thread: u8) -> (Contents, usize) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(thread.into());
+    let mut mine = Contents::new();
+    let mut failures = 0;
+    while failures < 20 {
+        let key = vec![thread, rng.random_range(0..120)];
+        let value = vec![thread; rng.random_range(0..1200)];
+        let mut tx = store.begin();
+        tx.put(a, key.clone(), value.clone()).unwrap();
+        tx.put(b, key.clone(), value.clone()).unwrap();
+        let outcome = if rng.random() { tx.commit() } else { tx.commit_async().wait() };
+        match outcome {
+            Ok(_) => _ = mine.insert(key, value),
+            Err(e) => {
+                assert!(e.is_full() || matches!(e, Error::Group { .. }), "{e}");
+                failures += 1;
+            }
+        }
+    }
+    (mine, failures)
+}
+
 /// Threads fill a pool in which a snapshot is kept: what was acknowledged is there, what was refused is not,
 /// deleting works, and after the snapshot went there is room again.
 #[test]
 fn a_pool_that_fills_up_under_several_threads_loses_nothing() {
-    const THREADS: u8 = 4;
     let store = store_of(1 << 20);
     let [a, b] = ["a", "b"].map(|name| store.keyspace(name).unwrap());
     store.put(&a, "first", vec![1; 900]).unwrap();
     store.keep(store.snapshot().number(), "kept").unwrap();
-    let failed = AtomicUsize::new(0);
-    let mut expected: [Contents; 2] = Default::default();
-    expected[0].insert(b"first".to_vec(), vec![1; 900]);
+    let (mut of_threads, mut refused) = (Contents::new(), 0);
     std::thread::scope(|scope| {
-        let (store, a, b, failed) = (&store, &a, &b, &failed);
-        let work = move |thread: u8| {
-            let mut rng = Xoshiro256PlusPlus::seed_from_u64(thread.into());
-            let mut mine: [Contents; 2] = Default::default();
-            let mut failures = 0;
-            while failures < 20 {
-                let key = vec![thread, rng.random_range(0..120)];
-                let value = vec![thread; rng.random_range(0..1200)];
-                let mut tx = store.begin();
-                tx.put(a, key.clone(), value.clone()).unwrap();
-                tx.put(b, key.clone(), value.clone()).unwrap();
-                let outcome = if rng.random() { tx.commit() } else { tx.commit_async().wait() };
-                match outcome {
-                    Ok(_) => mine.iter_mut().for_each(|mine| _ = mine.insert(key.clone(), value.clone())),
-                    Err(e) => {
-                        assert!(e.is_full() || matches!(e, Error::Group { .. }), "{e}");
-                        failures += 1;
-                    }
-                }
-            }
-            failed.fetch_add(failures, Ordering::Relaxed);
-            mine
-        };
-        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+        let (store, a, b) = (&store, &a, &b);
+        let threads = [0, 1, 2, 3].map(|thread| scope.spawn(move || fill(store, [a, b], thread)));
         for thread in threads {
-            for (all, mine) in expected.iter_mut().zip(thread.join().unwrap()) {
-                all.extend(mine);
-            }
+            let (mine, failures) = thread.join().unwrap();
+            of_threads.extend(mine);
+            refused += failures;
         }
     });
-    assert_eq!(failed.load(Ordering::Relaxed), 80);
-    assert!(contents(&store, &a) == expected[0] && contents(&store, &b) == expected[1]);
+    assert_eq!(refused, 80);
+    let mut in_a = of_threads.clone();
+    in_a.insert(b"first".to_vec(), vec![1; 900]);
+    assert!(contents(&store, &a) == in_a && contents(&store, &b) == of_threads);
     prove(&store);
     // Half of it goes. While a reader holds what is deleted, nothing comes back, and nothing is needed.
     let reader = store.snapshot();
-    let all: Vec<Vec<u8>> = expected[1].keys().cloned().collect();
+    let all: Vec<Vec<u8>> = of_threads.into_keys().collect();
     let delete = |key: &Vec<u8>| {
         let mut tx = store.begin();
         tx.delete(&a, key.clone())?;
@@ -166,22 +167,27 @@ fn a_pool_that_fills_up_under_several_threads_loses_nothing() {
         delete(key).unwrap_or_else(|e| panic!("key {i}: {e}"));
     }
     let seen: Contents = reader.iter(&a).unwrap().map(Result::unwrap).collect();
-    assert!(seen == expected[0], "the reader's snapshot is as it was");
+    assert!(seen == in_a, "the reader's snapshot is as it was");
     drop(reader);
     store.delete_kept("kept").unwrap();
     while store.collect(100).unwrap() {}
     prove(&store);
-    // There is room again, if not for all of it: blocks of other sizes lie scattered between what is left.
+    let fitting = put_back(&store, &a, &in_a, &all);
+    assert_eq!(contents(&store, &a).len(), all.len() / 2 + fitting + 1, "and the first");
+    prove(&store);
+}
+
+/// There is room again, if not for all of it: blocks of other sizes lie scattered between what is left.
+fn put_back(store: &Store, keyspace: &Keyspace, old: &Contents, keys: &[Vec<u8>]) -> usize {
     let mut fitting = 0;
-    for key in all.iter().step_by(8) {
-        match store.put(&a, key, &expected[0][key]) {
+    for key in keys.iter().step_by(8) {
+        match store.put(keyspace, key, &old[key]) {
             Ok(_) => fitting += 1,
             Err(e) => assert!(e.is_full(), "{e}"),
         }
     }
-    assert!(fitting > all.len() / 8 / 2, "{fitting} of {}", all.len() / 8);
-    assert_eq!(contents(&store, &a).len(), all.len() / 2 + fitting + 1, "and the first");
-    prove(&store);
+    assert!(fitting > keys.len() / 8 / 2, "{fitting} of {}", keys.len() / 8);
+    fitting
 }
 
 #[test]
@@ -342,39 +348,11 @@ fn use_store(image: &[u8]) -> Result<usize, Error> {
     snapshots.extend(kept.iter().filter_map(|kept| store.at(kept.number).ok()));
     snapshots.extend(store.at_name("sixty").ok());
     for name in ["plain", "all", "few", "gone"] {
-        let keyspace = match store.find_keyspace(name) {
-            Ok(Some(keyspace)) => keyspace,
-            Ok(None) => continue,
-            Err(e) => {
-                note(Err(e));
-                continue;
-            }
-        };
-        for snapshot in &snapshots {
-            // A range of leaves ends somewhere even if its nodes are shared in wrong ways.
-            let walk = |back: bool| -> Result<(), Error> {
-                let entries = snapshot.iter(&keyspace)?;
-                match back {
-                    false => entries.take(2000).try_for_each(|entry| entry.map(drop)),
-                    true => entries.rev().take(2000).try_for_each(|entry| entry.map(drop)),
-                }
-            };
-            note(walk(false));
-            note(walk(true));
-            (0..20).for_each(|i| note(snapshot.get(&keyspace, key(i * 4)).map(drop)));
+        match store.find_keyspace(name) {
+            Ok(Some(keyspace)) => use_keyspace(&store, &keyspace, &snapshots, &mut note),
+            Ok(None) => {}
+            Err(e) => note(Err(e)),
         }
-        (0..20).for_each(|i| note(store.versions(&keyspace, key(i)).map(drop)));
-        for i in 0..12u64 {
-            let value = vec![7; [3, 30, 300][i as usize % 3]];
-            let mut tx = if i % 4 == 0 { store.begin_serializable() } else { store.begin() };
-            let steps = tx.get(&keyspace, key(i)).map(drop).and_then(|()| {
-                tx.put(&keyspace, key(i * 3), value)?;
-                tx.delete(&keyspace, key(i * 5))?;
-                tx.delete_range(&keyspace, key(60)..key(62)).map(drop)
-            });
-            note(steps.and_then(|()| tx.commit().map(drop)));
-        }
-        note(store.set_retention(&keyspace, Retention::Versions(1)));
     }
     for snapshot in &snapshots[1..] {
         if let (Ok(mut tx), Ok(Some(keyspace))) = (store.begin_at(snapshot), store.find_keyspace("plain")) {
@@ -393,6 +371,40 @@ fn use_store(image: &[u8]) -> Result<usize, Error> {
     note(store.keyspace("plain").map(drop));
     note(check(&store));
     Ok(failures)
+}
+
+/// Reads a keyspace in each snapshot, changes it, and shortens its history.
+fn use_keyspace(
+    store: &Store,
+    keyspace: &Keyspace,
+    snapshots: &[Snapshot],
+    note: &mut impl FnMut(Result<(), Error>),
+) {
+    for snapshot in snapshots {
+        // A range of leaves ends somewhere even if its nodes are shared in wrong ways.
+        let walk = |back: bool| -> Result<(), Error> {
+            let entries = snapshot.iter(keyspace)?;
+            match back {
+                false => entries.take(2000).try_for_each(|entry| entry.map(drop)),
+                true => entries.rev().take(2000).try_for_each(|entry| entry.map(drop)),
+            }
+        };
+        note(walk(false));
+        note(walk(true));
+        (0..20).for_each(|i| note(snapshot.get(keyspace, key(i * 4)).map(drop)));
+    }
+    (0..20).for_each(|i| note(store.versions(keyspace, key(i)).map(drop)));
+    for i in 0..12u64 {
+        let value = vec![7; [3, 30, 300][i as usize % 3]];
+        let mut tx = if i % 4 == 0 { store.begin_serializable() } else { store.begin() };
+        let steps = tx.get(keyspace, key(i)).map(drop).and_then(|()| {
+            tx.put(keyspace, key(i * 3), value)?;
+            tx.delete(keyspace, key(i * 5))?;
+            tx.delete_range(keyspace, key(60)..key(62)).map(drop)
+        });
+        note(steps.and_then(|()| tx.commit().map(drop)));
+    }
+    note(store.set_retention(keyspace, Retention::Versions(1)));
 }
 
 #[test]

@@ -73,61 +73,89 @@ fn snapshots_around_deletions_have_what_they_had() {
     let retentions = [Retention::None, Retention::Versions(3), Retention::All];
     for (seed, retention) in retentions.into_iter().enumerate() {
         let pool = pool_of(8 << 20);
-        let mut store = Store::open(&pool, "store").unwrap();
-        let mut k = store.keyspace_with("k", retention).unwrap();
+        let store = Store::open(&pool, "store").unwrap();
+        let k = store.keyspace_with("k", retention).unwrap();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed as u64);
-        let (mut now, mut held) = (Contents::new(), Vec::<(Snapshot, Contents)>::new());
-        let mut past = BTreeMap::new();
+        let (now, held, past) = (Contents::new(), Vec::new(), BTreeMap::new());
+        let mut changing = Changing { store, k, now, held, past };
         for step in 0..STEPS {
-            let key = vec![rng.random_range(0..5)];
-            if rng.random_bool(0.4) {
-                store.delete(&k, &key).unwrap();
-                now.remove(&key);
-            } else {
-                let value = vec![step as u8; rng.random_range(0..20)];
-                store.put(&k, &key, &value).unwrap();
-                now.insert(key, value);
-            }
-            past.insert(store.snapshot().number(), now.clone());
-            if rng.random_bool(0.4) {
-                held.push((store.snapshot(), now.clone()));
-            }
-            while held.len() > rng.random_range(1..40) {
-                let (snapshot, expected) = held.swap_remove(rng.random_range(0..held.len()));
-                assert_eq!(contents(&snapshot, &k), expected, "{retention:?}, step {step}");
-                for key in 0..5 {
-                    assert_eq!(snapshot.get(&k, [key]).unwrap().as_ref(), expected.get(&vec![key]));
-                }
-            }
-            assert_eq!(contents(&store.snapshot(), &k), now, "{retention:?}, step {step}");
-            (0..5).for_each(|key| assert_eq!(store.get(&k, [key]).unwrap().as_ref(), now.get(&vec![key])));
+            changing.change(step, &mut rng);
+            changing.hold_and_compare(&format!("{retention:?}, step {step}"), &mut rng);
             match rng.random_range(0..60) {
-                0 => _ = store.collect(3).unwrap(),
-                1 => {
-                    held.clear();
-                    prove(&store);
-                    drop((store, k));
-                    store = Store::open(&pool, "store").unwrap();
-                    k = store.find_keyspace("k").unwrap().unwrap();
-                }
+                0 => _ = changing.store.collect(3).unwrap(),
+                1 => changing = changing.reopened(&pool),
                 _ => {}
             }
             if step % 500 == 0 {
-                prove(&store);
+                prove(&changing.store);
             }
         }
+        let Changing { store, k, held, past, .. } = changing;
         if retention == Retention::All {
             for (number, expected) in &past {
                 assert_eq!(&contents(&store.at(*number).unwrap(), &k), expected, "as of {number}");
             }
         }
-        held.clear();
+        drop(held);
         (0..5).for_each(|key| _ = store.delete(&k, [key]).unwrap());
         store.set_retention(&k, Retention::None).unwrap();
         while store.collect(100).unwrap() {}
         let mut marks = pool.marks().unwrap();
         assert_eq!(store.check(&mut marks).unwrap().keys, 0, "{retention:?}");
         marks.finish().unwrap();
+    }
+}
+
+/// A store whose keyspace is changed, the contents that it has, and those that snapshots have.
+struct Changing {
+    store: Store,
+    k: Keyspace,
+    now: Contents,
+    held: Vec<(Snapshot, Contents)>,
+    /// By the number of each commit.
+    past: BTreeMap<u64, Contents>,
+}
+
+impl Changing {
+    /// Puts or deletes one of five keys.
+    fn change(&mut self, step: u32, rng: &mut Xoshiro256PlusPlus) {
+        let key = vec![rng.random_range(0..5)];
+        if rng.random_bool(0.4) {
+            self.store.delete(&self.k, &key).unwrap();
+            self.now.remove(&key);
+        } else {
+            let value = vec![step as u8; rng.random_range(0..20)];
+            self.store.put(&self.k, &key, &value).unwrap();
+            self.now.insert(key, value);
+        }
+        self.past.insert(self.store.snapshot().number(), self.now.clone());
+    }
+
+    /// Holds the newest snapshot, or not, and lets some go after a comparison.
+    fn hold_and_compare(&mut self, when: &str, rng: &mut Xoshiro256PlusPlus) {
+        let Self { store, k, now, held, .. } = self;
+        if rng.random_bool(0.4) {
+            held.push((store.snapshot(), now.clone()));
+        }
+        while held.len() > rng.random_range(1..40) {
+            let (snapshot, expected) = held.swap_remove(rng.random_range(0..held.len()));
+            assert_eq!(contents(&snapshot, k), expected, "{when}");
+            for key in 0..5 {
+                assert_eq!(snapshot.get(k, [key]).unwrap().as_ref(), expected.get(&vec![key]));
+            }
+        }
+        assert_eq!(contents(&store.snapshot(), k), *now, "{when}");
+        (0..5).for_each(|key| assert_eq!(store.get(k, [key]).unwrap().as_ref(), now.get(&vec![key])));
+    }
+
+    fn reopened(self, pool: &Pool) -> Changing {
+        let Changing { store, k, now, held, past } = self;
+        drop(held);
+        prove(&store);
+        drop((store, k));
+        let store = Store::open(pool, "store").unwrap();
+        let k = store.find_keyspace("k").unwrap().unwrap();
+        Changing { store, k, now, held: Vec::new(), past }
     }
 }
 

@@ -105,6 +105,32 @@ fn log(store: &Store) -> Vec<LoggedCommit> {
     store.log(..).map(Result::unwrap).collect()
 }
 
+/// A commit as the log is to have it: its number, the number of its snapshot, and its keys.
+type Expected = (u64, u64, Vec<(u64, Vec<u8>, bool)>);
+
+/// Commits that put, or delete, up to three keys.
+fn commit_with_keys(store: &Store, [k, l]: [&Keyspace; 2], i: u64) -> Expected {
+    let mut tx = store.begin();
+    let begin = tx.snapshot().number();
+    tx.put(l, i.to_be_bytes(), [1; 100]).unwrap();
+    tx.put(k, "key", i.to_be_bytes()).unwrap();
+    if i % 3 == 1 {
+        tx.delete(k, "before").unwrap();
+    } else if i % 3 == 2 {
+        tx.put(k, "before", "again").unwrap();
+    }
+    let before_unix = std::time::SystemTime::now();
+    let number = tx.commit().unwrap();
+    let mut keys = vec![(k.id(), b"key".to_vec(), false)];
+    if !i.is_multiple_of(3) {
+        keys.insert(0, (k.id(), b"before".to_vec(), i % 3 == 1));
+    }
+    keys.push((l.id(), i.to_be_bytes().to_vec(), false));
+    let last = store.log(number..).next().unwrap().unwrap();
+    assert!(last.time() >= before_unix && last.time() <= std::time::SystemTime::now());
+    (number, begin, keys)
+}
+
 #[test]
 fn the_log_has_each_commit_with_its_keys() {
     let store = store_of(4 << 20);
@@ -114,28 +140,7 @@ fn the_log_has_each_commit_with_its_keys() {
     store.set_audit(Audit::Commits(1000)).unwrap();
     let start = store.snapshot().number();
     assert_eq!(store.logged_after().unwrap(), Some(start));
-    let mut expected = Vec::new();
-    for i in 0..150u64 {
-        let mut tx = store.begin();
-        let begin = tx.snapshot().number();
-        tx.put(&l, i.to_be_bytes(), [1; 100]).unwrap();
-        tx.put(&k, "key", i.to_be_bytes()).unwrap();
-        if i % 3 == 1 {
-            tx.delete(&k, "before").unwrap();
-        } else if i % 3 == 2 {
-            tx.put(&k, "before", "again").unwrap();
-        }
-        let before_unix = std::time::SystemTime::now();
-        let number = tx.commit().unwrap();
-        let mut keys = vec![(k.id(), b"key".to_vec(), false)];
-        if i % 3 > 0 {
-            keys.insert(0, (k.id(), b"before".to_vec(), i % 3 == 1));
-        }
-        keys.push((l.id(), i.to_be_bytes().to_vec(), false));
-        expected.push((number, begin, keys));
-        let last = store.log(number..).next().unwrap().unwrap();
-        assert!(last.time() >= before_unix && last.time() <= std::time::SystemTime::now());
-    }
+    let expected: Vec<_> = (0..150).map(|i| commit_with_keys(&store, [&k, &l], i)).collect();
     let found: Vec<_> = log(&store)
         .into_iter()
         .map(|one| {
@@ -164,17 +169,21 @@ fn the_log_has_each_commit_with_its_keys() {
     drop((k, l, store));
     let store = Store::open(&pool, "store").unwrap();
     assert_eq!((store.audit_policy(), log(&store)), (Audit::Commits(1000), entries));
+    the_log_ends_and_begins_again(&store);
+}
+
+fn the_log_ends_and_begins_again(store: &Store) {
     store.set_audit(Audit::Off).unwrap();
-    assert_eq!((log(&store), store.audit_policy()), (vec![], Audit::Off));
-    prove(&store);
-    collect_all(&store);
-    prove(&store);
+    assert_eq!((log(store), store.audit_policy()), (vec![], Audit::Off));
+    prove(store);
+    collect_all(store);
+    prove(store);
     let k = store.keyspace("k").unwrap();
     store.put(&k, "unlogged", "").unwrap();
     store.set_audit(Audit::For(Duration::from_secs(1000))).unwrap();
     store.put(&k, "logged", "").unwrap();
-    assert_eq!(log(&store).len(), 1);
-    prove(&store);
+    assert_eq!(log(store).len(), 1);
+    prove(store);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Options, Pool};
-use tembo_store::{Error, Keyspace, Store, Transaction};
+use tembo_store::{Error, Keyspace, Snapshot, Store, Transaction};
 
 fn store() -> Store {
     let region = Region::simulated(&vec![0; 64 << 20], 64 << 20, None).unwrap();
@@ -98,9 +98,37 @@ fn a_transaction_at_an_old_snapshot_conflicts_with_all_that_came_since() {
     tx.commit().unwrap();
 }
 
+const ACCOUNTS: u64 = 20;
+
+/// Transfers money between random accounts, and logs each transfer.
+fn transfer(store: &Store, [accounts, log]: [&Keyspace; 2], thread: u64) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(thread);
+    let mut last = 0;
+    for i in 0..500u64 {
+        let (from, to) = (random.random_range(0..ACCOUNTS), random.random_range(0..ACCOUNTS));
+        let amount = random.random_range(0..10);
+        let ((), number) = store
+            .transact(|tx| {
+                let left = number_of(tx, accounts, from) - amount;
+                set(tx, accounts, &from.to_string(), left)?;
+                let more = number_of(tx, accounts, to) + amount;
+                set(tx, accounts, &to.to_string(), more)?;
+                tx.put(log, [thread.to_be_bytes(), i.to_be_bytes()].concat(), "done")
+            })
+            .unwrap();
+        assert!(number > last, "numbers rise");
+        last = number;
+        assert!(store.snapshot().number() >= number, "what was committed is seen");
+    }
+}
+
+fn sum(store: &Store, accounts: &Keyspace) -> i64 {
+    let entries = store.snapshot().iter(accounts).unwrap();
+    entries.map(|entry| i64::from_le_bytes(entry.unwrap().1.try_into().unwrap())).sum()
+}
+
 #[test]
 fn transfers_of_many_threads_keep_the_sum_and_every_snapshot_has_it() {
-    const ACCOUNTS: u64 = 20;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bank.pool");
     let mut options = Options::new();
@@ -111,41 +139,15 @@ fn transfers_of_many_threads_keep_the_sum_and_every_snapshot_has_it() {
     let log = store.keyspace("log").unwrap();
     let fill = |tx: &mut Transaction| (0..ACCOUNTS).try_for_each(|i| set(tx, &accounts, &i.to_string(), 100));
     store.transact(fill).unwrap();
-    let sum = |store: &Store| -> i64 {
-        let entries = store.snapshot().iter(&accounts).unwrap();
-        entries.map(|entry| i64::from_le_bytes(entry.unwrap().1.try_into().unwrap())).sum()
-    };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..4u64)
-            .map(|thread| {
-                let (store, accounts, log) = (&store, &accounts, &log);
-                scope.spawn(move || {
-                    let mut random = Xoshiro256PlusPlus::seed_from_u64(thread);
-                    let mut last = 0;
-                    for i in 0..500u64 {
-                        let (from, to) = (random.random_range(0..ACCOUNTS), random.random_range(0..ACCOUNTS));
-                        let amount = random.random_range(0..10);
-                        let ((), number) = store
-                            .transact(|tx| {
-                                let left = number_of(tx, accounts, from) - amount;
-                                set(tx, accounts, &from.to_string(), left)?;
-                                let more = number_of(tx, accounts, to) + amount;
-                                set(tx, accounts, &to.to_string(), more)?;
-                                tx.put(log, [thread.to_be_bytes(), i.to_be_bytes()].concat(), "done")
-                            })
-                            .unwrap();
-                        assert!(number > last, "numbers rise");
-                        last = number;
-                        assert!(store.snapshot().number() >= number, "what was committed is seen");
-                    }
-                })
-            })
-            .collect();
+        let (store, accounts, log) = (&store, &accounts, &log);
+        let writers: Vec<_> =
+            (0..4).map(|thread| scope.spawn(move || transfer(store, [accounts, log], thread))).collect();
         let reader = scope.spawn(|| {
             let mut looks = 0;
             while !done.load(Ordering::Relaxed) {
-                assert_eq!(sum(&store), 100 * ACCOUNTS as i64);
+                assert_eq!(sum(store, accounts), 100 * ACCOUNTS as i64);
                 looks += 1;
             }
             looks
@@ -171,10 +173,45 @@ fn number_of(tx: &mut Transaction, keyspace: &Keyspace, i: u64) -> i64 {
     number(tx, keyspace, &i.to_string())
 }
 
+type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A transaction of random changes, which sees each of its own.
+fn change(
+    store: &Store,
+    keyspace: &Keyspace,
+    current: &mut Contents,
+    round: u32,
+    random: &mut Xoshiro256PlusPlus,
+) {
+    let mut tx = store.begin();
+    for _ in 0..random.random_range(1..6) {
+        let key = vec![random.random_range(0..30u8); random.random_range(1..4)];
+        if random.random_bool(0.3) {
+            tx.delete(keyspace, key.clone()).unwrap();
+            current.remove(&key);
+        } else {
+            let value = vec![round as u8; random.random_range(0..40)];
+            tx.put(keyspace, key.clone(), value.clone()).unwrap();
+            current.insert(key, value);
+        }
+        let seen: Contents = tx.range::<Vec<u8>>(keyspace, ..).unwrap().collect::<Result<_, _>>().unwrap();
+        assert_eq!(seen, *current, "its own writes are among what it reads");
+    }
+    tx.commit().unwrap();
+}
+
+/// A snapshot has the contents in both directions.
+fn compare(snapshot: &Snapshot, keyspace: &Keyspace, expected: &Contents, when: &str) {
+    let mut found: Vec<_> = snapshot.iter(keyspace).unwrap().map(Result::unwrap).collect();
+    assert_eq!(found, expected.clone().into_iter().collect::<Vec<_>>(), "{when}");
+    found.reverse();
+    let back: Vec<_> = snapshot.iter(keyspace).unwrap().rev().map(Result::unwrap).collect();
+    assert_eq!(back, found);
+}
+
 /// Random transactions, kept snapshots and readers, beside a model that keeps every state.
 #[test]
 fn every_snapshot_that_is_held_stays_as_it_was() {
-    type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
     for seed in 0..20 {
         let store = store();
         let keyspace = store.keyspace("k").unwrap();
@@ -183,22 +220,7 @@ fn every_snapshot_that_is_held_stays_as_it_was() {
         let mut held = Vec::new();
         let mut kept: Vec<(String, Contents)> = Vec::new();
         for round in 0..200 {
-            let mut tx = store.begin();
-            for _ in 0..random.random_range(1..6) {
-                let key = vec![random.random_range(0..30u8); random.random_range(1..4)];
-                if random.random_bool(0.3) {
-                    tx.delete(&keyspace, key.clone()).unwrap();
-                    current.remove(&key);
-                } else {
-                    let value = vec![round as u8; random.random_range(0..40)];
-                    tx.put(&keyspace, key.clone(), value.clone()).unwrap();
-                    current.insert(key, value);
-                }
-                let seen: Contents =
-                    tx.range::<Vec<u8>>(&keyspace, ..).unwrap().collect::<Result<_, _>>().unwrap();
-                assert_eq!(seen, current, "its own writes are among what it reads");
-            }
-            tx.commit().unwrap();
+            change(&store, &keyspace, &mut current, round, &mut random);
             match random.random_range(0..8) {
                 0 => held.push((store.snapshot(), current.clone())),
                 1 if !held.is_empty() => _ = held.swap_remove(random.random_range(0..held.len())),
@@ -213,17 +235,10 @@ fn every_snapshot_that_is_held_stays_as_it_was() {
                 4 => _ = store.collect(random.random_range(1..20)).unwrap(),
                 _ => {}
             }
-            let named = kept.iter().map(|(name, contents)| (store.at_name(name).unwrap(), contents.clone()));
-            for (snapshot, expected) in held.iter().map(|(s, c)| (s.clone(), c.clone())).chain(named) {
-                let mut found: Vec<_> = snapshot.iter(&keyspace).unwrap().map(Result::unwrap).collect();
-                assert_eq!(
-                    found,
-                    expected.clone().into_iter().collect::<Vec<_>>(),
-                    "seed {seed}, round {round}"
-                );
-                found.reverse();
-                let back: Vec<_> = snapshot.iter(&keyspace).unwrap().rev().map(Result::unwrap).collect();
-                assert_eq!(back, found);
+            let when = format!("seed {seed}, round {round}");
+            held.iter().for_each(|(snapshot, contents)| compare(snapshot, &keyspace, contents, &when));
+            for (name, contents) in &kept {
+                compare(&store.at_name(name).unwrap(), &keyspace, contents, &when);
             }
             if round % 20 == 0 {
                 prove(&store);
@@ -234,11 +249,8 @@ fn every_snapshot_that_is_held_stays_as_it_was() {
         while store.collect(1000).unwrap() {}
         let mut marks = store.pool().marks().unwrap();
         let report = store.check(&mut marks).unwrap();
-        assert_eq!(
-            (report.keys, report.versions),
-            (current.len() as u64, current.len() as u64),
-            "seed {seed}"
-        );
+        let keys = current.len() as u64;
+        assert_eq!((report.keys, report.versions), (keys, keys), "seed {seed}");
     }
 }
 

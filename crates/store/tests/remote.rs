@@ -119,68 +119,72 @@ fn other_process() {
     let pool = PathBuf::from(pool);
     let connect = || RemoteStore::connect(socket_of(&pool), "bank").unwrap();
     match role.as_str() {
-        // Owns the store until it is killed.
-        "owner" => {
-            let store = open(&pool);
-            let _serving = store.serve(socket_of(&pool)).unwrap();
-            say("serving");
-            std::thread::sleep(PATIENCE);
-        }
-        // Adds one to a counter, many times, and to one of its own in another keyspace.
-        "counter" => {
-            let store = connect();
-            let (shared, own) = (store.keyspace("shared").unwrap(), store.keyspace("own").unwrap());
-            say("ready");
-            std::io::stdin().read_line(&mut String::new()).unwrap();
-            let mut conflicts = 0;
-            for _ in 0..300 {
-                let mut tries = 0;
-                store
-                    .transact(|tx| {
-                        tries += 1;
-                        let count = number_in(tx.get(&shared, "count")?) + 1;
-                        // Another process comes in between now and then.
-                        std::thread::yield_now();
-                        tx.put(&shared, "count", count.to_le_bytes())?;
-                        tx.put(&own, format!("{}/{count}", std::process::id()), "")
-                    })
-                    .unwrap();
-                conflicts += tries - 1;
-            }
-            say(&format!("conflicts {conflicts}"));
-        }
-        // Holds a snapshot and a transaction until it is killed.
-        "holder" => {
-            let store = connect();
-            let keyspace = store.keyspace("k").unwrap();
-            let snapshot = store.snapshot().unwrap();
-            let mut tx = store.begin();
-            tx.put(&keyspace, "of a holder", "1").unwrap();
-            say(&format!("holding {}", snapshot.number()));
-            std::thread::sleep(PATIENCE);
-        }
-        // Says what it has committed, until the owner is gone; then how it found out.
-        "writer" => {
-            let store = connect();
-            let keyspace = store.keyspace("k").unwrap();
-            for i in 0u64.. {
-                let mut tx = store.begin();
-                let outcome = tx
-                    .put(&keyspace, i.to_be_bytes(), i.to_le_bytes())
-                    .and_then(|()| tx.put(&keyspace, [&[1], &i.to_be_bytes()[..]].concat(), "the same"))
-                    .and_then(|()| tx.commit());
-                match outcome {
-                    Ok(number) => say(&format!("committed {i} {number}")),
-                    Err(Error::Disconnected { .. }) => break,
-                    Err(e) => panic!("another error: {e}"),
-                }
-            }
-            assert!(matches!(store.get(&keyspace, "x"), Err(Error::Disconnected { .. })));
-            assert!(matches!(store.snapshot(), Err(Error::Disconnected { .. })));
-            say("disconnected");
-        }
+        "owner" => own_until_killed(&pool),
+        "counter" => count(&connect()),
+        "holder" => hold_until_killed(&connect()),
+        "writer" => write_until_disconnected(&connect()),
         other => panic!("no role is {other}"),
     }
+}
+
+fn own_until_killed(pool: &Path) {
+    let store = open(pool);
+    let _serving = store.serve(socket_of(pool)).unwrap();
+    say("serving");
+    std::thread::sleep(PATIENCE);
+}
+
+/// Adds one to a counter, many times, and to one of its own in another keyspace.
+fn count(store: &RemoteStore) {
+    let (shared, own) = (store.keyspace("shared").unwrap(), store.keyspace("own").unwrap());
+    say("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let mut conflicts = 0;
+    for _ in 0..300 {
+        let mut tries = 0;
+        store
+            .transact(|tx| {
+                tries += 1;
+                let count = number_in(tx.get(&shared, "count")?) + 1;
+                // Another process comes in between now and then.
+                std::thread::yield_now();
+                tx.put(&shared, "count", count.to_le_bytes())?;
+                tx.put(&own, format!("{}/{count}", std::process::id()), "")
+            })
+            .unwrap();
+        conflicts += tries - 1;
+    }
+    say(&format!("conflicts {conflicts}"));
+}
+
+/// Holds a snapshot and a transaction.
+fn hold_until_killed(store: &RemoteStore) {
+    let keyspace = store.keyspace("k").unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let mut tx = store.begin();
+    tx.put(&keyspace, "of a holder", "1").unwrap();
+    say(&format!("holding {}", snapshot.number()));
+    std::thread::sleep(PATIENCE);
+}
+
+/// Says what it has committed, until the owner is gone; then how it found out.
+fn write_until_disconnected(store: &RemoteStore) {
+    let keyspace = store.keyspace("k").unwrap();
+    for i in 0u64.. {
+        let mut tx = store.begin();
+        let outcome = tx
+            .put(&keyspace, i.to_be_bytes(), i.to_le_bytes())
+            .and_then(|()| tx.put(&keyspace, [&[1], &i.to_be_bytes()[..]].concat(), "the same"))
+            .and_then(|()| tx.commit());
+        match outcome {
+            Ok(number) => say(&format!("committed {i} {number}")),
+            Err(Error::Disconnected { .. }) => break,
+            Err(e) => panic!("another error: {e}"),
+        }
+    }
+    assert!(matches!(store.get(&keyspace, "x"), Err(Error::Disconnected { .. })));
+    assert!(matches!(store.snapshot(), Err(Error::Disconnected { .. })));
+    say("disconnected");
 }
 
 #[test]

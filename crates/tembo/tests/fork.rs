@@ -12,7 +12,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo::heap::collections::PVec;
 use tembo::heap::{self, Heap, brand};
-use tembo::{Error, FixedMap, HashTable, Map, MapOptions, Options, Pool, PoolErrorKind};
+use tembo::{
+    Cursor, Entry, Error, FixedMap, HashTable, Map, MapOptions, Options, Pool, PoolErrorKind, Snapshot,
+};
 
 const REFUSED: &str = "this process was forked from the one that opened the pool";
 
@@ -110,6 +112,89 @@ fn reads(map: &Map) -> String {
     }
 }
 
+fn calls_of_fixed_map(fixed: &FixedMap) -> String {
+    refusals! {
+        fixed.get(7);
+        fixed.put(7, 8);
+        fixed.insert(1000, 8);
+        fixed.update(7, 8);
+        fixed.compare_and_swap(7, 7, 8);
+        fixed.remove(7);
+        fixed.remove_range(..);
+        fixed.scan(0, 10, &mut Vec::new());
+        fixed.scan_back(500, 10, &mut Vec::new());
+        fixed.first();
+        fixed.last();
+        fixed.count();
+    }
+}
+
+fn calls_of_table(table: &HashTable) -> String {
+    refusals! {
+        table.get("the key 0001").map(drop);
+        table.put("the key 0001", "new");
+        table.insert("new", "new");
+        table.remove("the key 0001");
+        table.modify("the key 0001", |_| Some("new"));
+        table.clear();
+        table.batch(|batch| batch.put("key", "value"));
+        Ok(table.snapshot());
+        Ok(table.snapshots());
+        table.open_snapshot("kept");
+        table.collect(10);
+    }
+}
+
+fn calls_of_versions(versioned: &Map, snapshot: &Snapshot) -> String {
+    refusals! {
+        versioned.snapshot();
+        versioned.snapshot_at(1);
+        versioned.version();
+        versioned.snapshots();
+        versioned.open_snapshot("kept");
+        versioned.drop_snapshot("kept");
+        versioned.rollback_to(snapshot);
+        versioned.collect(10);
+        versioned.version_stats();
+        snapshot.get("the key 0001").map(drop);
+        snapshot.iter().next().unwrap().map(drop);
+        snapshot.keep("again");
+        snapshot.diff(snapshot);
+        Ok(snapshot.clone());
+    }
+}
+
+fn calls_of_pool(pool: &Pool) -> String {
+    refusals! {
+        pool.open_map("map");
+        pool.open_map("new");
+        pool.find_map("versioned");
+        pool.open_fixed_map("new");
+        pool.find_fixed_map("fixed");
+        pool.open_hash_table("new");
+        pool.map_names();
+        pool.fixed_map_names();
+        pool.hash_tables();
+        pool.describe_heap();
+        pool.batch().map(drop);
+        pool.trim();
+        pool.check();
+        Ok(pool.stats());
+    }
+}
+
+fn calls_of_entry(at: usize, entry: &Entry<'_>) -> String {
+    let key = refusal(&format!("key of entry {at}"), || Ok(entry.key()[0]));
+    key + &refusal(&format!("value of entry {at}"), || Ok(entry.value().first().copied()))
+}
+
+fn calls_of_cursor(at: usize, cursor: &mut Cursor<'_>) -> String {
+    let mut said = refusal(&format!("key at cursor {at}"), || Ok(cursor.key().map(|key| key[0])));
+    said += &refusal(&format!("value at cursor {at}"), || Ok(cursor.value().map(|value| value[0])));
+    said += &refusal(&format!("next of cursor {at}"), || cursor.next());
+    said + &refusal(&format!("prev of cursor {at}"), || cursor.prev())
+}
+
 #[test]
 fn a_child_is_refused_every_operation() {
     let world = World::new();
@@ -133,78 +218,25 @@ fn a_child_is_refused_every_operation() {
     batch.put(map, b"in a batch", b"new").unwrap();
     let said = begin(true, || {
         let mut said = [changes(map), changes(versioned), reads(map), reads(versioned)].concat();
+        said += &[calls_of_fixed_map(fixed), calls_of_table(table)].concat();
+        said += &[calls_of_versions(versioned, &snapshot), calls_of_pool(pool)].concat();
         said += &refusals! {
             batch.put(map, b"key", b"value").map(drop);
             batch.get(map, b"the key 0001").map(drop);
             batch.commit();
-            fixed.get(7);
-            fixed.put(7, 8);
-            fixed.insert(1000, 8);
-            fixed.update(7, 8);
-            fixed.compare_and_swap(7, 7, 8);
-            fixed.remove(7);
-            fixed.remove_range(..);
-            fixed.scan(0, 10, &mut Vec::new());
-            fixed.scan_back(500, 10, &mut Vec::new());
-            fixed.first();
-            fixed.last();
-            fixed.count();
             fixed_walk.next().unwrap();
-            table.get("the key 0001").map(drop);
-            table.put("the key 0001", "new");
-            table.insert("new", "new");
-            table.remove("the key 0001");
-            table.modify("the key 0001", |_| Some("new"));
-            table.clear();
-            table.batch(|batch| batch.put("key", "value"));
-            Ok(table.snapshot());
-            Ok(table.snapshots());
-            table.open_snapshot("kept");
-            table.collect(10);
-            versioned.snapshot();
-            versioned.snapshot_at(1);
-            versioned.version();
-            versioned.snapshots();
-            versioned.open_snapshot("kept");
-            versioned.drop_snapshot("kept");
-            versioned.rollback_to(&snapshot);
-            versioned.collect(10);
-            versioned.version_stats();
-            snapshot.get("the key 0001").map(drop);
-            snapshot.iter().next().unwrap().map(drop);
-            snapshot.keep("again");
-            snapshot.diff(&snapshot);
-            Ok(snapshot.clone());
             Ok(value[0]);
             Ok(newest[0]);
             Ok(held[0]);
-            pool.open_map("map");
-            pool.open_map("new");
-            pool.find_map("versioned");
-            pool.open_fixed_map("new");
-            pool.find_fixed_map("fixed");
-            pool.open_hash_table("new");
-            pool.map_names();
-            pool.fixed_map_names();
-            pool.hash_tables();
-            pool.describe_heap();
-            pool.batch().map(drop);
-            pool.trim();
-            pool.check();
-            Ok(pool.stats());
         };
         for (at, entry) in entries.iter().enumerate() {
-            said += &refusal(&format!("key of entry {at}"), || Ok(entry.key()[0]));
-            said += &refusal(&format!("value of entry {at}"), || Ok(entry.value().first().copied()));
+            said += &calls_of_entry(at, entry);
         }
         for (at, walk) in walks.iter_mut().enumerate() {
             said += &refusal(&format!("step of walk {at}"), || walk.next().unwrap().map(drop));
         }
         for (at, cursor) in cursors.iter_mut().enumerate() {
-            said += &refusal(&format!("key at cursor {at}"), || Ok(cursor.key().map(|key| key[0])));
-            said += &refusal(&format!("value at cursor {at}"), || Ok(cursor.value().map(|value| value[0])));
-            said += &refusal(&format!("next of cursor {at}"), || cursor.next());
-            said += &refusal(&format!("prev of cursor {at}"), || cursor.prev());
+            said += &calls_of_cursor(at, cursor);
         }
         said
     });

@@ -142,72 +142,86 @@ fn errors_of_maps_and_of_heaps_become_each_other() -> Result<(), tembo::Error> {
     Ok(())
 }
 
-tembo::heap::brand!(Within);
+tembo::heap::brand!(WithinMaps);
+
+type Within = Heap<WithinMaps, List>;
+
+fn push(heap: &Within, value: u64) {
+    heap.write(|tx, list| {
+        let node = tx.alloc(Node { value, next: PRc::null() })?;
+        let first = tx.load(list.first())?;
+        tx.link(node.next(), first)?;
+        tx.link(list.first(), node)
+    })
+    .unwrap();
+}
+
+fn first(heap: &Within) -> Option<u64> {
+    let value = heap.read(|tx, list| match tx.load(list.first())? {
+        Some(node) => tx.get(node.value()).map(Some),
+        None => Ok(None),
+    });
+    value.unwrap()
+}
 
 /// Transactions and batches that run inside each other never wait for themselves, and each commits by itself.
 #[test]
 fn transactions_of_a_heap_and_changes_of_maps_run_inside_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let pool = tembo::Options::new().create(true).open(dir.path().join("both.pool")).unwrap();
-    let heap = pool.open_heap::<Within, List>().unwrap();
+    let heap: Within = pool.open_heap().unwrap();
     let plain = pool.open_map("plain").unwrap();
     let versioned = pool.open_map_with("versioned", tembo::MapOptions::new().versioned(true)).unwrap();
-    let push = |value: u64| {
-        heap.write(|tx, list| {
-            let node = tx.alloc(Node { value, next: PRc::null() })?;
-            let first = tx.load(list.first())?;
-            tx.link(node.next(), first)?;
-            tx.link(list.first(), node)
-        })
-        .unwrap();
-    };
-    let first = || {
-        let value = heap.read(|tx, list| match tx.load(list.first())? {
-            Some(node) => tx.get(node.value()).map(Some),
-            None => Ok(None),
-        });
-        value.unwrap()
-    };
     for map in [&plain, &versioned] {
-        // In a batch, which is committed, or not.
         for commits in [true, false] {
-            let before = map.len().unwrap();
-            let mut batch = pool.batch().unwrap();
-            batch.put(map, format!("batch {commits}").as_bytes(), b"1").unwrap();
-            push(10 + u64::from(commits));
-            assert_eq!(first(), Some(10 + u64::from(commits)));
-            if commits {
-                batch.commit().unwrap();
-            } else {
-                drop(batch);
-            }
-            assert_eq!(first(), Some(10 + u64::from(commits)));
-            assert_eq!(map.len().unwrap(), before + u64::from(commits));
+            a_transaction_in_a_batch_commits_by_itself(&heap, &pool, map, commits);
         }
         // While a value is made.
         let changed = map.modify("modified", |_| {
-            push(20);
+            push(&heap, 20);
             Some("2")
         });
         assert!(!changed.unwrap());
-        // In a transaction, which is taken back.
-        let beside = std::panic::AssertUnwindSafe((map, &pool));
-        let cancelled = heap.write::<()>(|tx, list| {
-            let (map, pool) = &*beside;
-            tx.link(list.first(), None)?;
-            map.put("inside", "3").unwrap();
-            let mut batch = pool.batch().unwrap();
-            batch.put(map, b"batch inside", b"4").unwrap();
-            batch.commit().unwrap();
-            Err(tx.cancel())
-        });
-        assert!(matches!(&cancelled, Err(e) if e.is_cancelled()));
-        assert_eq!(first(), Some(20));
-        assert_eq!(map.get("inside").unwrap().as_deref(), Some(&b"3"[..]));
-        assert_eq!(map.get("batch inside").unwrap().as_deref(), Some(&b"4"[..]));
+        changes_of_maps_stay_when_the_transaction_around_them_is_cancelled(&heap, &pool, map);
     }
     drop(heap);
     pool.check().unwrap();
+}
+
+fn a_transaction_in_a_batch_commits_by_itself(heap: &Within, pool: &Pool, map: &tembo::Map, commits: bool) {
+    let before = map.len().unwrap();
+    let mut batch = pool.batch().unwrap();
+    batch.put(map, format!("batch {commits}").as_bytes(), b"1").unwrap();
+    push(heap, 10 + u64::from(commits));
+    assert_eq!(first(heap), Some(10 + u64::from(commits)));
+    if commits {
+        batch.commit().unwrap();
+    } else {
+        drop(batch);
+    }
+    assert_eq!(first(heap), Some(10 + u64::from(commits)));
+    assert_eq!(map.len().unwrap(), before + u64::from(commits));
+}
+
+fn changes_of_maps_stay_when_the_transaction_around_them_is_cancelled(
+    heap: &Within,
+    pool: &Pool,
+    map: &tembo::Map,
+) {
+    let beside = std::panic::AssertUnwindSafe((map, pool));
+    let cancelled = heap.write::<()>(|tx, list| {
+        let (map, pool) = *beside;
+        tx.link(list.first(), None)?;
+        map.put("inside", "3").unwrap();
+        let mut batch = pool.batch().unwrap();
+        batch.put(map, b"batch inside", b"4").unwrap();
+        batch.commit().unwrap();
+        Err(tx.cancel())
+    });
+    assert!(matches!(&cancelled, Err(e) if e.is_cancelled()));
+    assert_eq!(first(heap), Some(20));
+    assert_eq!(map.get("inside").unwrap().as_deref(), Some(&b"3"[..]));
+    assert_eq!(map.get("batch inside").unwrap().as_deref(), Some(&b"4"[..]));
 }
 
 /// The pool of an open heap was to be had twice: by its path, and as another heap.

@@ -112,17 +112,28 @@ fn change_in(batch: &mut Batch<'_>, map: &Map, model: &mut Model, rng: &mut Xosh
     assert_eq!(batch.len(map).unwrap(), model.len() as u64);
 }
 
-/// Batches over two maps of each kind, with savepoints, beside what is kept of the versions.
-fn run(seed: u64) {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.pool");
-    let mut pool = open(&path);
-    let mut maps = open_maps(&pool);
-    let mut models: [Model; 4] = Default::default();
-    let mut held: Vec<(Snapshot, Model)> = Vec::new();
-    let mut kept: BTreeMap<String, Model> = BTreeMap::new();
-    for round in 0..60 {
+/// Two maps that keep no versions, "a" and "b", and two that do, "c" and "d"; and what each has to hold.
+struct Run {
+    rng: Xoshiro256PlusPlus,
+    pool: Pool,
+    maps: [Map; 4],
+    models: [Model; 4],
+    /// Versions of "c": those that snapshots hold, and those that are kept by name.
+    held: Vec<(Snapshot, Model)>,
+    kept: BTreeMap<String, Model>,
+}
+
+impl Run {
+    fn new(path: &Path, seed: u64) -> Run {
+        let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let pool = open(path);
+        let maps = open_maps(&pool);
+        Run { rng, pool, maps, models: Default::default(), held: Vec::new(), kept: BTreeMap::new() }
+    }
+
+    /// A batch over all maps, with savepoints, which is committed or not.
+    fn change_in_a_batch(&mut self) {
+        let Self { rng, pool, maps, models, .. } = self;
         let before = models.clone();
         let mut batch = pool.batch().unwrap();
         let mut savepoints: Vec<(Savepoint, [Model; 4])> = Vec::new();
@@ -133,11 +144,11 @@ fn run(seed: u64) {
                     savepoints.truncate(rng.random_range(0..savepoints.len()) + 1);
                     let (to, then) = &savepoints[savepoints.len() - 1];
                     batch.rollback_to(*to);
-                    models = then.clone();
+                    models.clone_from(then);
                 }
                 _ => {
                     let i = rng.random_range(0..4);
-                    change_in(&mut batch, &maps[i], &mut models[i], &mut rng);
+                    change_in(&mut batch, &maps[i], &mut models[i], rng);
                 }
             }
         }
@@ -148,51 +159,80 @@ fn run(seed: u64) {
             batch.commit().unwrap();
         } else {
             drop(batch);
-            models = before;
+            *models = before;
         }
-        maps.iter().zip(&models).for_each(|(map, model)| assert!(has(model, map.iter())));
-        match rng.random_range(0..8) {
-            0 => held.push((maps[2].snapshot().unwrap(), models[2].clone())),
+        maps.iter().zip(&*models).for_each(|(map, model)| assert!(has(model, map.iter())));
+    }
+
+    /// Makes, uses or drops a version of "c", or closes all.
+    fn change_versions(mut self, path: &Path, round: u32) -> Run {
+        let (map, model) = (&self.maps[2], &mut self.models[2]);
+        match self.rng.random_range(0..8) {
+            0 => self.held.push((map.snapshot().unwrap(), model.clone())),
             1 => {
-                maps[2].snapshot().unwrap().keep(&format!("at {round}")).unwrap();
-                kept.insert(format!("at {round}"), models[2].clone());
+                map.snapshot().unwrap().keep(&format!("at {round}")).unwrap();
+                self.kept.insert(format!("at {round}"), model.clone());
             }
-            2 if !kept.is_empty() => {
-                let (name, model) = kept.iter().nth(rng.random_range(0..kept.len())).unwrap();
-                let to = maps[2].open_snapshot(name).unwrap();
-                let newest = maps[2].snapshot().unwrap();
+            2 if !self.kept.is_empty() => {
+                let (name, then) = self.kept.iter().nth(self.rng.random_range(0..self.kept.len())).unwrap();
+                let to = map.open_snapshot(name).unwrap();
+                let newest = map.snapshot().unwrap();
                 let changes: Vec<_> =
                     newest.diff(&to).unwrap().into_iter().map(|change| change.key).collect();
-                assert_eq!(changes, difference(&models[2], model));
-                maps[2].rollback_to(&to).unwrap();
-                models[2] = model.clone();
+                assert_eq!(changes, difference(model, then));
+                map.rollback_to(&to).unwrap();
+                model.clone_from(then);
             }
-            3 => drop(held.pop()),
-            4 if kept.len() > 2 => {
-                let (name, _) = kept.pop_first().unwrap();
-                assert!(maps[2].drop_snapshot(&name).unwrap() && !maps[2].drop_snapshot(&name).unwrap());
+            3 => drop(self.held.pop()),
+            4 if self.kept.len() > 2 => {
+                let (name, _) = self.kept.pop_first().unwrap();
+                assert!(map.drop_snapshot(&name).unwrap() && !map.drop_snapshot(&name).unwrap());
             }
-            5 => _ = maps[2].collect(rng.random_range(1..40)).unwrap(),
-            6 if rng.random_bool(0.3) => {
-                held.clear();
-                drop((maps, pool));
-                pool = open(&path);
-                maps = open_maps(&pool);
-            }
+            5 => _ = map.collect(self.rng.random_range(1..40)).unwrap(),
+            6 if self.rng.random_bool(0.3) => return self.reopened(path),
             _ => {}
         }
-        held.iter().for_each(|(snapshot, model)| compare(snapshot, model, &mut rng));
-        for (name, model) in &kept {
-            compare(&maps[2].open_snapshot(name).unwrap(), model, &mut rng);
+        self
+    }
+
+    fn reopened(self, path: &Path) -> Run {
+        let Run { rng, pool, maps, models, held, kept } = self;
+        drop((held, maps, pool));
+        let pool = open(path);
+        let maps = open_maps(&pool);
+        Run { rng, pool, maps, models, held: Vec::new(), kept }
+    }
+
+    fn compare_versions(&mut self) {
+        let Self { rng, maps, held, kept, .. } = self;
+        held.iter().for_each(|(snapshot, model)| compare(snapshot, model, rng));
+        for (name, model) in &*kept {
+            compare(&maps[2].open_snapshot(name).unwrap(), model, rng);
         }
         let names = maps[2].snapshots().unwrap().into_iter().map(|named| named.name);
         assert_eq!(names.collect::<std::collections::BTreeSet<_>>(), kept.keys().cloned().collect());
     }
-    // Beside the open handles.
-    let report = pool.check().unwrap();
-    assert_eq!((report.maps.len(), report.versioned_maps.len()), (2, 2));
-    let (_, versions) = report.versioned_maps.iter().find(|(name, _)| name == "c").unwrap();
-    assert_eq!((versions.length, versions.kept.len()), (models[2].len() as u64, kept.len()));
+
+    /// Beside the open handles.
+    fn check(&self) {
+        let report = self.pool.check().unwrap();
+        assert_eq!((report.maps.len(), report.versioned_maps.len()), (2, 2));
+        let (_, versions) = report.versioned_maps.iter().find(|(name, _)| name == "c").unwrap();
+        assert_eq!((versions.length, versions.kept.len()), (self.models[2].len() as u64, self.kept.len()));
+    }
+}
+
+/// Batches over two maps of each kind, with savepoints, beside what is kept of the versions.
+fn run(seed: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let mut run = Run::new(&path, seed);
+    for round in 0..60 {
+        run.change_in_a_batch();
+        run = run.change_versions(&path, round);
+        run.compare_versions();
+    }
+    run.check();
 }
 
 fn open_maps(pool: &Pool) -> [Map; 4] {
@@ -300,89 +340,114 @@ fn handles_come_and_go_in_any_order() {
     drop((snapshot, pool));
 }
 
+const ACCOUNTS: u32 = 40;
+const START: u64 = 1000;
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().unwrap())
+}
+
+/// The sum of the accounts, which have keys of four bytes.
+fn sum(records: Iter<'_>) -> u64 {
+    records.map(|entry| entry.unwrap()).filter(|e| e.key().len() == 4).map(|e| number(e.value())).sum()
+}
+
+/// Accounts in two maps that keep versions and one that does not, and a map that others change meanwhile.
+struct Bank {
+    pool: Pool,
+    maps: [Map; 3],
+    noise: Map,
+}
+
+impl Bank {
+    fn new(path: &Path) -> Bank {
+        let pool = open(path);
+        let maps = [versioned(&pool, "x"), versioned(&pool, "y"), pool.open_map("z").unwrap()];
+        let noise = versioned(&pool, "noise");
+        let mut batch = pool.batch().unwrap();
+        for i in 0..ACCOUNTS {
+            maps.iter().for_each(|map| _ = batch.put(map, &i.to_be_bytes(), &START.to_le_bytes()).unwrap());
+        }
+        batch.commit().unwrap();
+        Bank { pool, maps, noise }
+    }
+
+    /// Inside one map nothing is gained or lost: transfers are batches or take place in one map.
+    fn read(&self, rng: &mut Xoshiro256PlusPlus) {
+        assert_eq!(sum(self.maps[0].iter()), u64::from(ACCOUNTS) * START);
+        let snapshot = self.maps[1].snapshot().unwrap();
+        assert_eq!(sum(snapshot.iter()), sum(snapshot.iter()));
+        let from = rng.random_range(0..ACCOUNTS).to_be_bytes();
+        let forward: Vec<_> = self.noise.range(from..).map(|e| e.unwrap().key().to_vec()).collect();
+        assert!(forward.is_sorted());
+    }
+
+    /// Transfers in a batch, beside single changes of the maps.
+    fn write(&self, i: u32, seed: u64, rng: &mut Xoshiro256PlusPlus) {
+        let accounts = [0, 1].map(|_| rng.random_range(0..ACCOUNTS).to_be_bytes());
+        self.noise.put((1000 * i + seed as u32).to_be_bytes(), [seed as u8; 30]).unwrap();
+        if i % 100 == 99 {
+            self.noise.clear().unwrap();
+        }
+        let mut batch = self.pool.batch().unwrap();
+        self.transfer(&mut batch, accounts);
+        if i.is_multiple_of(5) {
+            drop(batch)
+        } else {
+            batch.commit().unwrap()
+        }
+        self.maps[1].modify("count", |old| Some((old.map_or(0, number) + 1).to_le_bytes())).unwrap();
+    }
+
+    /// From one account to another of the same map, and from the second map to the third.
+    fn transfer(&self, batch: &mut Batch<'_>, [a, b]: [[u8; 4]; 2]) {
+        let maps = &self.maps;
+        for (from, to) in [(&maps[0], &maps[0]), (&maps[1], &maps[2])] {
+            let is_poor = number(batch.get(from, &a).unwrap().unwrap()) == 0;
+            if is_poor || (a == b && std::ptr::eq(from, to)) {
+                continue;
+            }
+            let less = |old: Option<&[u8]>| Some((number(old.unwrap()) - 1).to_le_bytes());
+            let more = |old: Option<&[u8]>| Some((number(old.unwrap()) + 1).to_le_bytes());
+            batch.modify(from, &a, less).unwrap();
+            batch.modify(to, &b, more).unwrap();
+        }
+    }
+}
+
 /// Transfers between accounts in two maps that keep versions and one that does not: every version of one map,
 /// and all three in a batch, have what they should.
 #[test]
 fn readers_see_whole_versions_beside_batches_and_single_changes() {
-    const ACCOUNTS: u32 = 40;
-    const START: u64 = 1000;
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.pool");
-    let pool = open(&path);
-    let maps = [versioned(&pool, "x"), versioned(&pool, "y"), pool.open_map("z").unwrap()];
-    let noise = versioned(&pool, "noise");
-    let mut batch = pool.batch().unwrap();
-    for i in 0..ACCOUNTS {
-        maps.iter().for_each(|map| _ = batch.put(map, &i.to_be_bytes(), &START.to_le_bytes()).unwrap());
-    }
-    batch.commit().unwrap();
-    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
-    let sum = |records: Iter<'_>| -> u64 {
-        records.map(|entry| entry.unwrap()).filter(|e| e.key().len() == 4).map(|e| number(e.value())).sum()
-    };
+    let bank = Bank::new(&dir.path().join("a.pool"));
     let (done, walks) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let (bank, done, walks) = (&bank, &done, &walks);
         for seed in 0..2 {
-            let (maps, noise, done, walks) = (&maps, &noise, &done, &walks);
             scope.spawn(move || {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
                 while !done.load(Ordering::Relaxed) {
-                    // Inside one map nothing is gained or lost: transfers are batches or take place in one
-                    // map.
-                    assert_eq!(sum(maps[0].iter()), u64::from(ACCOUNTS) * START);
-                    let snapshot = maps[1].snapshot().unwrap();
-                    assert_eq!(sum(snapshot.iter()), sum(snapshot.iter()));
-                    let from = rng.random_range(0..ACCOUNTS).to_be_bytes();
-                    let forward: Vec<_> = noise.range(from..).map(|e| e.unwrap().key().to_vec()).collect();
-                    assert!(forward.is_sorted());
+                    bank.read(&mut rng);
                     walks.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
-        let writers: Vec<_> = (2..5)
-            .map(|seed| {
-                let (pool, maps, noise) = (&pool, &maps, &noise);
-                scope.spawn(move || {
-                    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-                    for i in 0..400_u32 {
-                        let [a, b] = [0, 1].map(|_| rng.random_range(0..ACCOUNTS).to_be_bytes());
-                        noise.put((1000 * i + seed as u32).to_be_bytes(), [seed as u8; 30]).unwrap();
-                        if i % 100 == 99 {
-                            noise.clear().unwrap();
-                        }
-                        let mut batch = pool.batch().unwrap();
-                        // From one account to another of the same map, and from the second map to the third.
-                        for (from, to) in [(&maps[0], &maps[0]), (&maps[1], &maps[2])] {
-                            let is_poor = number(batch.get(from, &a).unwrap().unwrap()) == 0;
-                            if is_poor || (a == b && std::ptr::eq(from, to)) {
-                                continue;
-                            }
-                            let less = |old: Option<&[u8]>| Some((number(old.unwrap()) - 1).to_le_bytes());
-                            let more = |old: Option<&[u8]>| Some((number(old.unwrap()) + 1).to_le_bytes());
-                            batch.modify(from, &a, less).unwrap();
-                            batch.modify(to, &b, more).unwrap();
-                        }
-                        if i % 5 == 0 {
-                            drop(batch)
-                        } else {
-                            batch.commit().unwrap()
-                        }
-                        maps[1]
-                            .modify("count", |old| Some((old.map_or(0, number) + 1).to_le_bytes()))
-                            .unwrap();
-                    }
-                })
-            })
-            .collect();
+        let write = move |seed| {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+            (0..400).for_each(|i| bank.write(i, seed, &mut rng));
+        };
+        let writers: Vec<_> = (2..5).map(|seed| scope.spawn(move || write(seed))).collect();
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         done.store(true, Ordering::Relaxed);
     });
-    assert_eq!(number(&maps[1].get("count").unwrap().unwrap()), 1200);
-    assert_eq!(sum(maps[0].iter()), u64::from(ACCOUNTS) * START);
-    assert_eq!(sum(maps[1].iter()) + sum(maps[2].iter()), 2 * u64::from(ACCOUNTS) * START);
-    assert!(sum(maps[2].iter()) > u64::from(ACCOUNTS) * START);
+    let [x, y, z] = &bank.maps;
+    assert_eq!(number(&y.get("count").unwrap().unwrap()), 1200);
+    assert_eq!(sum(x.iter()), u64::from(ACCOUNTS) * START);
+    assert_eq!(sum(y.iter()) + sum(z.iter()), 2 * u64::from(ACCOUNTS) * START);
+    assert!(sum(z.iter()) > u64::from(ACCOUNTS) * START);
     assert!(walks.into_inner() > 3);
-    pool.check().unwrap();
+    bank.pool.check().unwrap();
 }
 
 #[test]

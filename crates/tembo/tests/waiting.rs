@@ -149,58 +149,48 @@ fn a_thread_with_a_batch_is_refused_what_the_batch_holds() {
 fn a_closure_is_refused_what_is_held_while_it_is_called() {
     in_time(|| {
         let fixture = fixture();
-        let in_map = "a map, in a closure";
-        fixture
-            .plain
-            .modify("k", |_| {
-                assert_refused(&fixture, in_map, &PLAIN);
-                fixture.versioned.put("e", "1").unwrap();
-                Some("1")
-            })
-            .unwrap();
-        fixture
-            .versioned
-            .modify("k", |_| {
-                assert_refused(&fixture, "the map, in a closure", &VERSIONED);
-                fixture.plain.put("e", "1").unwrap();
-                fixture.table.put("e", "1").unwrap();
-                Some("1")
-            })
-            .unwrap();
-        fixture
-            .table
-            .modify("k", |_| {
-                assert_refused(&fixture, "the hash table, in a closure", &TABLE);
-                fixture.versioned.put("f", "1").unwrap();
-                Some("1")
-            })
-            .unwrap();
-        fixture
-            .table
-            .batch(|batch| {
-                batch.put("g", "1")?;
-                assert_refused(&fixture, "the hash table, in a closure", &TABLE);
-                fixture.plain.put("f", "1").map(drop)
-            })
-            .unwrap();
+        let Fixture { plain, versioned, table, .. } = &fixture;
+        let changed = plain.modify("k", |_| {
+            assert_refused(&fixture, "a map, in a closure", &PLAIN);
+            versioned.put("e", "1").unwrap();
+            Some("1")
+        });
+        changed.unwrap();
+        let changed = versioned.modify("k", |_| {
+            assert_refused(&fixture, "the map, in a closure", &VERSIONED);
+            plain.put("e", "1").unwrap();
+            table.put("e", "1").unwrap();
+            Some("1")
+        });
+        changed.unwrap();
+        let changed = table.modify("k", |_| {
+            assert_refused(&fixture, "the hash table, in a closure", &TABLE);
+            versioned.put("f", "1").unwrap();
+            Some("1")
+        });
+        changed.unwrap();
+        let changed = table.batch(|batch| {
+            batch.put("g", "1")?;
+            assert_refused(&fixture, "the hash table, in a closure", &TABLE);
+            plain.put("f", "1").map(drop)
+        });
+        changed.unwrap();
         // In a batch, and within one another.
         let mut batch = fixture.pool.batch().unwrap();
-        batch
-            .modify(&fixture.plain, b"k", |_| {
-                assert_refused(&fixture, "a batch", &PLAIN);
-                Some("2")
-            })
-            .unwrap();
-        batch
-            .modify(&fixture.versioned, b"k", |_| {
-                assert_refused(&fixture, "a batch", &VERSIONED);
-                assert_refused(&fixture, "a batch", &PLAIN);
-                Some("2")
-            })
-            .unwrap();
+        let changed = batch.modify(plain, b"k", |_| {
+            assert_refused(&fixture, "a batch", &PLAIN);
+            Some("2")
+        });
+        changed.unwrap();
+        let changed = batch.modify(versioned, b"k", |_| {
+            assert_refused(&fixture, "a batch", &VERSIONED);
+            assert_refused(&fixture, "a batch", &PLAIN);
+            Some("2")
+        });
+        changed.unwrap();
         drop(batch);
         // A closure that panics holds nothing afterwards.
-        let panics = || fixture.plain.modify("k", |_| -> Option<&str> { panic!("as it is told") });
+        let panics = || plain.modify("k", |_| -> Option<&str> { panic!("as it is told") });
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
         for asks in [&PLAIN[..], &VERSIONED, &TABLE] {
             assert_made(&fixture, asks);

@@ -1,6 +1,8 @@
 //! The tables of the rules name crates and files that exist.
 
-use super::{Report, Rule, Tree, comment_opening, layers, module_layers, persist_comments, unsafe_code};
+use super::{
+    Report, Rule, Tree, comment_opening, layers, lengths, module_layers, persist_comments, unsafe_code,
+};
 use std::collections::BTreeSet;
 
 pub(super) const RULE: Rule = Rule {
@@ -32,6 +34,7 @@ fn tables() -> Vec<(&'static str, Vec<Named>)> {
         ("unsafe_code", unsafe_names.chain(boundaries).collect()),
         ("persist_comments", persist_comments::CRATES.iter().copied().map(Named::Crate).collect()),
         ("comment_opening", comment_opening::LEFT.iter().map(|(folder, _)| Named::Path(folder)).collect()),
+        ("lengths", lengths::LEFT.iter().map(|(file, _)| Named::Path(file)).collect()),
         ("module_layers", module_layers::CRATES.iter().map(|layered| Named::Path(layered.source)).collect()),
     ]
 }

@@ -18,7 +18,9 @@ const PIPELINE: usize = 12;
 
 /// The hashes and sets of a client, by database and key: each field with the number of the command that wrote
 /// it. Sets have 0.
-type State = BTreeMap<(usize, String), BTreeMap<String, u64>>;
+type State = BTreeMap<Key, BTreeMap<String, u64>>;
+
+type Key = (usize, String);
 
 /// A client's acknowledged state, and those that the commands sent since lead to.
 #[derive(Debug, Default)]
@@ -34,6 +36,33 @@ fn value_of(number: u64) -> Vec<u8> {
     let mut value = format!("{number};").into_bytes();
     value.resize(value.len() + (number % 40) as usize, b'v');
     value
+}
+
+fn store_union(state: &mut State, here: Key, there: &Key) {
+    let mut union = state.get(&here).cloned().unwrap_or_default();
+    union.extend(state.get(there).cloned().unwrap_or_default());
+    state.remove(&here);
+    if !union.is_empty() {
+        state.insert(here, union);
+    }
+}
+
+fn change_database(state: &mut State, here: &Key, target: usize) {
+    let there = (target, here.1.clone());
+    if !state.contains_key(&there)
+        && let Some(fields) = state.remove(here)
+    {
+        state.insert(there, fields);
+    }
+}
+
+fn remove_fields(state: &mut State, here: &Key, fields: &[String]) {
+    if let Some(found) = state.get_mut(here) {
+        found.retain(|field, _| !fields.contains(field));
+        if found.is_empty() {
+            state.remove(here);
+        }
+    }
 }
 
 impl History {
@@ -69,30 +98,16 @@ impl History {
             9 => {
                 let target = 1 - self.database;
                 ["MOVE", &key, &target.to_string()].into_iter().for_each(&mut arg);
-                if !state.contains_key(&(target, key.clone()))
-                    && let Some(fields) = state.remove(&here)
-                {
-                    state.insert((target, key), fields);
-                }
+                change_database(&mut state, &here, target);
             }
             3 if is_set => {
                 ["SUNIONSTORE", &key, &key, &other].into_iter().for_each(&mut arg);
-                let mut union = state.get(&here).cloned().unwrap_or_default();
-                union.extend(state.get(&there).cloned().unwrap_or_default());
-                state.remove(&here);
-                if !union.is_empty() {
-                    state.insert(here, union);
-                }
+                store_union(&mut state, here, &there);
             }
             4..9 => {
                 [if is_set { "SREM" } else { "HDEL" }, &key].into_iter().for_each(&mut arg);
                 fields.iter().for_each(|field| arg(field));
-                if let Some(found) = state.get_mut(&here) {
-                    found.retain(|field, _| !fields.contains(field));
-                    if found.is_empty() {
-                        state.remove(&here);
-                    }
-                }
+                remove_fields(&mut state, &here, &fields);
             }
             _ => {
                 [if is_set { "SADD" } else { "HSET" }, &key].into_iter().for_each(&mut arg);

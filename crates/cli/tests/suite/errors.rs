@@ -181,8 +181,6 @@ fn checking() -> Vec<Case> {
 }
 
 fn dumps() -> Vec<Case> {
-    let long = "x".repeat(300);
-    let shown = format!("\"{}\"...", "x".repeat(40));
     vec![
         load(
             b"",
@@ -208,6 +206,14 @@ fn dumps() -> Vec<Case> {
             b"{\"tembo_dump\":1}\n{\"end\":{\"maps\":1,\"entries\":0}}\n",
             "tembo: the dump was changed or damaged: it has 0 maps and 0 entries, its last line says 1 and 0",
         ),
+    ]
+}
+
+/// Dumps whose maps do not go with the pool that they are loaded into.
+fn merging() -> Vec<Case> {
+    let long = "x".repeat(300);
+    let shown = format!("\"{}\"...", "x".repeat(40));
+    vec![
         merge(
             "{\"fixed_map\":\"m\"}",
             "tembo: a.pool: line 2 of the dump: \"m\" is a map, not a fixed map; use another name for what is to be a fixed map, \
@@ -238,6 +244,12 @@ fn dumps() -> Vec<Case> {
             "{\"map\":\"\"}",
             "tembo: a.pool: line 2 of the dump: a name in a pool has 1 to 40 bytes; \"\" has 0",
         ),
+    ]
+}
+
+/// Files that are there already, or not.
+fn files_of_dumps() -> Vec<Case> {
+    vec![
         case(
             "load a.pool",
             "tembo: a.pool exists already; add --merge to load into it, or choose another path",
@@ -252,6 +264,13 @@ fn dumps() -> Vec<Case> {
             "dump a.pool --output no/x",
             "tembo: no does not exist; make that directory, or name another path",
         ),
+    ]
+}
+
+fn snapshots() -> Vec<Case> {
+    let long = "x".repeat(300);
+    let shown = format!("\"{}\"...", "x".repeat(40));
+    vec![
         case(
             &format!("snapshot keep a.pool {long} monday"),
             &format!("tembo: a.pool: there is no map {shown}; there is m, v, h"),
@@ -273,6 +292,11 @@ fn dumps() -> Vec<Case> {
             "snapshot rollback a.pool h monday",
             "tembo: a.pool: there is no snapshot named \"monday\"; `tembo snapshot list` names those there are",
         ),
+    ]
+}
+
+fn seeded_workloads() -> Vec<Case> {
+    vec![
         case(
             "bench --seeded --pool a.pool",
             "tembo: a.pool exists already; choose another path, or add --resume to go on with the workload in it",
@@ -314,9 +338,17 @@ fn arguments() -> Vec<Case> {
 #[test]
 fn the_command_says_what_happened_and_what_to_do() {
     let (workspace, mut wrong) = (workspace(), Vec::new());
-    for Case { arguments, input, text, code } in
-        [opening(), checking(), dumps(), arguments()].into_iter().flatten()
-    {
+    let tables = [
+        opening(),
+        checking(),
+        dumps(),
+        merging(),
+        files_of_dumps(),
+        snapshots(),
+        seeded_workloads(),
+        arguments(),
+    ];
+    for Case { arguments, input, text, code } in tables.into_iter().flatten() {
         let run = workspace.run_with(&arguments, &input);
         let said = if arguments.starts_with("check") { run.text() } else { run.stderr.clone() };
         let found = match (code, text.contains('\n')) {
@@ -478,13 +510,12 @@ fn in_a_pool(pool: &Pool) -> Vec<(String, &'static str)> {
     ]
 }
 
-#[test]
-fn the_library_says_what_happened_and_what_to_do() {
-    let workspace = workspace();
+/// The library's texts about pools that are not opened.
+fn opening_a_pool(workspace: &Workspace) -> Vec<(String, String)> {
     let at = |name: &str| workspace.path(name);
     let shown = |name: &str| workspace.path(name).display().to_string();
     let plain = Options::new;
-    let mut cases: Vec<(String, String)> = vec![
+    vec![
         (
             refusal(plain().open(at("no.pool"))),
             format!("there is no pool at {}; create one there, or name another path", shown("no.pool")),
@@ -518,35 +549,51 @@ fn the_library_says_what_happened_and_what_to_do() {
              `auto`, `synced` or `emulated`"
                 .to_owned(),
         ),
-    ];
-    let full = plain().create(true).initial_bytes(1 << 20).max_bytes(1 << 20).open(at("full.pool")).unwrap();
-    cases.push((
-        refusal(full.open_map("m").unwrap().put("k", vec![0; 2 << 20])),
-        "the pool is full: # more bytes are needed (its maximum is 1048576 bytes); remove something, or let it grow"
-            .to_owned(),
-    ));
+    ]
+}
+
+/// The library's texts about a pool with no more memory, and no more lanes.
+fn in_a_full_pool(workspace: &Workspace) -> Vec<(String, String)> {
+    let options = Options::new().create(true).initial_bytes(1 << 20).max_bytes(1 << 20);
+    let full = options.open(workspace.path("full.pool")).unwrap();
+    let no_memory = refusal(full.open_map("m").unwrap().put("k", vec![0; 2 << 20]));
     let versions = MapOptions::new().versioned(true);
     let mut open = Vec::new();
-    let none_left = loop {
+    let no_lanes = loop {
         match full.open_map_with(&format!("v{}", open.len()), versions) {
             Ok(map) => open.push(map),
             Err(error) => break error.to_string(),
         }
     };
-    cases.push((
-        none_left,
-        "all 16 lanes of the pool are in use: 15 of its maps with versions, fixed maps, hash tables and stores are open, and each holds one \
-         or more; close some first"
-            .to_owned(),
-    ));
+    vec![
+        (
+            no_memory,
+            "the pool is full: # more bytes are needed (its maximum is 1048576 bytes); remove something, or let it grow"
+                .to_owned(),
+        ),
+        (
+            no_lanes,
+            "all 16 lanes of the pool are in use: 15 of its maps with versions, fixed maps, hash tables and stores are open, and each holds one \
+             or more; close some first"
+                .to_owned(),
+        ),
+    ]
+}
+
+#[test]
+fn the_library_says_what_happened_and_what_to_do() {
+    let workspace = workspace();
+    let path = workspace.path("a.pool");
+    let mut cases = opening_a_pool(&workspace);
+    cases.extend(in_a_full_pool(&workspace));
     {
-        let reader = plain().read_only(true).open(at("a.pool")).unwrap();
+        let reader = Options::new().read_only(true).open(&path).unwrap();
         cases.push((refusal(reader.open_map("new")), "the pool was opened for reading only".to_owned()));
     }
-    let pool = plain().open(at("a.pool")).unwrap();
-    let second = refusal(plain().open(at("a.pool")));
+    let pool = Options::new().open(&path).unwrap();
+    let second = refusal(Options::new().open(&path));
     let text = format!("in use by {}; stop that process, or work on a copy of the file", holder());
-    cases.push((second, format!("the pool {} is {text}", shown("a.pool"))));
+    cases.push((second, format!("the pool {} is {text}", path.display())));
     cases.extend(in_a_pool(&pool).into_iter().map(|(found, expected)| (found, expected.to_owned())));
     let differs = |(found, expected): &(String, String)| with_numbers_of(found, expected) != *expected;
     let wrong: Vec<String> =

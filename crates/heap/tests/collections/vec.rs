@@ -103,8 +103,11 @@ fn vectors_of_all_kinds_are_as_vec() {
 }
 
 fn blank(id: u64) -> Item {
-    let choice =
-        if id % 3 == 0 { Choice::Nothing } else { Choice::Leaf { leaf: PRc::null(), weak: PWeak::null() } };
+    let choice = if id.is_multiple_of(3) {
+        Choice::Nothing
+    } else {
+        Choice::Leaf { leaf: PRc::null(), weak: PWeak::null() }
+    };
     Item { id, leaf: PRc::null(), choice }
 }
 

@@ -315,7 +315,7 @@ fn values_of_hash_maps_become_larger_and_smaller() {
     // Once more when others have been inserted and removed: the maps are as any other.
     for most in [SIZED_KEYS, 3 * SIZED_KEYS] {
         Heap::with(&place.path, &place.options, |heap: Heap<_, After>| {
-            heap.read(|tx, root| compare_sizes(tx, root))?;
+            heap.read(compare_sizes)?;
             heap.write(|tx, root| {
                 for key in SIZED_KEYS..most {
                     let few = tx.get(root.few().get(tx, &0)?.expect("above"))?;

@@ -222,6 +222,12 @@ impl Model {
                 let difference = &self.members(a) - &self.members(b);
                 self.replace(key, Value::Set(difference));
             }
+            _ => self.apply_to_sorted_set(command),
+        }
+    }
+
+    fn apply_to_sorted_set(&mut self, command: &Command) {
+        match command {
             Command::Zadd(key, members) => self.sorted(key, |set| set.extend(members.iter().cloned())),
             Command::Zrem(key, members) => self.sorted(key, |set| set.retain(|m, _| !members.contains(m))),
             Command::Zremrangebyrank(key, from, to) => {
@@ -247,6 +253,12 @@ impl Model {
                 let kept = inner.map(|member| (member.clone(), scores[member])).collect();
                 self.replace(to, Value::Sorted(kept));
             }
+            _ => self.apply_to_list(command),
+        }
+    }
+
+    fn apply_to_list(&mut self, command: &Command) {
+        match command {
             Command::Push(key, left, elements) => self.list(key, |list| {
                 for element in elements {
                     list.insert(if *left { 0 } else { list.len() }, element.clone());
@@ -271,6 +283,13 @@ impl Model {
                 self.list(from, |list| moved = (!list.is_empty()).then(|| list.remove(0)));
                 self.list(to, |list| list.extend(moved));
             }
+            _ => self.apply_to_key(command),
+        }
+    }
+
+    /// Commands that take values of all kinds.
+    fn apply_to_key(&mut self, command: &Command) {
+        match command {
             Command::Del(key) => _ = self.keys.remove(&Self::key(key)),
             Command::Rename(from, to) => {
                 if let Some(value) = self.keys.remove(&Self::key(from)) {
@@ -296,6 +315,7 @@ impl Model {
                 self.tick(self.now_ms);
             }
             Command::Flushdb(database) => self.keys.retain(|(number, _), _| number != database),
+            other => unreachable!("{other:?} was not applied"),
         }
     }
 }

@@ -85,8 +85,8 @@ fn integers_of_any_width_are_read_set_and_added_to() {
 }
 
 #[test]
-fn hyperloglogs_estimate_and_keep_the_estimate() {
-    let mut server = Fixture::start();
+fn hyperloglogs_estimate_and_are_merged() {
+    let server = Fixture::start();
     let mut client = server.client();
     client.talk(
         "
@@ -114,6 +114,20 @@ fn hyperloglogs_estimate_and_keep_the_estimate() {
         SET s HYLL => +OK
         PFADD s x => -WRONGTYPE Key is not a valid HyperLogLog string value.
         PFCOUNT s h => -WRONGTYPE Key is not a valid HyperLogLog string value.
+        ",
+    );
+    server.check();
+}
+
+#[test]
+fn hyperloglogs_keep_their_estimate() {
+    let mut server = Fixture::start();
+    let mut client = server.client();
+    client.talk(
+        "
+        PFADD h a b c d e f g => :1
+        PFCOUNT h => :7
+        PFDEBUG ENCODING h => +sparse
         CONFIG GET hll-sparse-max-bytes => [$hll-sparse-max-bytes $3000]
         CONFIG SET hll-sparse-max-bytes 20 => +OK
         PFADD h more of them => :1

@@ -396,6 +396,20 @@ fn region(random: &mut Random, span: usize, at_edges: bool) -> String {
     if random.below(2) == 0 { format!("{from} {by}") } else { format!("{by} {from}") }
 }
 
+fn add_places(random: &mut Random, key: &str, span: usize, at_edges: bool) -> Args {
+    let options = random.pick(&["", "", "", " NX", " XX", " CH", " xx ch", " NX XX"]);
+    let places: String = (0..[1, 2, 5, 30][random.below(4)])
+        .map(|_| format!(" {} m{}", place(random, at_edges), random.below(span + 1)))
+        .collect();
+    words(&format!("GEOADD {key}{options}{places}"))
+}
+
+/// The options of a search that say what is shown of each place.
+fn shown_of_places(random: &mut Random) -> String {
+    let words = ["WITHDIST", "withhash", "WITHCOORD"];
+    words.iter().filter(|_| random.below(3) == 0).map(|word| format!(" {word}")).collect()
+}
+
 fn place_command(random: &mut Random) -> Args {
     // Members at the edges are at the same place more often than not, and are not counted.
     let at_edges = random.below(3) == 0;
@@ -408,21 +422,11 @@ fn place_command(random: &mut Random) -> Args {
         _ => String::new(),
     };
     let order = random.pick(&["", " ASC", " desc"]);
-    let with: String = ["WITHDIST", "withhash", "WITHCOORD"]
-        .iter()
-        .filter(|_| random.below(3) == 0)
-        .map(|word| format!(" {word}"))
-        .collect();
+    let with = shown_of_places(random);
     let (a, b) = (member(random), member(random));
     let args = match random.below(20) {
         0 if random.below(8) == 0 => words(&format!("DEL {key}")),
-        0..5 => {
-            let options = random.pick(&["", "", "", " NX", " XX", " CH", " xx ch", " NX XX"]);
-            let places: String = (0..[1, 2, 5, 30][random.below(4)])
-                .map(|_| format!(" {} {}", place(random, at_edges), member(random)))
-                .collect();
-            words(&format!("GEOADD {key}{options}{places}"))
-        }
+        0..5 => add_places(random, &key, span, at_edges),
         5 => words(&format!("GEODIST {key} {a} {b}{}", random.pick(&["", " km", " Ft", " mi", " M"]))),
         6 => words(&format!("GEOHASH {key} {a} {b}")),
         7 => words(&format!("GEOPOS {key} {a} {b}")),

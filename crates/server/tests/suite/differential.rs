@@ -398,6 +398,29 @@ const TEMPLATES: &[&str] = &[
 /// Commands that empty the databases are drawn rarely.
 const SELDOM: &[&str] = &["FLUSHDB", "FLUSHALL", "FLUSHALL SYNC", "FLUSHDB ASYNC"];
 
+const VALUES: &[&str] = &[
+    "",
+    "value",
+    "1",
+    "-17",
+    "3.25",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "007",
+    "+5",
+    " 6",
+    "a b",
+    "nosuch",
+    "x'y\"z",
+    "12345678901234567890",
+    "a-value-that-is-longer-than-forty-four-bytes-in-all",
+    "\r\n-ERR forged",
+];
+
+/// What stands for an integer, and is not always one.
+const INTEGERS: &[&str] =
+    &["0", "1", "-1", "5", "-3", "100", "x", "9223372036854775807", "1.5", "", "-9223372036854775808"];
+
 fn substitute(random: &mut Random, word: &str) -> String {
     match word {
         "K" => format!("key:{}", random.below(12)),
@@ -408,41 +431,8 @@ fn substitute(random: &mut Random, word: &str) -> String {
         "P2" => "sketch:2".to_owned(),
         "G" => "places".to_owned(),
         "G2" => "places:stored".to_owned(),
-        "V" => random
-            .pick(&[
-                "",
-                "value",
-                "1",
-                "-17",
-                "3.25",
-                "9223372036854775807",
-                "-9223372036854775808",
-                "007",
-                "+5",
-                " 6",
-                "a b",
-                "nosuch",
-                "x'y\"z",
-                "12345678901234567890",
-                "a-value-that-is-longer-than-forty-four-bytes-in-all",
-                "\r\n-ERR forged",
-            ])
-            .to_owned(),
-        "I" => random
-            .pick(&[
-                "0",
-                "1",
-                "-1",
-                "5",
-                "-3",
-                "100",
-                "x",
-                "9223372036854775807",
-                "1.5",
-                "",
-                "-9223372036854775808",
-            ])
-            .to_owned(),
+        "V" => random.pick(VALUES).to_owned(),
+        "I" => random.pick(INTEGERS).to_owned(),
         "T" => random
             .pick(&["10000", "20000", "1000000", "0", "-1", "x", "9223372036854775807", "1000000000000000"])
             .to_owned(),

@@ -12,7 +12,7 @@ fn fill(client: &mut Client, key: &str, elements: usize) {
 }
 
 #[test]
-fn lists_answer_as_in_redis() {
+fn elements_of_lists_are_found_set_and_removed_as_in_redis() {
     let server = Fixture::start();
     let mut client = server.client();
     client.talk(
@@ -45,6 +45,18 @@ fn lists_answer_as_in_redis() {
         LREM l -1 x => :1
         LREM l 0 a => :2
         LRANGE l 0 -1 => [$B $x $c $d $y]
+        ",
+    );
+    server.check();
+}
+
+#[test]
+fn lists_are_trimmed_moved_and_popped_as_in_redis() {
+    let server = Fixture::start();
+    let mut client = server.client();
+    client.talk(
+        "
+        RPUSH l B x c d y => :5
         LTRIM l 1 -2 => +OK
         LRANGE l 0 -1 => [$x $c $d]
         LMOVE l m LEFT RIGHT => $x

@@ -230,6 +230,34 @@ fn the_table_says_of_list_commands_and_of_those_that_wait_what_redis_says() {
     drop(redis);
 }
 
+/// A command that waits for one of two keys.
+fn waiting_command(random: &mut Random) -> String {
+    let (a, b) = (random.below(3), random.below(3));
+    let end = random.pick(&["LEFT", "RIGHT"]);
+    match random.below(7) {
+        0 => format!("BLPOP k{a} k{b} 0"),
+        1 => format!("BRPOP k{b} k{a} 0"),
+        2 => format!("BLMOVE k{a} k{b} {end} LEFT 0"),
+        3 => format!("BZPOPMIN k{a} k{b} 0"),
+        4 => format!("BZPOPMAX k{b} k{a} 0"),
+        5 => format!("BZMPOP 0 2 k{a} k{b} {} COUNT 2", random.pick(&["MIN", "MAX"])),
+        _ => format!("BLMPOP 0 2 k{a} k{b} {end} COUNT 2"),
+    }
+}
+
+/// Commands that give clients what they wait for.
+fn serving_commands(random: &mut Random) -> Vec<String> {
+    let (a, b) = (random.below(3), random.below(3));
+    match random.below(6) {
+        3 => vec![format!("ZADD k{a} 1 x 2 y 3 z"), format!("ZADD k{b} 4 v")],
+        4 => vec!["MULTI".into(), format!("ZADD k{a} 1 x"), format!("RPUSH k{b} 2 3"), "EXEC".into()],
+        5 => vec![format!("ZADD x 1 v 2 w"), format!("COPY x k{a}"), format!("ZUNIONSTORE k{b} 1 x")],
+        0 => vec![format!("RPUSH k{a} 1 2 3"), format!("LPUSH k{b} 4")],
+        1 => vec!["MULTI".into(), format!("RPUSH k{a} 1"), format!("RPUSH k{b} 2 3"), "EXEC".into()],
+        _ => vec![format!("RPUSH x 1 2"), format!("RENAME x k{a}"), format!("LLEN k{a}")],
+    }
+}
+
 /// Several clients that wait for several keys, in the same order on both servers, and get the same.
 #[test]
 fn clients_that_wait_get_what_they_get_from_redis() {
@@ -240,17 +268,7 @@ fn clients_that_wait_get_what_they_get_from_redis() {
     for round in 0..60 {
         let mut waiting: Vec<(String, [Client; 2])> = Vec::new();
         for _ in 0..1 + random.below(4) {
-            let (a, b) = (random.below(3), random.below(3));
-            let end = random.pick(&["LEFT", "RIGHT"]);
-            let command = match random.below(7) {
-                0 => format!("BLPOP k{a} k{b} 0"),
-                1 => format!("BRPOP k{b} k{a} 0"),
-                2 => format!("BLMOVE k{a} k{b} {end} LEFT 0"),
-                3 => format!("BZPOPMIN k{a} k{b} 0"),
-                4 => format!("BZPOPMAX k{b} k{a} 0"),
-                5 => format!("BZMPOP 0 2 k{a} k{b} {} COUNT 2", random.pick(&["MIN", "MAX"])),
-                _ => format!("BLMPOP 0 2 k{a} k{b} {end} COUNT 2"),
-            };
+            let command = waiting_command(&mut random);
             let mut clients = [server.client(), redis.client()];
             for (client, control) in clients.iter_mut().zip([&mut ours, &mut theirs]) {
                 let before = control.info("blocked_clients");
@@ -259,15 +277,7 @@ fn clients_that_wait_get_what_they_get_from_redis() {
             }
             waiting.push((command, clients));
         }
-        let (a, b) = (random.below(3), random.below(3));
-        let commands = match random.below(6) {
-            3 => vec![format!("ZADD k{a} 1 x 2 y 3 z"), format!("ZADD k{b} 4 v")],
-            4 => vec!["MULTI".into(), format!("ZADD k{a} 1 x"), format!("RPUSH k{b} 2 3"), "EXEC".into()],
-            5 => vec![format!("ZADD x 1 v 2 w"), format!("COPY x k{a}"), format!("ZUNIONSTORE k{b} 1 x")],
-            0 => vec![format!("RPUSH k{a} 1 2 3"), format!("LPUSH k{b} 4")],
-            1 => vec!["MULTI".into(), format!("RPUSH k{a} 1"), format!("RPUSH k{b} 2 3"), "EXEC".into()],
-            _ => vec![format!("RPUSH x 1 2"), format!("RENAME x k{a}"), format!("LLEN k{a}")],
-        };
+        let commands = serving_commands(&mut random);
         let split = |text: &String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let commands: Vec<Vec<String>> = commands.iter().map(split).collect();
         let shown = |replies: Vec<Value>| replies.iter().map(show).collect::<Vec<_>>();

@@ -55,6 +55,18 @@ fn members_and_scores_answer_as_in_redis() {
         ZPOPMAX z 5 => [$b $5]
         EXISTS z => :0
         ZPOPMIN z => []
+        ",
+    );
+    server.check();
+}
+
+#[test]
+fn ranges_of_names_and_encodings_answer_as_in_redis() {
+    let server = Fixture::start();
+    let mut client = server.client();
+    client.talk(
+        "
+        ZADD y 2 c 5 b => :2
         ZADD l 0 a 0 b 0 c 0 d => :4
         ZRANGEBYLEX l [b (d => [$b $c]
         ZREVRANGEBYLEX l + [c => [$d $c]

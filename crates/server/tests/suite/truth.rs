@@ -311,88 +311,113 @@ fn what_is_used_grows_and_shrinks_and_its_peak_stays() {
     assert!(client.info("used_memory_peak").parse::<u64>().unwrap() >= full);
 }
 
-#[test]
-fn settings_are_read_as_redis_reads_them() {
-    let server = Fixture::start();
-    let mut client = server.client();
-    let refused = |name: &str, why: &str| {
-        format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
-    };
-    let range = "argument must be between 1048576 and 9223372036854775807 inclusive";
-    let bad_limit = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
-    for (name, value, expected) in [
-        ("maxmemory-clients", "1gb", Ok("1073741824")),
-        ("maxmemory-clients", "1KB", Ok("1024")),
-        ("maxmemory-clients", "100%", Ok("100%")),
-        ("maxmemory-clients", "0%", Ok("0")),
-        ("maxmemory-clients", "''", Ok("0")),
-        ("maxmemory-clients", "101%", Err("percentage argument must be less or equal to 100")),
-        ("maxmemory-clients", "-1", Err("argument must be a memory or percent value")),
-        ("maxmemory-clients", "abc%", Err("argument must be a memory or percent value")),
-        ("maxmemory-clients", "1x", Err("argument must be a memory or percent value")),
-        (
-            "client-output-buffer-limit",
-            "'replica 1gb 1mb 10 pubsub 1k 2k 3'",
-            Ok("normal 0 0 0 slave 1073741824 1048576 10 pubsub 1000 2000 3"),
-        ),
-        ("client-output-buffer-limit", "'SLAVE 1 2 3'", Ok("normal 0 0 0 slave 1 2 3 pubsub 1000 2000 3")),
-        ("client-output-buffer-limit", "''", Ok("normal 0 0 0 slave 1 2 3 pubsub 1000 2000 3")),
-        (
-            "client-output-buffer-limit",
-            "'normal 1mb 0'",
-            Err("Wrong number of arguments in buffer limit configuration."),
-        ),
-        (
-            "client-output-buffer-limit",
-            "'nosuch 0 0 0'",
-            Err("Invalid client class specified in buffer limit configuration."),
-        ),
-        (
-            "client-output-buffer-limit",
-            "'master 0 0 0'",
-            Err("Invalid client class specified in buffer limit configuration."),
-        ),
-        ("client-output-buffer-limit", "'normal x 0 0'", Err(bad_limit)),
-        ("client-output-buffer-limit", "'normal 0 -1 0'", Err(bad_limit)),
-        ("client-output-buffer-limit", "'normal 0 0 -1'", Err(bad_limit)),
-        ("client-query-buffer-limit", "1024kb", Ok("1048576")),
-        ("client-query-buffer-limit", "9223372036854775807", Ok("9223372036854775807")),
-        ("client-query-buffer-limit", "100", Err(range)),
-        ("client-query-buffer-limit", "abc", Err("argument must be a memory value")),
-        ("proto-max-bulk-len", "1mb", Ok("1048576")),
-        ("proto-max-bulk-len", "1gb", Err("argument must be between 1048576 and 536870912 inclusive")),
-        ("loglevel", "VERBOSE", Ok("verbose")),
-        (
-            "loglevel",
-            "info",
-            Err("argument(s) must be one of the following: debug, verbose, notice, warning"),
-        ),
-        ("timeout", "-1", Err("argument must be between 0 and 2147483647 inclusive")),
-        ("timeout", "1.5", Err("argument couldn't be parsed into an integer")),
-        ("maxclients", "0", Err("argument must be between 1 and 4294967295 inclusive")),
-        ("maxmemory", "1", Err("can't set immutable config")),
-        ("notify-keyspace-events", "KEq", Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")),
-        ("notify-keyspace-events", "Elx", Ok("lxE")),
-        ("unixsocket", "s", Err("can't set immutable config")),
-        ("dir", "elsewhere", Err("can't set protected config")),
-        ("dbfilename", "x", Err("can't set protected config")),
-        (
-            "daemonize",
-            "no",
-            Err(
-                "it has no meaning here: the server stays in the foreground and logs to standard error, for a service manager",
-            ),
-        ),
-    ] {
+/// A setting, the value that it is given, and what it shows then, or why the value is refused.
+type Setting = (&'static str, &'static str, Result<&'static str, &'static str>);
+
+#[track_caller]
+fn set_each(client: &mut Client, settings: &[Setting]) {
+    for (name, value, expected) in settings {
         let answer = client.ask(&format!("CONFIG SET {name} {value}"));
         match expected {
             Ok(shown) => {
                 assert_eq!(answer, "+OK", "{name} {value}");
                 assert_eq!(client.ask(&format!("CONFIG GET {name}")), format!("[${name} ${shown}]"));
             }
-            Err(why) => assert_eq!(answer, refused(name, why), "{name} {value}"),
+            Err(why) => {
+                let refused =
+                    format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}");
+                assert_eq!(answer, refused, "{name} {value}");
+            }
         }
     }
+}
+
+#[test]
+fn limits_of_memory_are_read_as_redis_reads_them() {
+    let server = Fixture::start();
+    let range = "argument must be between 1048576 and 9223372036854775807 inclusive";
+    set_each(
+        &mut server.client(),
+        &[
+            ("maxmemory-clients", "1gb", Ok("1073741824")),
+            ("maxmemory-clients", "1KB", Ok("1024")),
+            ("maxmemory-clients", "100%", Ok("100%")),
+            ("maxmemory-clients", "0%", Ok("0")),
+            ("maxmemory-clients", "''", Ok("0")),
+            ("maxmemory-clients", "101%", Err("percentage argument must be less or equal to 100")),
+            ("maxmemory-clients", "-1", Err("argument must be a memory or percent value")),
+            ("maxmemory-clients", "abc%", Err("argument must be a memory or percent value")),
+            ("maxmemory-clients", "1x", Err("argument must be a memory or percent value")),
+            ("client-query-buffer-limit", "1024kb", Ok("1048576")),
+            ("client-query-buffer-limit", "9223372036854775807", Ok("9223372036854775807")),
+            ("client-query-buffer-limit", "100", Err(range)),
+            ("client-query-buffer-limit", "abc", Err("argument must be a memory value")),
+            ("proto-max-bulk-len", "1mb", Ok("1048576")),
+            ("proto-max-bulk-len", "1gb", Err("argument must be between 1048576 and 536870912 inclusive")),
+            ("maxmemory", "1", Err("can't set immutable config")),
+        ],
+    );
+}
+
+#[test]
+fn limits_of_output_buffers_are_read_as_redis_reads_them() {
+    const NAME: &str = "client-output-buffer-limit";
+    let server = Fixture::start();
+    let (arguments, class, limit) = (
+        "Wrong number of arguments in buffer limit configuration.",
+        "Invalid client class specified in buffer limit configuration.",
+        "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
+    );
+    set_each(
+        &mut server.client(),
+        &[
+            (
+                NAME,
+                "'replica 1gb 1mb 10 pubsub 1k 2k 3'",
+                Ok("normal 0 0 0 slave 1073741824 1048576 10 pubsub 1000 2000 3"),
+            ),
+            (NAME, "'SLAVE 1 2 3'", Ok("normal 0 0 0 slave 1 2 3 pubsub 1000 2000 3")),
+            (NAME, "''", Ok("normal 0 0 0 slave 1 2 3 pubsub 1000 2000 3")),
+            (NAME, "'normal 1mb 0'", Err(arguments)),
+            (NAME, "'nosuch 0 0 0'", Err(class)),
+            (NAME, "'master 0 0 0'", Err(class)),
+            (NAME, "'normal x 0 0'", Err(limit)),
+            (NAME, "'normal 0 -1 0'", Err(limit)),
+            (NAME, "'normal 0 0 -1'", Err(limit)),
+        ],
+    );
+}
+
+#[test]
+fn settings_of_other_kinds_are_read_as_redis_reads_them() {
+    let server = Fixture::start();
+    let mut client = server.client();
+    set_each(
+        &mut client,
+        &[
+            ("loglevel", "VERBOSE", Ok("verbose")),
+            (
+                "loglevel",
+                "info",
+                Err("argument(s) must be one of the following: debug, verbose, notice, warning"),
+            ),
+            ("timeout", "-1", Err("argument must be between 0 and 2147483647 inclusive")),
+            ("timeout", "1.5", Err("argument couldn't be parsed into an integer")),
+            ("maxclients", "0", Err("argument must be between 1 and 4294967295 inclusive")),
+            ("notify-keyspace-events", "KEq", Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")),
+            ("notify-keyspace-events", "Elx", Ok("lxE")),
+            ("unixsocket", "s", Err("can't set immutable config")),
+            ("dir", "elsewhere", Err("can't set protected config")),
+            ("dbfilename", "x", Err("can't set protected config")),
+            (
+                "daemonize",
+                "no",
+                Err(
+                    "it has no meaning here: the server stays in the foreground and logs to standard error, for a service manager",
+                ),
+            ),
+        ],
+    );
     let answer = client.ask("CONFIG SET maxclients 4294967295");
     assert!(answer.contains("The operating system is not able to handle"), "{answer}");
 }

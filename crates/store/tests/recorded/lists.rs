@@ -195,16 +195,27 @@ fn with(history: &[Listed], added: &[(bool, Vec<Step>)]) -> Vec<Listed> {
     all
 }
 
-#[test]
-fn the_published_checker_notices_anomalies() {
-    const X: u64 = 1 << 40;
-    const Y: u64 = X + 1;
-    let append = |key, element| Step::Append(key, element);
-    let read = |key, found: &[i64]| Step::Read(key, found.to_vec());
-    let ok = |steps: &[Step]| (true, steps.to_vec());
-    let histories = [Level::Snapshot, Level::Serializable].map(|level| (level, record(level, 800)));
-    let write_skew = [ok(&[read(X, &[]), append(Y, -1)]), ok(&[read(Y, &[]), append(X, -2)])];
-    let added = [
+const X: u64 = 1 << 40;
+const Y: u64 = X + 1;
+
+fn append(key: u64, element: i64) -> Step {
+    Step::Append(key, element)
+}
+
+fn read(key: u64, found: &[i64]) -> Step {
+    Step::Read(key, found.to_vec())
+}
+
+/// A transaction that is added to a history, and whether it commits.
+type Added = (bool, Vec<Step>);
+
+fn ok(steps: &[Step]) -> Added {
+    (true, steps.to_vec())
+}
+
+/// Transactions that no level allows.
+fn anomalous() -> [(&'static str, Vec<Added>); 6] {
+    [
         (
             "a lost update",
             vec![
@@ -233,28 +244,37 @@ fn the_published_checker_notices_anomalies() {
                 ok(&[read(X, &[-1, -3]), read(Y, &[-4, -2])]),
             ],
         ),
-    ];
-    for (level, history) in &histories {
-        for (name, added) in &added {
-            let found = anomalies(&with(history, added), level.model());
+    ]
+}
+
+/// The history with one of its own updates lost: one that read the list that it appended to.
+fn with_a_lost_update(history: &[Listed]) -> Vec<Listed> {
+    let mut lost = history.to_vec();
+    let is_update = |transaction: &&mut Listed| {
+        let appends = |key: u64| matches!(transaction.steps.last(), Some(Step::Append(k, _)) if *k == key);
+        transaction.is_committed
+            && matches!(&transaction.steps[0], Step::Read(key, found) if !found.is_empty() && appends(*key))
+    };
+    let update = lost.iter_mut().find(is_update).expect("someone reads and appends");
+    if let Step::Read(_, found) = &mut update.steps[0] {
+        found.pop();
+    }
+    lost
+}
+
+#[test]
+fn the_published_checker_notices_anomalies() {
+    let write_skew = [ok(&[read(X, &[]), append(Y, -1)]), ok(&[read(Y, &[]), append(X, -2)])];
+    for level in [Level::Snapshot, Level::Serializable] {
+        let history = record(level, 800);
+        for (name, added) in anomalous() {
+            let found = anomalies(&with(&history, &added), level.model());
             println!("{level:?}, {name}: {found:?}");
             assert!(!found.is_empty(), "{name} was not noticed");
         }
-        let found = anomalies(&with(history, &write_skew), level.model());
-        assert_eq!(found.is_empty(), *level == Level::Snapshot, "{level:?}, write skew: {found:?}");
-        // An update of the history itself is lost: one that read the list that it appended to.
-        let mut lost = history.clone();
-        let is_update = |transaction: &&mut Listed| {
-            let appends =
-                |key: u64| matches!(transaction.steps.last(), Some(Step::Append(k, _)) if *k == key);
-            transaction.is_committed
-                && matches!(&transaction.steps[0], Step::Read(key, found) if !found.is_empty() && appends(*key))
-        };
-        let update = lost.iter_mut().find(is_update).expect("someone reads and appends");
-        if let Step::Read(_, found) = &mut update.steps[0] {
-            found.pop();
-        }
-        let found = anomalies(&lost, level.model());
+        let found = anomalies(&with(&history, &write_skew), level.model());
+        assert_eq!(found.is_empty(), level == Level::Snapshot, "{level:?}, write skew: {found:?}");
+        let found = anomalies(&with_a_lost_update(&history), level.model());
         println!("{level:?}, a read without its last element: {found:?}");
         assert!(!found.is_empty(), "{level:?}");
     }

@@ -138,20 +138,28 @@ fn writes_are_checked(history: &History) {
 }
 
 fn reads_are_checked(history: &History) {
-    let reads = [Kind::WrongRead, Kind::WrongRange];
+    reads_of_another_version_are_rejected(history);
+    wrong_ranges_are_rejected(history);
+    reads_of_what_was_not_committed_are_rejected(history);
+    commits_that_vanish_are_rejected(history);
+}
+
+const READS: [Kind; 2] = [Kind::WrongRead, Kind::WrongRange];
+
+fn reads_of_another_version_are_rejected(history: &History) {
     let all = || history.records.iter().enumerate();
     let skewed = all().filter_map(|(i, record)| {
         let (place, older) = *history.looks(record).first()?;
         (record.ops.len() > 1).then(|| vec![(i, with_found(record, place, older))])
     });
-    history.reject("read skew", &reads[..1], skewed);
+    history.reject("read skew", &READS[..1], skewed);
     let forks = history.readers().filter_map(|(i, record)| {
         let looks = history.looks(record);
         let [(first, older_first), .., (last, older_last)] = looks[..] else { return None };
         let one = with_found(record, first, older_first);
         Some(vec![(i, one), (usize::MAX, with_found(record, last, older_last))])
     });
-    history.reject("a long fork", &reads[..1], forks);
+    history.reject("a long fork", &READS[..1], forks);
     let gaps = all().filter_map(|(i, record)| {
         let looks_at_tails = |op: &Op| matches!(op, Op::Range { space: TAILS, .. });
         if !record.ops.iter().any(looks_at_tails) || record.mode == Mode::Blind {
@@ -162,9 +170,12 @@ fn reads_are_checked(history: &History) {
         let ops = history.model.clone().without(last).perform(&record.ops, record.snapshot).0;
         (ops != record.ops).then(|| vec![(i, Record { ops, ..record.clone() })])
     });
-    history.reject("a snapshot published over a gap", &reads, gaps);
+    history.reject("a snapshot published over a gap", &READS, gaps);
+}
+
+fn wrong_ranges_are_rejected(history: &History) {
     let phantoms = |is_missing: bool| {
-        all().filter_map(move |(i, record)| {
+        history.records.iter().enumerate().filter_map(move |(i, record)| {
             let mut record = record.clone();
             let range = record.ops.iter_mut().find_map(|op| match op {
                 Op::Range { found, .. } if !found.is_empty() => Some(found),
@@ -178,14 +189,18 @@ fn reads_are_checked(history: &History) {
             Some(vec![(i, record)])
         })
     };
-    history.reject("an entry that a range leaves out", &reads[1..], phantoms(true));
-    history.reject("a phantom", &reads[1..], phantoms(false));
+    history.reject("an entry that a range leaves out", &READS[1..], phantoms(true));
+    history.reject("a phantom", &READS[1..], phantoms(false));
+}
+
+fn reads_of_what_was_not_committed_are_rejected(history: &History) {
+    let all = || history.records.iter().enumerate();
+    let looked = || all().filter_map(|(i, record)| Some((i, record, history.looks(record).first()?.0)));
     let aborted = all().filter(|(_, record)| record.outcome == Outcome::Aborted).flat_map(|(_, r)| &r.ops);
     let aborted = aborted.filter_map(|op| if let Op::Put { id, .. } = op { Some(*id) } else { None });
-    let looked = all().filter_map(|(i, record)| Some((i, record, history.looks(record).first()?.0)));
     let read =
-        looked.zip(aborted).map(|((i, record, place), id)| vec![(i, with_found(record, place, Some(id)))]);
-    history.reject("an aborted read", &reads[..1], read);
+        looked().zip(aborted).map(|((i, record, place), id)| vec![(i, with_found(record, place, Some(id)))]);
+    history.reject("an aborted read", &READS[..1], read);
     let intermediate = history.commits().filter_map(|(_, _, record)| {
         let mut last = std::collections::BTreeMap::new();
         record.ops.iter().find_map(|op| match op {
@@ -193,18 +208,21 @@ fn reads_are_checked(history: &History) {
             _ => None,
         })
     });
-    let looked = all().filter_map(|(i, record)| Some((i, record, history.looks(record).first()?.0)));
-    let read = looked
+    let read = looked()
         .zip(intermediate)
         .map(|((i, record, place), id)| vec![(i, with_found(record, place, Some(id)))]);
-    history.reject("an intermediate read", &reads[..1], read);
+    history.reject("an intermediate read", &READS[..1], read);
+}
+
+fn commits_that_vanish_are_rejected(history: &History) {
     let vanished = history.commits().filter_map(|(i, _, record)| {
         let tail = record.ops.iter().find_map(|op| match op {
             Op::Put { space: TAILS, id, .. } => Some(*id),
             _ => None,
         })?;
         let sees = |op: &Op| matches!(op, Op::Range { found, .. } if found.iter().any(|(_, id)| *id == tail));
-        let is_seen = all().any(|(j, other)| i != j && other.ops.iter().any(sees));
+        let mut others = history.records.iter().enumerate().filter(|(j, _)| i != *j);
+        let is_seen = others.any(|(_, other)| other.ops.iter().any(sees));
         is_seen.then(|| vec![(i, Record { outcome: Outcome::Aborted, ..record.clone() })])
     });
     let kinds = [Kind::WrongRead, Kind::WrongRange, Kind::FalseConflict, Kind::NotSerializable];

@@ -68,15 +68,7 @@ fn change(keys: &mut Keyspace<'_>, model: &mut Model, random: &mut Random) {
                 expected.insert(if left { 0 } else { expected.len() }, new);
             }
         }
-        5..7 => {
-            let wanted = random.below(most / 8 + 2);
-            let popped = keys.pop(&mut list, left, wanted).unwrap();
-            for element in &popped {
-                let index = if left { 0 } else { expected.len() - 1 };
-                assert_eq!(&expected.remove(index), element);
-            }
-            assert_eq!(popped.len() as u64, wanted.min(len));
-        }
+        5..7 => pop(keys, &mut list, expected, left, random.below(most / 8 + 2)),
         7..10 if len > 0 => {
             let (behind, new) = (random.below(2), element(random));
             keys.insert_at(&mut list, at, behind == 1, &new).unwrap();
@@ -87,17 +79,8 @@ fn change(keys: &mut Keyspace<'_>, model: &mut Model, random: &mut Random) {
             keys.set_at(&mut list, at, &new).unwrap();
             expected[at as usize] = new;
         }
-        12 => {
-            let share = 1 + random.below(20);
-            let indices: Vec<_> = (0..len).filter(|_| random.below(share) == 0).collect();
-            keys.remove_at(&mut list, &indices).unwrap();
-            indices.iter().rev().for_each(|index| _ = expected.remove(*index as usize));
-        }
-        13 => {
-            let keep = random.below(len / 4 + 1)..len - random.below(len / 4 + 1).min(len);
-            keys.trim(&mut list, keep.clone()).unwrap();
-            *expected = expected[keep.start as usize..keep.end.max(keep.start) as usize].to_vec();
-        }
+        12 => remove_some(keys, &mut list, expected, random),
+        13 => trim(keys, &mut list, expected, random),
         14 if random.below(5) == 0 => {
             keys.trim(&mut list, 0..0).unwrap();
             expected.clear();
@@ -119,6 +102,36 @@ fn change(keys: &mut Keyspace<'_>, model: &mut Model, random: &mut Random) {
         model.remove(&key);
     }
     keys.store(&key, list).unwrap();
+}
+
+fn pop(keys: &mut Keyspace<'_>, list: &mut Collection, expected: &mut Vec<Vec<u8>>, left: bool, wanted: u64) {
+    let len = expected.len() as u64;
+    let popped = keys.pop(list, left, wanted).unwrap();
+    for element in &popped {
+        let index = if left { 0 } else { expected.len() - 1 };
+        assert_eq!(&expected.remove(index), element);
+    }
+    assert_eq!(popped.len() as u64, wanted.min(len));
+}
+
+fn remove_some(
+    keys: &mut Keyspace<'_>,
+    list: &mut Collection,
+    expected: &mut Vec<Vec<u8>>,
+    random: &mut Random,
+) {
+    let share = 1 + random.below(20);
+    let indices: Vec<_> = (0..expected.len() as u64).filter(|_| random.below(share) == 0).collect();
+    keys.remove_at(list, &indices).unwrap();
+    indices.iter().rev().for_each(|index| _ = expected.remove(*index as usize));
+}
+
+/// Takes up to a quarter from each end.
+fn trim(keys: &mut Keyspace<'_>, list: &mut Collection, expected: &mut Vec<Vec<u8>>, random: &mut Random) {
+    let len = expected.len() as u64;
+    let keep = random.below(len / 4 + 1)..len - random.below(len / 4 + 1).min(len);
+    keys.trim(list, keep.clone()).unwrap();
+    *expected = expected[keep.start as usize..keep.end.max(keep.start) as usize].to_vec();
 }
 
 #[test]

@@ -66,76 +66,93 @@ fn change(keys: &mut Keyspace<'_>, model: &mut Model, random: &mut Random) {
     let key = vec![b'a' + random.below(6) as u8];
     let other = vec![b'a' + random.below(6) as u8];
     match random.below(24) {
-        0 => {
-            let found = keys.find(database, &key).unwrap();
-            let (present, old) = (found.present, found.old);
-            if present {
-                keys.remove(database, &key, old).unwrap();
-            }
-            model.remove(&(database, key));
-        }
+        0 => delete(keys, model, (database, key)),
         1 if random.below(6) == 0 => {
             keys.clear(database).unwrap();
             model.retain(|(number, _), _| *number != database);
         }
-        2 if key != other => {
-            let source = keys.find(database, &key).unwrap();
-            let (Some(stored), old) = (source.live, source.old) else { return };
-            let (meta, payload) = (stored.meta, stored.payload.to_vec());
-            let replaced = keys.old(database, &other).unwrap();
-            keys.put(database, &other, meta, replaced, &[&payload]).unwrap();
-            keys.remove(database, &key, old.kept()).unwrap();
-            let fields = model.remove(&(database, key)).unwrap();
-            model.insert((database, other), fields);
-        }
+        2 if key != other => rename(keys, model, (database, key), other),
         3 => {
             let target = DATABASES_USED[random.below(2) as usize];
-            if (database, &key) == (target, &other) || !model.contains_key(&(database, key.clone())) {
-                return;
-            }
-            let old = keys.old(target, &other).unwrap();
-            keys.copy((database, &key), (target, &other), old).unwrap();
-            let fields = model[&(database, key)].clone();
-            model.insert((target, other), fields);
+            copy(keys, model, (database, key), (target, other));
         }
         4 => {
             let deadline = (random.below(2) == 0).then_some(1 << 50);
             keys.set_deadline(database, &key, deadline).unwrap();
         }
-        9 => {
-            let target = DATABASES_USED.into_iter().find(|target| *target != database).unwrap();
-            let is_there = keys.change_database(database, target, &key).unwrap();
-            let fields = model.remove(&(database, key.clone()));
-            assert_eq!(is_there, fields.is_some());
-            fields.map(|fields| model.insert((target, key), fields));
-        }
-        5..9 => {
-            let mut hash = keys.collection(database, &key, Kind::Hash).unwrap();
-            let expected = model.entry((database, key.clone())).or_default();
-            let fields: Vec<_> = expected.keys().cloned().collect();
-            let share = 1 + random.below(4);
-            for field in fields.iter().filter(|_| random.below(4) < share) {
-                assert!(keys.remove_element(&mut hash, field).unwrap());
-                expected.remove(field);
-            }
-            assert!(!keys.remove_element(&mut hash, b"absent").unwrap());
-            keys.store(&key, hash).unwrap();
-            if expected.is_empty() {
-                model.remove(&(database, key));
-            }
-        }
-        _ => {
-            let mut hash = keys.collection(database, &key, Kind::Hash).unwrap();
-            let expected = model.entry((database, key.clone())).or_default();
-            for _ in 0..1 + random.below(4) {
-                let (field, value) = (field(random), vec![b'v'; random.below(200) as usize]);
-                let replaced = keys.put_element(&mut hash, &field, &value).unwrap();
-                assert_eq!(expected.insert(field.clone(), value.clone()).is_some(), replaced);
-                assert_eq!(keys.element(&hash, &field).unwrap(), Some(&value[..]));
-            }
-            keys.store(&key, hash).unwrap();
-        }
+        9 => change_database(keys, model, (database, key)),
+        5..9 => remove_fields(keys, model, (database, key), random),
+        _ => put_fields(keys, model, (database, key), random),
     }
+}
+
+/// A key as the model names it: with its database.
+type Named = (usize, Vec<u8>);
+
+fn delete(keys: &mut Keyspace<'_>, model: &mut Model, (database, key): Named) {
+    let found = keys.find(database, &key).unwrap();
+    let (present, old) = (found.present, found.old);
+    if present {
+        keys.remove(database, &key, old).unwrap();
+    }
+    model.remove(&(database, key));
+}
+
+fn rename(keys: &mut Keyspace<'_>, model: &mut Model, (database, key): Named, other: Vec<u8>) {
+    let source = keys.find(database, &key).unwrap();
+    let (Some(stored), old) = (source.live, source.old) else { return };
+    let (meta, payload) = (stored.meta, stored.payload.to_vec());
+    let replaced = keys.old(database, &other).unwrap();
+    keys.put(database, &other, meta, replaced, &[&payload]).unwrap();
+    keys.remove(database, &key, old.kept()).unwrap();
+    let fields = model.remove(&(database, key)).unwrap();
+    model.insert((database, other), fields);
+}
+
+fn copy(keys: &mut Keyspace<'_>, model: &mut Model, from: Named, to: Named) {
+    if from == to || !model.contains_key(&from) {
+        return;
+    }
+    let old = keys.old(to.0, &to.1).unwrap();
+    keys.copy((from.0, &from.1), (to.0, &to.1), old).unwrap();
+    let fields = model[&from].clone();
+    model.insert(to, fields);
+}
+
+fn change_database(keys: &mut Keyspace<'_>, model: &mut Model, (database, key): Named) {
+    let target = DATABASES_USED.into_iter().find(|target| *target != database).unwrap();
+    let is_there = keys.change_database(database, target, &key).unwrap();
+    let fields = model.remove(&(database, key.clone()));
+    assert_eq!(is_there, fields.is_some());
+    fields.map(|fields| model.insert((target, key), fields));
+}
+
+fn remove_fields(keys: &mut Keyspace<'_>, model: &mut Model, (database, key): Named, random: &mut Random) {
+    let mut hash = keys.collection(database, &key, Kind::Hash).unwrap();
+    let expected = model.entry((database, key.clone())).or_default();
+    let fields: Vec<_> = expected.keys().cloned().collect();
+    let share = 1 + random.below(4);
+    for field in fields.iter().filter(|_| random.below(4) < share) {
+        assert!(keys.remove_element(&mut hash, field).unwrap());
+        expected.remove(field);
+    }
+    assert!(!keys.remove_element(&mut hash, b"absent").unwrap());
+    keys.store(&key, hash).unwrap();
+    if expected.is_empty() {
+        model.remove(&(database, key));
+    }
+}
+
+fn put_fields(keys: &mut Keyspace<'_>, model: &mut Model, (database, key): Named, random: &mut Random) {
+    let mut hash = keys.collection(database, &key, Kind::Hash).unwrap();
+    let expected = model.entry((database, key.clone())).or_default();
+    for _ in 0..1 + random.below(4) {
+        let (field, value) = (field(random), vec![b'v'; random.below(200) as usize]);
+        let replaced = keys.put_element(&mut hash, &field, &value).unwrap();
+        assert_eq!(expected.insert(field.clone(), value.clone()).is_some(), replaced);
+        assert_eq!(keys.element(&hash, &field).unwrap(), Some(&value[..]));
+    }
+    keys.store(&key, hash).unwrap();
 }
 
 /// Removes all doomed elements.
