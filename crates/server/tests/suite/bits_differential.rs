@@ -60,8 +60,10 @@ fn compare(rounds: usize, mut draw: impl FnMut(&mut Random) -> Vec<Args>) {
     let mut random = Random(seed);
     for protocol in ["HELLO 2", "HELLO 3"] {
         let (mut ours, mut theirs) = (server.client(), redis.client());
-        ours.ask(protocol);
-        theirs.ask(protocol);
+        for client in [&mut ours, &mut theirs] {
+            client.ask(protocol);
+            client.ask("CONFIG SET hll-sparse-max-bytes 3000");
+        }
         let mut history: Vec<Args> = Vec::new();
         for round in 0..rounds {
             let commands: Vec<_> = (0..8).flat_map(|_| draw(&mut random)).collect();
@@ -250,12 +252,36 @@ fn sketch_key(random: &mut Random) -> (String, usize) {
     (format!("hll:{class}"), SPANS[class])
 }
 
-/// A sketch of few runs that may be wrong.
+/// A sketch that may be wrong: a dense one with any registers; a sparse one with long runs, or with none of
+/// zeros, so that a change can join runs on either side.
 fn crafted_sketch(random: &mut Random) -> Vec<u8> {
     let mut sketch = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80".to_vec();
     if random.below(12) == 0 {
         let at = random.below(sketch.len());
         sketch[at] = random.below(256) as u8;
+    }
+    if random.below(8) == 0 {
+        sketch[4] = 0;
+        let most = random.pick(&[1, 4, 64, 256]);
+        // Registers of 50, 51 or 63, by fours: more than any hash gives.
+        let high: [&[u8]; 3] = [b"\xB2\x2C\xCB", b"\xF3\x3C\xCF", b"\xFF\xFF\xFF"];
+        let first = random.pick(&high);
+        let seldom = random.below(3000) + 1;
+        while sketch.len() < 12_304 {
+            let high = if random.below(seldom) == 0 { random.pick(&high) } else { first };
+            let any: Vec<u8> = (0..3).map(|_| random.below(most) as u8).collect();
+            sketch.extend_from_slice(if most == 1 { high } else { &any });
+        }
+        return sketch;
+    }
+    if random.below(2) == 0 {
+        let mut left = 16_384_usize;
+        while left > 0 {
+            let len = (1 + random.below(4)).min(left);
+            sketch.push(0x80 | (random.below(2) << 2) as u8 | (len - 1) as u8);
+            left -= len;
+        }
+        return sketch;
     }
     let mut left = 16_384_usize;
     while left > 0 && random.below(30) > 0 {
@@ -318,20 +344,37 @@ fn hyperloglogs_get_the_replies_and_the_bytes_of_redis() {
 fn crafted_hyperloglogs_get_the_replies_of_redis() {
     compare(3000, |random| {
         let key = format!("crafted:{}", random.below(3));
-        let args = match random.below(8) {
-            0 | 1 => [words(&format!("SET {key}")), vec![crafted_sketch(random)]].concat(),
-            2 | 3 => words(&format!("PFADD {key} {}", random.below(1000))),
-            4 => words(&format!("PFCOUNT {key}")),
-            5 => words(&format!("PFMERGE whole {key}")),
-            6 => words(&format!("PFDEBUG {} {key}", random.pick(&["DECODE", "TODENSE", "ENCODING"]))),
+        let args = match random.below(16) {
+            0 if random.below(8) == 0 => words(&format!(
+                "CONFIG SET hll-sparse-max-bytes {}",
+                random.pick(&["3000", "16000", "16000"])
+            )),
+            0 => [words(&format!("SET {key}")), vec![crafted_sketch(random)]].concat(),
+            1..9 => words(&format!("PFADD {key} {}", random.below(1_000_000))),
+            9 => words(&format!("PFCOUNT {key}")),
+            10 => words(&format!("PFMERGE whole {key}")),
+            11 => words(&format!("PFDEBUG {} {key}", random.pick(&["DECODE", "TODENSE", "ENCODING"]))),
             _ => words(&format!("GET {key}")),
         };
         vec![args]
     });
 }
 
-/// Members in use, by key: each size class has its own.
-const PLACES: [usize; 5] = [4, 30, 127, 133, 900];
+/// Members in use, by key, and the places that they crowd around: each size class has its own.
+const CROWDS: [Crowd; 5] = [
+    Crowd { span: 4, centers: [1, 5] },
+    Crowd { span: 30, centers: [7, 2] },
+    Crowd { span: 127, centers: [2, 3] },
+    Crowd { span: 133, centers: [0, 4] },
+    Crowd { span: 900, centers: [6, 8] },
+];
+
+#[derive(Clone, Copy)]
+struct Crowd {
+    span: usize,
+    centers: [usize; 2],
+}
+
 /// Longitudes and latitudes around which members are. The first ones are where the world has ends.
 const CENTERS: &[(f64, f64)] = &[
     (179.9, 0.1),
@@ -340,7 +383,7 @@ const CENTERS: &[(f64, f64)] = &[
     (120.0, -85.0),
     (-180.0, 70.0),
     (0.0, 0.0),
-    (13.4, 52.5),
+    (11.2, 47.8),
     (-70.6, -33.4),
     (100.0, 66.1),
 ];
@@ -358,18 +401,18 @@ const EDGES: &[&str] = &[
     "-0 0x1p3",
 ];
 
-fn place_key(random: &mut Random, kind: &str) -> (String, usize) {
-    let class = random.below(PLACES.len());
-    (format!("{kind}:{class}"), PLACES[class])
+fn place_key(random: &mut Random, kind: &str) -> (String, Crowd) {
+    let class = random.below(CROWDS.len());
+    (format!("{kind}:{class}"), CROWDS[class])
 }
 
-fn place(random: &mut Random, at_edges: bool) -> String {
+fn place(random: &mut Random, crowd: Crowd, at_edges: bool) -> String {
     if at_edges && random.below(3) == 0 {
         return random.pick(EDGES).to_owned();
     }
-    let (longitude, latitude) = random.pick(CENTERS);
+    let (longitude, latitude) = CENTERS[random.pick(&crowd.centers)];
     // Where members are counted, no two must be in one cell.
-    let spread = random.pick(if at_edges { &[0.0001, 0.01, 1.0, 20.0] } else { &[0.05, 0.05, 1.0, 20.0] });
+    let spread = random.pick(if at_edges { &[0.0001, 0.01, 1.0, 20.0] } else { &[0.05, 1.0, 8.0, 20.0] });
     let mut near = |center: f64, end: f64| {
         let off = (random.below(2_000_001) as f64 / 1e6 - 1.0) * spread;
         let there = center + off;
@@ -379,27 +422,36 @@ fn place(random: &mut Random, at_edges: bool) -> String {
     format!("{:.9} {:.9}", near(longitude, 180.0), near(latitude, 85.05))
 }
 
+/// A number and a unit. Cells of every size must be searched, and those that the region barely touches.
 fn length(random: &mut Random) -> String {
-    let number = random.pick(&["0", "1", "10.5", "100", "500", "1000", "5000", "9000", "20100", "1e2"]);
-    format!("{number} {}", random.pick(&["m", "km", "KM", "ft", "mi", "km"]))
+    let number = match random.below(4) {
+        0 => random.pick(&["0", "1", "10.5", "500", "9000", "20100", "1e2"]).to_owned(),
+        1 | 2 => return format!("{} km", 1 + random.below(2500)),
+        _ => format!("{:.3}", (1 + random.below(2000)) as f64 / 1000.0 * 10_f64.powi(random.below(5) as i32)),
+    };
+    format!("{number} {}", random.pick(&["m", "km", "KM", "ft", "mi", "km", "km", "mi"]))
 }
 
-fn region(random: &mut Random, span: usize, at_edges: bool) -> String {
+fn region(random: &mut Random, crowd: Crowd, at_edges: bool) -> String {
     let from = match random.below(3) {
-        0 => format!("FROMMEMBER m{}", random.below(span + 1)),
-        _ => format!("FROMLONLAT {}", place(random, at_edges)),
+        0 => format!("FROMMEMBER m{}", random.below(crowd.span + 1)),
+        _ => format!("FROMLONLAT {}", place(random, crowd, at_edges)),
     };
     let by = match random.below(2) {
         0 => format!("BYRADIUS {}", length(random)),
-        _ => format!("BYBOX {} {}", random.pick(&["0", "5", "700", "8000", "3e4"]), length(random)),
+        _ => format!(
+            "BYBOX {} {}",
+            random.pick(&["0", "5", "70", "700", "2000", "8000", "3e4"]),
+            length(random)
+        ),
     };
     if random.below(2) == 0 { format!("{from} {by}") } else { format!("{by} {from}") }
 }
 
-fn add_places(random: &mut Random, key: &str, span: usize, at_edges: bool) -> Args {
+fn add_places(random: &mut Random, key: &str, crowd: &Crowd, at_edges: bool) -> Args {
     let options = random.pick(&["", "", "", " NX", " XX", " CH", " xx ch", " NX XX"]);
     let places: String = (0..[1, 2, 5, 30][random.below(4)])
-        .map(|_| format!(" {} m{}", place(random, at_edges), random.below(span + 1)))
+        .map(|_| format!(" {} m{}", place(random, crowd, at_edges), random.below(crowd.span + 1)))
         .collect();
     words(&format!("GEOADD {key}{options}{places}"))
 }
@@ -414,29 +466,29 @@ fn place_command(random: &mut Random) -> Args {
     // Members at the edges are at the same place more often than not, and are not counted.
     let at_edges = random.below(3) == 0;
     let kind = if at_edges { "edge" } else { "geo" };
-    let (key, span) = place_key(random, kind);
-    let member = |random: &mut Random| format!("m{}", random.below(span + 1));
+    let (key, crowd) = place_key(random, kind);
+    let member = |random: &mut Random| format!("m{}", random.below(crowd.span + 1));
     let count = match random.below(4) {
         0 if !at_edges => format!(" COUNT {}", 1 + random.below(12)),
         1 => format!(" COUNT {} ANY", 1 + random.below(12)),
         _ => String::new(),
     };
-    let order = random.pick(&["", " ASC", " desc"]);
+    let order = random.pick(&["", "", " ASC", " desc"]);
     let with = shown_of_places(random);
     let (a, b) = (member(random), member(random));
     let args = match random.below(20) {
         0 if random.below(8) == 0 => words(&format!("DEL {key}")),
-        0..5 => add_places(random, &key, span, at_edges),
+        0..5 => add_places(random, &key, crowd, at_edges),
         5 => words(&format!("GEODIST {key} {a} {b}{}", random.pick(&["", " km", " Ft", " mi", " M"]))),
         6 => words(&format!("GEOHASH {key} {a} {b}")),
         7 => words(&format!("GEOPOS {key} {a} {b}")),
-        8..12 => words(&format!("GEOSEARCH {key} {}{count}{order}{with}", region(random, span, at_edges))),
+        8..12 => words(&format!("GEOSEARCH {key} {}{count}{order}{with}", region(random, crowd, at_edges))),
         12 => {
             let target = place_key(random, "stored").0;
             let distances = random.pick(&["", " STOREDIST"]);
             words(&format!(
                 "GEOSEARCHSTORE {target} {key} {}{count}{order}{distances}",
-                region(random, span, at_edges)
+                region(random, crowd, at_edges)
             ))
         }
         13 => {
@@ -444,13 +496,17 @@ fn place_command(random: &mut Random) -> Args {
             let store = random.pick(&["STORE", "storedist"]);
             words(&format!(
                 "GEORADIUS {key} {} {}{count} {store} {target}",
-                place(random, at_edges),
+                place(random, crowd, at_edges),
                 length(random)
             ))
         }
         14 => {
             let name = random.pick(&["GEORADIUS", "GEORADIUS_RO"]);
-            words(&format!("{name} {key} {} {}{with}{count}{order}", place(random, at_edges), length(random)))
+            words(&format!(
+                "{name} {key} {} {}{with}{count}{order}",
+                place(random, crowd, at_edges),
+                length(random)
+            ))
         }
         15 => {
             let name = random.pick(&["GEORADIUSBYMEMBER", "GEORADIUSBYMEMBER_RO"]);
@@ -473,4 +529,28 @@ fn place_command(random: &mut Random) -> Args {
 #[test]
 fn places_get_the_replies_of_redis() {
     compare(4000, |random| vec![place_command(random)]);
+}
+
+/// The cells that a region reaches into, and their order: with so many members that there are some in each.
+#[test]
+fn regions_everywhere_have_the_members_that_they_have_in_redis() {
+    let mut added = 0;
+    let degrees =
+        |random: &mut Random, end: usize| random.below(2 * end * 1_000_000) as f64 / 1e6 - end as f64;
+    compare(1000, |random| {
+        added += 1;
+        if added <= 100 {
+            let place = |n| format!(" {} {} m{added}-{n}", degrees(random, 180), degrees(random, 85));
+            return vec![words(&format!("GEOADD everywhere{}", (0..50).map(place).collect::<String>()))];
+        }
+        let place = format!("{} {}", degrees(random, 180), degrees(random, 85));
+        let length = |random: &mut Random| (30 << random.below(8)) + random.below(2000);
+        let by = match random.below(3) {
+            0 => format!("BYBOX {} {} km", length(random), length(random)),
+            _ => format!("BYRADIUS {} km", length(random)),
+        };
+        let count =
+            if random.below(3) == 0 { format!(" COUNT {} ANY", 1 + random.below(50)) } else { String::new() };
+        vec![words(&format!("GEOSEARCH everywhere FROMLONLAT {place} {by}{count}"))]
+    });
 }

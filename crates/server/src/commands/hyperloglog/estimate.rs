@@ -11,6 +11,8 @@ pub(super) type Histogram = [u32; 64];
 
 /// Bits of a hash that are not used for the index of a register.
 const HASH_BITS: usize = 50;
+/// 2^63.
+const COUNT_END: f64 = 9_223_372_036_854_775_808.0;
 /// 1 / (2 ln 2).
 const ALPHA: f64 = 0.721_347_520_444_481_7;
 
@@ -23,7 +25,9 @@ pub(super) fn estimate(histogram: &Histogram) -> u64 {
         z = (z + f64::from(*count)) * 0.5;
     }
     z += m * sigma(share(histogram[0]));
-    (ALPHA * m * m / z).round() as u64
+    let count = (ALPHA * m * m / z).round();
+    // As a processor converts what is too large for 63 bits: only registers that no hash gives are so high.
+    if count < COUNT_END { count as u64 } else { 1 << 63 }
 }
 
 fn sigma(mut x: f64) -> f64 {
