@@ -123,7 +123,14 @@ typedef enum tembo_durability {
     /* Synchronised to the device at every change: survives power failure. */
     TEMBO_SYNCED = 3,
     /* Flushes and fences as on persistent memory, on any file: for measuring. Survives kill -9. */
-    TEMBO_EMULATED = 4
+    TEMBO_EMULATED = 4,
+    /*
+     * A journal in the file, synchronised with the device each second: survives kill -9; after a power failure
+     * the pool is as it was after some change, at most a second earlier.
+     */
+    TEMBO_RELAXED = 5,
+    /* The same journal, synchronised with the device at every change: survives power failure. */
+    TEMBO_JOURNALED = 6
 } tembo_durability;
 
 /* Flags of tembo_fixed_open, tembo_map_open, tembo_store_open and tembo_keyspace_open, and of tembo_options. */

@@ -7,7 +7,7 @@ pub(crate) use store::{
 };
 
 use crate::size::Size;
-use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -101,9 +101,13 @@ impl Command {
 #[derive(Debug, Args)]
 pub(crate) struct PoolChoices {
     /// Which failures an acknowledged write survives; `auto` is `dax` on persistent memory and `page-cache`
-    /// elsewhere
+    /// elsewhere; `relaxed=200ms` names the interval, which is a second otherwise
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
     pub(crate) durability: Durability,
+    /// Bytes of the journal that the pool gets when it is first opened with `relaxed` or `journaled`
+    /// [default: 64M, or an eighth of --max-bytes if that is less]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) journal_bytes: Option<Size>,
     /// Write cache lines back with this instruction, even if the processor does not report it (also:
     /// TEMBO_FLUSH)
     #[arg(long, value_name = "INSTRUCTION", value_parser = flush_instruction())]
@@ -132,6 +136,9 @@ impl PoolChoices {
             .prefault(self.prefault)
             .huge_pages(self.huge_pages)
             .accept_unclean(self.accept_unclean);
+        if let Some(Size { bytes }) = self.journal_bytes {
+            options = options.journal_bytes(bytes);
+        }
         if let Some(instruction) = self.flush {
             options = options.flush_instruction(instruction);
         }
@@ -498,10 +505,34 @@ pub(crate) struct Bench {
     pub(crate) choices: PoolChoices,
 }
 
+/// Reads a durability: one of the names, or `relaxed` with an interval.
+#[derive(Clone)]
+struct DurabilityParser;
+
+impl TypedValueParser for DurabilityParser {
+    type Value = Durability;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Durability, clap::Error> {
+        if value.to_str().is_some_and(|text| text.starts_with("relaxed=")) {
+            let read = |text: &str| text.parse::<Durability>();
+            return read.parse_ref(command, argument, value);
+        }
+        let names = PossibleValuesParser::new(Durability::ALL.map(|(_, name)| name));
+        names.try_map(|name| name.parse::<Durability>()).parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(Durability::ALL.into_iter().map(|(_, name)| PossibleValue::new(name))))
+    }
+}
+
 fn durability() -> ValueParser {
-    PossibleValuesParser::new(Durability::ALL.map(|(_, name)| name))
-        .try_map(|name| name.parse::<Durability>())
-        .into()
+    DurabilityParser.into()
 }
 
 fn flush_instruction() -> ValueParser {
@@ -587,6 +618,9 @@ mod tests {
         let cases = [
             ("tembo serve --listen 6379", "ADDR:PORT"),
             ("tembo serve --durability maybe", "page-cache"),
+            ("tembo serve --durability relaxed=1", "relaxed=200ms"),
+            ("tembo serve --durability relaxed=0s", "relaxed=200ms"),
+            ("tembo serve --journal-bytes lots", "1024"),
             ("tembo serve --max-bytes lots", "1024"),
             ("tembo serve --maxclients 0", "1.."),
             ("tembo serve --protected-mode off", "[possible values: yes, no]"),

@@ -23,6 +23,9 @@ struct Description {
     pool_bytes: u64,
     /// The part of the bytes that lies in empty chunks.
     unused_bytes: u64,
+    /// Lines that the journal has newer than the rest of the file, if there is a journal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    journal_lines: Option<u64>,
     maps: Vec<MapDescription>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stores: Vec<StoreDescription>,
@@ -138,6 +141,7 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
         ending: pool.last_ending(),
         pool_bytes: stats.pool_bytes,
         unused_bytes: stats.unused_bytes,
+        journal_lines: pool.journal_lines(),
         maps,
         stores,
         heap: if has_heap { describe_heap(pool)? } else { None },
@@ -181,6 +185,12 @@ impl Description {
             .add("size", human_bytes(self.pool_bytes))
             .add("unused", human_bytes(self.unused_bytes))
             .add("maps", self.maps.len());
+        if let Some(count) = self.journal_lines {
+            lines.add(
+                "journal",
+                format!("{count} lines of 64 bytes are newer there than in the rest of the file"),
+            );
+        }
         let mut text = format!("{}\n{}", self.path, lines.text());
         let width = self.maps.iter().map(|map| map.name.chars().count()).max().unwrap_or(0);
         for map in &self.maps {
@@ -227,6 +237,7 @@ mod tests {
             ending: Ending::Closed,
             pool_bytes: 4 << 20,
             unused_bytes: 1536,
+            journal_lines: None,
             maps: vec![
                 map("db0", Kind::Bytes, Some(12)),
                 map("ids", Kind::Fixed, None),

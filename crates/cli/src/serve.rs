@@ -147,7 +147,7 @@ fn greeting(
             "size",
             format!("{}, may grow to {}", human_bytes(stats.pool_bytes), human_bytes(stats.max_bytes)),
         )
-        .add("durability", pool.domain());
+        .add("durability", durability(pool));
     if let Some(warning) = warning {
         lines.add("", warning);
     }
@@ -156,7 +156,7 @@ fn greeting(
     }
     lines.add("", format!("An acknowledged write survives {}.", pool.survives()));
     if matches!(pool.domain(), Domain::PageCache | Domain::Emulated) {
-        lines.add("", "A power failure can cost the whole pool, and not the last writes only; --durability synced survives one.");
+        lines.add("", "A power failure can cost the whole pool, and not the last writes only; --durability relaxed loses a second at most, and journaled nothing.");
     }
     if pool.last_ending().is_unclean() {
         lines.add(
@@ -170,6 +170,14 @@ fn greeting(
     lines.add("stop", "Ctrl-C, SIGTERM or the SHUTDOWN command; kill -9 loses no acknowledged write");
     let ready_ms = took.as_secs_f64() * 1e3;
     format!("tembo {}, ready in {ready_ms:.1} ms\n{}", env!("CARGO_PKG_VERSION"), lines.text())
+}
+
+/// The domain, and how far it may be behind the device.
+fn durability(pool: &Pool) -> String {
+    match pool.journal_stats().and_then(|stats| stats.interval) {
+        Some(interval) => format!("{}, at most {} ms", pool.domain(), interval.as_millis()),
+        None => pool.domain().to_string(),
+    }
 }
 
 fn how_opened(existed: bool, pool: &Pool) -> String {

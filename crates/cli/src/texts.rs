@@ -93,11 +93,11 @@ fn of_pool(error: &PoolError) -> Option<String> {
         }
         PoolErrorKind::Region(RegionError::NotDax) => {
             "the file does not lie on persistent memory (MAP_SYNC is refused); mount its file system with -o dax, or \
-             choose another --durability: auto, page-cache, synced or emulated"
+             choose another --durability: auto, page-cache, synced, journaled, relaxed or emulated"
                 .to_owned()
         }
         PoolErrorKind::Region(RegionError::NoFlushInstruction) => {
-            "this processor has no instruction that writes cache lines back; choose --durability page-cache or synced"
+            "this processor has no instruction that writes cache lines back; choose --durability page-cache, synced, journaled or relaxed"
                 .to_owned()
         }
         _ => return None,

@@ -267,15 +267,26 @@ fn env_number(name: &str) -> Option<u64> {
 #[test]
 fn acknowledged_writes_survive_kill_9() {
     let kills = env_number("TEMBO_KILLS").unwrap_or(20);
-    let seed = env_number("TEMBO_KILL_SEED").unwrap_or(0x7e3b0);
     let durability = std::env::var("TEMBO_KILL_DURABILITY").unwrap_or_else(|_| "auto".to_owned());
+    kill_and_verify(kills, &durability);
+}
+
+/// The newest state of the pool is in its journal, and nowhere else.
+#[test]
+fn acknowledged_writes_in_a_journal_survive_kill_9() {
+    let kills = env_number("TEMBO_KILLS").unwrap_or(20);
+    ["relaxed=200ms", "journaled"].iter().for_each(|durability| kill_and_verify(kills / 2, durability));
+}
+
+fn kill_and_verify(kills: u64, durability: &str) {
+    let seed = env_number("TEMBO_KILL_SEED").unwrap_or(0x7e3b0);
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let pool: PathBuf = directory.path().join("kill.pool");
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut clients: Vec<Keys> = (0..CLIENTS).map(|_| Keys::default()).collect();
     let (mut acknowledged, mut slowest) = (0, Duration::ZERO);
     for kill in 0..kills {
-        let server = ServerProcess::start(&pool, &durability);
+        let server = ServerProcess::start(&pool, durability);
         let (addr, patience) = (server.addr, Duration::from_millis(rng.random_range(5..120)));
         let seeds: Vec<u64> = (0..CLIENTS).map(|_| rng.random()).collect();
         acknowledged += std::thread::scope(|scope| {
@@ -288,7 +299,7 @@ fn acknowledged_writes_survive_kill_9() {
         });
         assert_pool_is_sound(&pool, kill);
         let begun = Instant::now();
-        let server = ServerProcess::start(&pool, &durability);
+        let server = ServerProcess::start(&pool, durability);
         let mut connection = Client::connect(server.addr).unwrap();
         connection.call(&[b"GET", b"k0:0"]).unwrap();
         slowest = slowest.max(begun.elapsed());

@@ -37,6 +37,8 @@
 //! new seeds until enough images have been tried. [`Simulation::mutants`] seeds bugs into the recording and
 //! tells which of them would have been noticed. [`SharedScenario`] is for threads that run at once.
 //!
+//! A pool on a disk has another failure model, of sectors: [`SectorDisk`] and [`PowerCuts`].
+//!
 //! # Environment
 //!
 //! * `CRASHSIM_SEED`: the seed of samples and schedules, as a failure prints it;
@@ -50,7 +52,7 @@
 //! `trace.rs` (what is recorded), `replay.rs` (the failure model), `choices.rs` (which images),
 //! `session.rs` and `record.rs` (what a crash may leave at which place), `trial.rs` (one image),
 //! `exploration.rs` (all of them), `shrink.rs` and `story.rs` (failures), `audit.rs`, `mutation.rs` and
-//! `mutants.rs`, `schedule.rs` (interleavings), `simulation.rs` (the entry points).
+//! `mutants.rs`, `schedule.rs` (interleavings), `simulation.rs` (the entry points); `sectors.rs` by itself.
 
 #![forbid(unsafe_code)]
 
@@ -66,6 +68,7 @@ mod report;
 mod rng;
 mod scenario;
 mod schedule;
+mod sectors;
 mod session;
 mod shrink;
 mod simulation;
@@ -79,6 +82,7 @@ pub use mutation::{Mutation, Target};
 pub use report::Report;
 pub use scenario::{Scenario, SharedScenario};
 pub use schedule::{Member, Schedule};
+pub use sectors::{DiskEvent, History, PowerCuts, SECTOR_BYTES, SectorDisk};
 pub use simulation::{Simulation, campaign};
 pub use story::{Failure, FailureKind};
 pub use trace::{Event, Mark, Recorder};

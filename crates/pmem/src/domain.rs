@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The durability domain of an open region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,6 +18,10 @@ pub enum Domain {
     PageCache,
     /// An ordinary file whose changed pages are synchronised to the device at every fence.
     Synced,
+    /// An ordinary file with a [journal](crate::journal): a fence waits until its record is on the device.
+    Journaled,
+    /// An ordinary file with a [journal](crate::journal), which is synchronised with the device in intervals.
+    Relaxed,
     /// An ordinary file, with the flushes and fences that persistent memory would need. For measuring.
     Emulated,
     /// Anonymous memory whose stores, flushes and fences are recorded. For the crash simulator.
@@ -33,8 +38,11 @@ impl Domain {
             Domain::PageCache => {
                 "a crash of the process (kill -9); not a crash of the operating system or a power failure"
             }
-            Domain::Synced => {
+            Domain::Synced | Domain::Journaled => {
                 "a crash of the process (kill -9), of the operating system, and a power failure (as far as the device keeps its promises)"
+            }
+            Domain::Relaxed => {
+                "a crash of the process (kill -9); after a crash of the operating system or a power failure, the pool is as it was after some commit, at most the interval earlier (as far as the device keeps its promises)"
             }
             Domain::Emulated => {
                 "a crash of the process (kill -9); not a power failure: it only costs what persistent memory would"
@@ -49,6 +57,16 @@ impl Domain {
         matches!(self, Domain::PageCache)
     }
 
+    /// Whether flushed lines go to a [journal](crate::journal) in the file.
+    pub fn has_journal(self) -> bool {
+        matches!(self, Domain::Journaled | Domain::Relaxed)
+    }
+
+    /// Whether a fence waits for a storage device, which takes a thousand times as long as persistent memory.
+    pub fn waits_for_device(self) -> bool {
+        matches!(self, Domain::Synced | Domain::Journaled)
+    }
+
     /// The name used in options and output.
     pub fn name(self) -> &'static str {
         match self {
@@ -56,6 +74,8 @@ impl Domain {
             Domain::DaxCpuCache => "dax-cpu-cache",
             Domain::PageCache => "page-cache",
             Domain::Synced => "synced",
+            Domain::Journaled => "journaled",
+            Domain::Relaxed => "relaxed",
             Domain::Emulated => "emulated",
             Domain::Simulated => "simulated",
         }
@@ -80,35 +100,87 @@ pub enum Durability {
     PageCache,
     /// Synchronise to the device at every commit.
     Synced,
+    /// Synchronise a journal with the device at every commit.
+    Journaled,
+    /// Write a journal at every commit, and synchronise it with the device so often that a power failure
+    /// costs at most this much.
+    Relaxed {
+        /// The interval in milliseconds, at least 1.
+        interval_ms: u32,
+    },
     /// Flush and fence as on persistent memory, on any file.
     Emulated,
 }
 
 impl Durability {
-    /// Every value with its name.
-    pub const ALL: [(Durability, &'static str); 5] = [
+    /// Every value with its name; of `relaxed`, the usual one.
+    pub const ALL: [(Durability, &'static str); 7] = [
         (Durability::Auto, "auto"),
         (Durability::PageCache, "page-cache"),
         (Durability::Synced, "synced"),
+        (Durability::Journaled, "journaled"),
+        (Durability::Relaxed { interval_ms: RELAXED_MS }, "relaxed"),
         (Durability::Emulated, "emulated"),
         (Durability::Dax, "dax"),
     ];
+
+    /// Whether it needs a [journal](crate::journal) in the file.
+    pub fn needs_journal(self) -> bool {
+        matches!(self, Durability::Journaled | Durability::Relaxed { .. })
+    }
+
+    /// The most that a power failure may cost, where that is not nothing.
+    pub(crate) fn interval(self) -> Option<Duration> {
+        match self {
+            Durability::Relaxed { interval_ms } => Some(Duration::from_millis(u64::from(interval_ms.max(1)))),
+            _ => None,
+        }
+    }
 }
+
+/// The usual interval of `relaxed`.
+const RELAXED_MS: u32 = 1000;
 
 impl fmt::Display for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Durability::ALL.iter().find(|(d, _)| d == self).map_or("", |(_, n)| n);
-        f.write_str(name)
+        match Durability::ALL.iter().find(|(d, _)| d == self) {
+            Some((_, name)) => f.write_str(name),
+            None => match self.interval().map(|interval| interval.as_millis()) {
+                Some(ms) if ms % 1000 == 0 => write!(f, "relaxed={}s", ms / 1000),
+                Some(ms) => write!(f, "relaxed={ms}ms"),
+                None => Ok(()),
+            },
+        }
     }
 }
 
 impl FromStr for Durability {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, Self::Err> {
+        if let Some(interval) = s.strip_prefix("relaxed=") {
+            return parse_interval(interval)
+                .map(|interval_ms| Durability::Relaxed { interval_ms })
+                .ok_or_else(|| {
+                    format!("{s:?} is not understood; expected relaxed=1s or relaxed=200ms, up to an hour")
+                });
+        }
         Durability::ALL.iter().find(|(_, name)| *name == s).map(|(d, _)| *d).ok_or_else(|| {
-            format!("unknown durability {s:?}; expected auto, page-cache, synced, emulated or dax")
+            format!(
+                "unknown durability {s:?}; expected auto, page-cache, synced, journaled, relaxed, relaxed=1s, \
+                 emulated or dax"
+            )
         })
     }
+}
+
+/// Reads `2s` or `200ms`.
+fn parse_interval(text: &str) -> Option<u32> {
+    let (digits, unit_ms) = match text.strip_suffix("ms") {
+        Some(digits) => (digits, 1),
+        None => (text.strip_suffix('s')?, 1000),
+    };
+    let count: u32 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    count.checked_mul(unit_ms).filter(|ms| (1..=3_600_000).contains(ms))
 }
 
 /// Whether the persistent-memory region behind `file` reports that the processor's caches are
@@ -140,5 +212,21 @@ mod tests {
             assert_eq!(durability.to_string(), name);
         }
         assert!("DAX".parse::<Durability>().unwrap_err().contains("page-cache"));
+    }
+
+    #[test]
+    fn intervals_are_read_and_written() {
+        for (text, interval_ms) in [("relaxed=2s", 2000), ("relaxed=250ms", 250), ("relaxed", 1000)] {
+            let durability: Durability = text.parse().unwrap();
+            assert_eq!(
+                (durability, durability.to_string().as_str()),
+                (Durability::Relaxed { interval_ms }, text)
+            );
+        }
+        assert_eq!("relaxed=1000ms".parse(), Ok(Durability::Relaxed { interval_ms: 1000 }));
+        for wrong in ["", "1", "s", "0s", "-1s", "+1s", "1m", "4000s", "99999999999s", "1.5s"] {
+            let refused = format!("relaxed={wrong}").parse::<Durability>();
+            assert!(refused.unwrap_err().contains("relaxed=200ms"), "{wrong}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The errors of regions.
 
 use crate::fork::FORKED;
+use crate::journal::JournalError;
 use std::io;
 
 /// An offset read from media, or computed from one, does not lie in the region or is not aligned.
@@ -92,6 +93,12 @@ pub enum RegionError {
         "this processor has no known cache-line flush instruction; use durability `page-cache` or `synced`"
     )]
     NoFlushInstruction,
+    /// A durability with a journal was asked for, and the file has none.
+    #[error("the file has no journal, which durability `relaxed` and `journaled` need")]
+    NoJournal,
+    /// The journal could not be opened.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The region was mapped by the process that this one was forked from.
     #[error("{FORKED}")]
     Forked,

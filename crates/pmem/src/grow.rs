@@ -1,8 +1,8 @@
 //! Space: growing the file in place, giving unused ranges back, and taking them again.
 
 use crate::map::{AddressRange, HUGE_PAGE_BYTES, PAGE_BYTES, Sharing, round_up};
-use crate::region::Region;
-use crate::{Access, Domain, RegionError, RegionOptions, SyncError};
+use crate::region::{Region, outlives_boots};
+use crate::{Access, RegionError, RegionOptions, SyncError};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -36,15 +36,18 @@ impl Region {
         match &self.file {
             Some(file) => {
                 allocate_file(file, old, new, self.huge_pages)?;
-                if matches!(self.domain(), Domain::Synced | Domain::Dax | Domain::DaxCpuCache) {
-                    // PERSIST: the file's new length must be durable before the pool counts on it.
+                if outlives_boots(self.domain()) {
+                    // PERSIST: the file's new length must be durable before the pool counts on it (of a
+                    // journal: I7).
                     rustix::fs::fsync(file)
                         .map_err(|e| RegionError::io("synchronising the grown file", e))?;
                 }
                 self.range.map_file(file, mapped, new, self.sharing)?;
-                self.range.advise_huge(mapped, new);
+                if self.sharing != Sharing::Private {
+                    self.range.advise_huge(mapped, new);
+                }
                 if self.prefaults {
-                    self.range.populate(mapped, new, Access::ReadWrite);
+                    self.range.populate(mapped, new, self.sharing.population());
                 }
             }
             None => self.range.map_anonymous(mapped, new)?,
@@ -84,19 +87,26 @@ impl Region {
     /// descriptor does so only if no other process has it: a child that was just forked has it until it runs
     /// its program.
     pub fn unlock_file(&self) {
+        // The next holder of the lock must be the only one that writes to the file.
+        if let Some(journal) = &self.journal {
+            journal.stop();
+        }
         if let Some(file) = &self.file {
             // A failure leaves it to the closing.
             let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
         }
     }
 
-    /// Writes the pages of a range back to their device, whatever the domain. Does nothing where there is no
-    /// file.
+    /// Writes the pages of a range back to their device, whatever the domain; where there is a journal, what
+    /// was fenced. Does nothing where there is no file.
     ///
     /// # Errors
     ///
     /// [`SyncError`] when the device fails.
     pub fn synchronise_pages(&self, off: u64, bytes: u64) -> Result<(), SyncError> {
+        if let Some(journal) = self.journal() {
+            return journal.write_all_back();
+        }
         let start = off & !(PAGE_BYTES - 1);
         let end = round_up(off.saturating_add(bytes), PAGE_BYTES).min(round_up(self.len(), PAGE_BYTES));
         if self.file.is_none() || start >= end {
@@ -106,12 +116,16 @@ impl Region {
     }
 
     /// Writes all changed pages of the file, by any process, and its length back to the device, whatever the
-    /// domain. Takes as long as the device needs. Does nothing where there is no file.
+    /// domain; where there is a journal, what was fenced. Takes as long as the device needs. Does nothing
+    /// where there is no file.
     ///
     /// # Errors
     ///
     /// [`SyncError`] when the device fails.
     pub fn synchronise_file(&self) -> Result<(), SyncError> {
+        if let Some(journal) = self.journal() {
+            return journal.write_all_back();
+        }
         let Some(file) = &self.file else { return Ok(()) };
         rustix::fs::fsync(file).map_err(|e| SyncError { message: e.to_string() })
     }
@@ -130,12 +144,13 @@ impl Region {
 
     /// Gives the space of whole pages inside a range back to the file system; the range reads as zero
     /// afterwards and must be [taken again](Self::reallocate) before it is stored to. Where the file system
-    /// cannot do this, nothing happens. Returns the bytes given back.
+    /// cannot do this, or there is a journal (whose records could fill the range again), nothing happens.
+    /// Returns the bytes given back.
     pub fn punch(&self, off: u64, bytes: u64) -> u64 {
         let start = round_up(off, PAGE_BYTES);
         let end = (off + bytes) & !(PAGE_BYTES - 1);
         let Some(file) = &self.file else { return 0 };
-        if start >= end || end > self.len() {
+        if start >= end || end > self.len() || self.journal.is_some() {
             return 0;
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

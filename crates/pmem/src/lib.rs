@@ -21,8 +21,9 @@
 //! # Reading order
 //!
 //! `domain.rs` (which failures are survived), `flush.rs` (the instructions), `region/` (the mapping, and a
-//! file for each kind of access), `fork.rs` (children do not reach regions), `grow.rs` (space), `observer.rs`
-//! (how simulators listen), `media.rs` (layout assertions), `counters.rs` (the cost of an operation).
+//! file for each kind of access), `fork.rs` (children do not reach regions), `grow.rs` (space), `journal/`
+//! (what a fence means on a disk), `observer.rs` (how simulators listen), `media.rs` (layout assertions),
+//! `counters.rs` (the cost of an operation).
 
 mod counters;
 mod domain;
@@ -30,6 +31,7 @@ mod error;
 mod flush;
 mod fork;
 mod grow;
+pub mod journal;
 mod map;
 mod media;
 #[cfg(miri)]

@@ -38,6 +38,17 @@ pub(crate) enum Sharing {
     Private,
 }
 
+impl Sharing {
+    /// How pages are mapped ahead: storing to private ones would copy the file.
+    pub(crate) fn population(self) -> Access {
+        match self {
+            Sharing::Private => Access::Private,
+            Sharing::SharedReadOnly => Access::ReadOnly,
+            Sharing::Shared | Sharing::SharedSync => Access::ReadWrite,
+        }
+    }
+}
+
 /// A reserved range of addresses; unmapped when dropped.
 pub(crate) struct AddressRange {
     raw: *mut c_void,

@@ -12,12 +12,14 @@ pub enum Feature {
     /// The header says how the pool was last opened (`PmHeader::opening`). Earlier builds take that word for
     /// damage.
     Opening,
+    /// The header leads to a journal, which has the newest state of some lines of a pool that was not closed.
+    Journal,
     /// There are transactional stores among the roots.
     Stores,
 }
 
 /// Every feature that this build knows.
-const KNOWN: [Feature; 3] = [Feature::Dropped, Feature::Opening, Feature::Stores];
+const KNOWN: [Feature; 4] = [Feature::Dropped, Feature::Opening, Feature::Journal, Feature::Stores];
 /// The groups of bits.
 pub(crate) const OF_ROOTS: u64 = 0xFF << 16;
 pub(crate) const OF_CLASSES: u64 = 0xFF << 24;
@@ -28,6 +30,7 @@ impl Feature {
         match self {
             Feature::Dropped => 1 << 0,
             Feature::Opening => 1 << 1,
+            Feature::Journal => 1 << 2,
             Feature::Stores => 1 << 16,
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::layout::{Geometry, PmEntry, PmHeader, PmLane, PmRecord, PmRoot, PmSlab, PmZone};
 use std::fmt::Write;
+use tembo_pmem::journal::{PmRingHead, PmRingRecord};
 use tembo_pmem::{Field, MediaLayout};
 
 /// The tables of the pool's media structs, in Markdown.
@@ -14,6 +15,8 @@ pub fn describe() -> String {
     section::<PmEntry>(&mut out);
     section::<PmZone>(&mut out);
     section::<PmSlab>(&mut out);
+    section::<PmRingHead>(&mut out);
+    section::<PmRingRecord>(&mut out);
     out
 }
 

@@ -62,9 +62,9 @@ media_struct! {
         /// Zero.
         200 => reserved_d: [u8; 56],
         /// How the pool was last used for writing (low 48 bits; a check above): in bits 0 to 2 the domain (1
-        /// DAX, 2 synced, 3 page cache, 4 emulated, 5 a file system in memory), bit 3 whether it is open; if
-        /// so, in bits 4 to 23 a hash of the file's inode and device, in bits 24 to 47 one of the boot's id.
-        /// 0 says nothing.
+        /// DAX, 2 synced, 3 page cache, 4 emulated, 5 a file system in memory, 6 a journal), bit 3 whether it
+        /// is open; if so, in bits 4 to 23 a hash of the file's inode and device, in bits 24 to 47 one of the
+        /// boot's id. 0 says nothing.
         256 => opening: u64,
         /// Zero.
         264 => reserved_e: [u8; 56],
@@ -73,8 +73,11 @@ media_struct! {
         /// The first of the objects that have no name any more and are freed step by step (low 48 bits; a
         /// check above), or 0. Changed by records only.
         328 => dropped: u64,
+        /// Where the journal of a pool on a disk lies (low 48 bits; a check above), or 0. Changed by records
+        /// only.
+        336 => journal: u64,
         /// Zero.
-        336 => reserved_f: [u8; 3760],
+        344 => reserved_f: [u8; 3752],
     }
 }
 
@@ -381,7 +384,11 @@ pub(crate) const COMMITTED_BITS: u32 = 40;
 pub(crate) const FEATURE_BITS: u32 = 32;
 /// Bits of the offset in `PmHeader::dropped`.
 pub(crate) const DROPPED_BITS: u32 = 48;
-/// The offset of that word, the only one of the header that records change.
+/// The offset of that word. It and `journal` are the only ones of the header that records change.
 pub(crate) const DROPPED_OFF: u64 = offset_of!(PmHeader, dropped) as u64;
+/// Bits of the offset in `PmHeader::journal`.
+pub(crate) const JOURNAL_BITS: u32 = 48;
+/// The offset of that word.
+pub(crate) const JOURNAL_OFF: u64 = offset_of!(PmHeader, journal) as u64;
 /// Bits of the sequence number in `watermark`.
 pub(crate) const WATERMARK_BITS: u32 = 48;

@@ -38,7 +38,8 @@
 //! 5. `inner.rs`: the state that all users of an open pool share; `pin.rs`: guards of it;
 //! 6. `tx/`: lanes as writers have them, and transactions;
 //! 7. `turns.rs`, `writers.rs`: the lane manager of a pool;
-//! 8. `pool.rs`: opening and creating, and the methods of [`Pool`] that need all of these.
+//! 8. `pool.rs`: opening and creating, and the methods of [`Pool`] that need all of these; `journal.rs`: the
+//!    same where that takes a journal.
 //!
 //! # Media layout
 //!
@@ -93,6 +94,7 @@ mod feature;
 mod file;
 pub mod format;
 mod inner;
+mod journal;
 mod layout;
 mod log;
 mod pin;

@@ -5,11 +5,12 @@ use crate::alloc::check::Marks;
 use crate::ending::Ending;
 use crate::feature::{Feature, has_unknown_classes};
 use crate::file::create::{self, NewPool};
-use crate::file::header::{self, Header};
+use crate::file::header::{self, Header, seed_of};
+use crate::file::journal::NewerLines;
 use crate::file::opening::{Here, Opened, Opening};
 use crate::file::options::Options;
 use crate::file::roots::{self, Root};
-use crate::file::{features, file_lock};
+use crate::file::{features, file_lock, journal};
 use crate::inner::{Pool, PoolInner};
 use crate::layout::{DROPPED_OFF, Geometry, PAGE_BYTES};
 use crate::log::handle::Log;
@@ -50,6 +51,14 @@ impl Pool {
                 ErrorKind::Options { what: "a pool cannot be created for reading only".to_owned() }.into()
             );
         }
+        if options.region.durability.needs_journal() && !options.read_only {
+            return Pool::open_journaled(path, options);
+        }
+        Pool::open_simply(path, options)
+    }
+
+    /// As [`open`](Self::open), in a domain without a journal.
+    pub(crate) fn open_simply(path: &Path, options: &Options) -> Result<Pool> {
         if options.create_new {
             return create::create_file(path, options).and_then(Pool::start_new);
         }
@@ -64,7 +73,7 @@ impl Pool {
                 }
             }
             Err(e) => Err(e),
-            Ok(file) => Pool::open_locked(file, path, options),
+            Ok(file) => Pool::open_locked(file, path, options, None),
         }
     }
 
@@ -76,6 +85,9 @@ impl Pool {
     ///
     /// As for [`open`](Self::open).
     pub fn create_in_file(file: &File, path: impl AsRef<Path>, options: &Options) -> Result<Pool> {
+        if options.region.durability.needs_journal() {
+            return Pool::create_journaled_in_file(file, path.as_ref(), options);
+        }
         create::create_in_file(file, path.as_ref(), options).and_then(Pool::start_new)
     }
 
@@ -84,27 +96,47 @@ impl Pool {
     }
 
     fn open_existing(path: &Path, options: &Options) -> Result<Pool> {
-        Pool::open_locked(header::open_file(path, options.read_only)?, path, options)
+        Pool::open_locked(header::open_file(path, options.read_only)?, path, options, None)
     }
 
-    fn open_locked(file: File, path: &Path, options: &Options) -> Result<Pool> {
+    /// Locks and opens an existing file. `ending`: how its last use had ended, if that is known.
+    pub(crate) fn open_locked(
+        file: File,
+        path: &Path,
+        options: &Options,
+        ending: Option<Ending>,
+    ) -> Result<Pool> {
         file_lock::lock(&file, path, !options.read_only)?;
         let length = file.metadata().map_err(|e| Error::io("reading the length of", path, e))?.len();
         let mut page = vec![0; length.min(PAGE_BYTES) as usize];
         file.read_exact_at(&mut page, 0).map_err(|e| Error::io("reading", path, e))?;
-        let header = Header::parse(&page, length)?;
+        let mut header = Header::parse(&page, length)?;
+        let mut newer_lines = NewerLines::new();
+        if let Some(place) = header.journal {
+            (header, newer_lines) = journal::read(&file, path, &mut page, length, place)?;
+        }
         let here = Here::of(&file, path)?;
-        let ending = here.judge(header.opening)?;
+        let ending = here.judge(header.opening).map(|found| ending.unwrap_or(found))?;
         if ending.is_unclean() && !options.accept_unclean {
             return Err(ErrorKind::Unclean { path: path.to_owned(), ending }.into());
         }
         let mut region_options = options.region.clone();
         region_options.max_bytes = options.max_bytes.map(|b| b.max(header.committed_bytes));
+        region_options.journal = header.journal;
         let access = if options.read_only { Access::Private } else { Access::ReadWrite };
-        let region = Region::map_file(file, header.committed_bytes, &region_options, access)?;
+        let is_replayed_later = options.read_only || options.region.durability.needs_journal();
+        if let Some(place) = header.journal.filter(|_| !is_replayed_later && !newer_lines.is_empty()) {
+            journal::replay(&file, path, place)?;
+        }
+        let mut region = Region::map_file(file, header.committed_bytes, &region_options, access)?;
+        if options.read_only {
+            journal::apply(&mut region, &newer_lines)?;
+        }
         let read_only = options.read_only;
         let to_mark = if read_only { None } else { Some(here) };
-        let opened = Opened { read_only, path: Some(path.to_owned()), ending, to_mark, opening: None };
+        let journal_lines = header.journal.map(|_| newer_lines.len() as u64);
+        let path = Some(path.to_owned());
+        let opened = Opened { read_only, path, ending, journal_lines, to_mark, opening: None };
         Pool::start(region, header, opened)
     }
 
@@ -134,7 +166,7 @@ impl Pool {
     fn start(region: Region, header: Header, mut opened: Opened) -> Result<Pool> {
         let Header { geometry, uuid, mut features, mut lacks_features, .. } = header;
         features::accept(features, opened.read_only)?;
-        let seed = uuid.as_u64_pair().0;
+        let seed = seed_of(uuid);
         let is_writable = !opened.read_only;
         let (seq, recovery) = recover::recover(&region, &geometry, seed, || {
             if opened.to_mark.is_some() && features & Feature::Opening.bit() == 0 {
@@ -243,7 +275,11 @@ impl Pool {
     ///
     /// [`ErrorKind::Corrupt`] with the first violation found.
     pub fn marks(&self) -> Result<Marks> {
-        Marks::read(self.region(), self.geometry(), &self.inner.alloc.classes)
+        let mut marks = Marks::read(self.region(), self.geometry(), &self.inner.alloc.classes)?;
+        if let Some(off) = self.journal_off()? {
+            marks.reach(off, 1)?;
+        }
+        Ok(marks)
     }
 
     /// The sizes of the pool. Takes time in proportion to the number of zones only.

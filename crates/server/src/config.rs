@@ -243,7 +243,7 @@ impl Config {
     /// The largest batch for a pool of this domain.
     pub(crate) fn batch_words_max(&self, domain: Domain) -> usize {
         self.batch_words_max.unwrap_or(match domain {
-            Domain::Synced => BATCH_WORDS_SYNCED,
+            domain if domain.waits_for_device() => BATCH_WORDS_SYNCED,
             _ => BATCH_WORDS_IN_MEMORY,
         })
     }

@@ -10,7 +10,7 @@ use crate::clock::{self, HZ};
 use crate::keyspace::KeyspaceStats;
 use crate::machine;
 use crate::state::State;
-use tembo::Pool;
+use tembo::{JournalStats, Pool};
 
 /// The version of Redis whose commands, replies and INFO fields these are; clients choose features by it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
@@ -225,6 +225,23 @@ fn tembo(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         last_commit_status: if keys.last_commit_failed { "err" } else { "ok" },
         commands_per_commit: format!("{per_commit:.2}"),
         event_loop_turns: stats.turns,
+    )?;
+    facts.pool.journal_stats().map_or(Ok(()), |stats| journal(&stats, out))
+}
+
+/// Only where there is one.
+fn journal(stats: &JournalStats, out: &mut String) -> std::fmt::Result {
+    fields!(out,
+        journal_interval_ms: stats.interval.map_or(0, |interval| interval.as_millis()),
+        journal_ring_bytes: stats.ring_bytes,
+        journal_used_bytes: stats.used_bytes,
+        journal_behind_bytes: stats.behind_bytes,
+        journal_behind_ms: stats.behind.as_millis(),
+        journal_written_bytes: stats.written_bytes,
+        journal_synchronisations: stats.synchronisations,
+        journal_longest_synchronisation_ms: stats.longest.as_millis(),
+        journal_stalls: stats.stalls,
+        journal_write_backs: stats.write_backs,
     )
 }
 

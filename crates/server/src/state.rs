@@ -201,7 +201,16 @@ impl State {
 
     /// Whether an acknowledged write survives a power failure.
     pub(crate) fn survives_power_failure(&self) -> bool {
-        matches!(self.domain, Domain::Dax | Domain::DaxCpuCache | Domain::Synced)
+        matches!(self.domain, Domain::Dax | Domain::DaxCpuCache | Domain::Synced | Domain::Journaled)
+    }
+
+    /// What writes survive, as Redis would say it.
+    pub(crate) fn in_words_of_redis(&self) -> &'static str {
+        match self.domain {
+            _ if self.survives_power_failure() => "always",
+            Domain::Relaxed => "everysec",
+            _ => "no",
+        }
     }
 
     /// Logs a message, within the limit of its kind.

@@ -74,6 +74,14 @@ impl Options {
         self
     }
 
+    /// Bytes of the journal that a pool gets when it is first opened with [`Durability::Relaxed`] or
+    /// [`Durability::Journaled`] (default: 64 MiB, or an eighth of [`max_bytes`](Self::max_bytes) if that is
+    /// less). A pool keeps the journal that it has.
+    pub fn journal_bytes(mut self, bytes: u64) -> Options {
+        self.inner.journal_bytes = Some(bytes);
+        self
+    }
+
     /// Forces a flush instruction, whatever the processor reports. The environment variable `TEMBO_FLUSH`
     /// overrides it.
     pub fn flush_instruction(mut self, instruction: FlushInstruction) -> Options {

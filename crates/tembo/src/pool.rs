@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tembo_heap::{Description, Heap, NamedBrand, Persist, Summary};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree, Writers};
+use tembo_pmem::journal::JournalStats;
 use tembo_pmem::{Domain, FlushInstruction, OfProcess};
 use tembo_pool::{Ending, Recovery, Stats, Tx, Usage};
 use tembo_store::Store;
@@ -420,6 +421,17 @@ impl Pool {
     /// The instruction with which cache lines are written back, if the domain needs one.
     pub fn flush_instruction(&self) -> Option<FlushInstruction> {
         self.shared.pool.region().flush_instruction()
+    }
+
+    /// The state of the journal, if the domain has one.
+    pub fn journal_stats(&self) -> Option<JournalStats> {
+        self.shared.pool.journal_stats()
+    }
+
+    /// The number of lines (64 bytes each) of which the journal had newer contents than the rest of the file
+    /// when the pool was opened; `None` if it had no journal.
+    pub fn journal_lines(&self) -> Option<u64> {
+        self.shared.pool.journal_lines()
     }
 
     /// The failures that an acknowledged write survives, in words.

@@ -48,6 +48,8 @@ impl PoolOptions {
             2 => Durability::PageCache,
             3 => Durability::Synced,
             4 => Durability::Emulated,
+            5 => Durability::Relaxed { interval_ms: 1000 },
+            6 => Durability::Journaled,
             other => return Err(Failure::invalid(&format!("{other} is no tembo_durability"))),
         };
         if self.flags & !(READ_ONLY_POOL | ACCEPT_UNCLEAN) != 0 {

@@ -62,7 +62,7 @@ static void *cancelled(void *unused) {
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     path = argv[1];
-    const uint32_t all[] = {TEMBO_SYNCED, TEMBO_EMULATED, TEMBO_AUTO};
+    const uint32_t all[] = {TEMBO_SYNCED, TEMBO_EMULATED, TEMBO_RELAXED, TEMBO_JOURNALED, TEMBO_AUTO};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         remove(path);
         durability = all[i];

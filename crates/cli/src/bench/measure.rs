@@ -310,6 +310,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let choices = PoolChoices {
             durability: Durability::Auto,
+            journal_bytes: None,
             flush: None,
             no_non_temporal: false,
             prefault: false,

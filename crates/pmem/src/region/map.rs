@@ -1,9 +1,11 @@
 //! Mapping a region: from a file, or from an image for the simulator.
 
 use super::Region;
+use super::journaled::Journaled;
 use super::line::has_masked_stores;
 use super::persist::Flusher;
 use crate::flush::{self, FlushInstruction};
+use crate::journal::JournalPlace;
 use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
 use crate::observer::Observer;
 use crate::{Domain, Durability, RegionError, WORD_BYTES, domain};
@@ -50,6 +52,8 @@ pub struct RegionOptions {
     /// later). No effect on other files. The existing contents are moved into huge pages when the file is
     /// opened, which takes about 0.5 s per GiB if they are not there yet.
     pub huge_pages: bool,
+    /// Where the file has a journal, if it has one.
+    pub journal: Option<JournalPlace>,
     /// Whether to count words, lines and fences ([`snapshot`](crate::snapshot)).
     pub count: bool,
 }
@@ -70,21 +74,29 @@ impl Region {
         let mapped_bytes = round_up(bytes, PAGE_BYTES);
         let wanted = if access == Access::ReadWrite { max_bytes } else { mapped_bytes };
         let mut range = AddressRange::reserve(wanted, mapped_bytes)?;
+        let file = Arc::new(file);
         range.keep_children_away(&file)?;
         let max_bytes = max_bytes.min(range.bytes());
         let (sharing, domain) = map_first(&range, &file, mapped_bytes, options.durability, access)?;
-        if access == Access::ReadWrite && matches!(domain, Domain::Synced | Domain::Dax | Domain::DaxCpuCache)
-        {
+        if access == Access::ReadWrite && outlives_boots(domain) {
             // PERSIST: the existing contents may have been written in a weaker domain, and be in the page
             // cache or a processor's cache only; later writes refer to them.
-            rustix::fs::fsync(&file).map_err(|e| RegionError::io("synchronising the pool file", e))?;
+            rustix::fs::fsync(&*file).map_err(|e| RegionError::io("synchronising the pool file", e))?;
         }
-        range.advise_huge(0, mapped_bytes);
+        // In front of the mapping's first use: replay changes the file.
+        let journal = match (options.journal, domain.has_journal() && access == Access::ReadWrite) {
+            (Some(place), true) => Some(Journaled::open(&file, place, options.durability.interval())?),
+            (None, true) => return Err(RegionError::NoJournal),
+            (_, false) => None,
+        };
+        if journal.is_none() {
+            range.advise_huge(0, mapped_bytes);
+        }
         if options.huge_pages && access == Access::ReadWrite {
             crate::grow::gather_into_huge(&file, &range, mapped_bytes);
         }
         if options.prefault {
-            range.populate(0, mapped_bytes, access);
+            range.populate(0, mapped_bytes, sharing.population());
         }
         let flusher = choose_flusher(domain, access, options)?;
         let asked = env_non_temporal()?.or(options.non_temporal);
@@ -96,6 +108,7 @@ impl Region {
         };
         let mut region = Region::over(range, bytes, max_bytes, sharing, domain, flusher);
         region.file = Some(file);
+        region.journal = journal;
         region.prefaults = options.prefault;
         region.huge_pages = options.huge_pages;
         region.non_temporal = non_temporal;
@@ -139,7 +152,7 @@ impl Region {
     }
 
     /// A region over mapped memory, without a file, options or an observer.
-    fn over(
+    pub(super) fn over(
         range: AddressRange,
         bytes: u64,
         max_bytes: u64,
@@ -152,6 +165,7 @@ impl Region {
             len: AtomicU64::new(bytes),
             loadable_words: AtomicU64::new(bytes / WORD_BYTES),
             file: None,
+            journal: None,
             prefaults: false,
             huge_pages: false,
             sharing,
@@ -173,6 +187,11 @@ impl Region {
     }
 }
 
+/// Whether durable stores outlive this boot.
+pub(crate) fn outlives_boots(domain: Domain) -> bool {
+    matches!(domain, Domain::Synced | Domain::Dax | Domain::DaxCpuCache) || domain.has_journal()
+}
+
 /// Maps the file for the first time, which shows whether it is on a DAX file system.
 fn map_first(
     range: &AddressRange,
@@ -182,6 +201,8 @@ fn map_first(
     access: Access,
 ) -> Result<(Sharing, Domain), RegionError> {
     let plain = match access {
+        // No page reaches the file by itself.
+        Access::ReadWrite if durability.needs_journal() => Sharing::Private,
         Access::ReadWrite => Sharing::Shared,
         Access::ReadOnly => Sharing::SharedReadOnly,
         Access::Private => Sharing::Private,
@@ -198,6 +219,8 @@ fn map_first(
     range.map_file(file, 0, bytes, plain)?;
     let domain = match durability {
         Durability::Synced => Domain::Synced,
+        Durability::Journaled => Domain::Journaled,
+        Durability::Relaxed { .. } => Domain::Relaxed,
         Durability::Emulated => Domain::Emulated,
         Durability::Auto | Durability::Dax | Durability::PageCache => Domain::PageCache,
     };
@@ -216,6 +239,7 @@ fn choose_flusher(domain: Domain, access: Access, options: &RegionOptions) -> Re
             .ok_or(RegionError::NoFlushInstruction),
         Domain::DaxCpuCache | Domain::PageCache => Ok(Flusher::Nothing),
         Domain::Synced => Ok(Flusher::Pages),
+        Domain::Journaled | Domain::Relaxed => Ok(Flusher::Journal),
         Domain::Simulated => Ok(Flusher::Record),
     }
 }

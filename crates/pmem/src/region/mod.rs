@@ -1,6 +1,7 @@
 //! A region: mapped persistent memory and the verbs store, flush, fence, persist.
 
 mod bulk;
+mod journaled;
 mod line;
 mod map;
 mod persist;
@@ -9,6 +10,7 @@ mod report;
 mod word;
 
 pub use line::{Line, LineStores, LoadableWords, WritableLine};
+pub(crate) use map::outlives_boots;
 pub use map::{Access, RegionOptions};
 pub use prefetch::prefetch_for_store;
 
@@ -16,6 +18,7 @@ use crate::flush::FlushInstruction;
 use crate::map::{AddressRange, Sharing};
 use crate::observer::Observer;
 use crate::{Domain, LINE_BYTES, OutOfBounds, WORD_BYTES};
+use journaled::Journaled;
 use persist::{DirtyPages, Flusher};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +35,8 @@ pub struct Region {
     /// The whole words of `len`; 0 where loads are reported, so that the bounds check of a load fails and
     /// leads to the report, which costs other regions nothing.
     loadable_words: AtomicU64,
-    pub(crate) file: Option<File>,
+    pub(crate) file: Option<Arc<File>>,
+    pub(crate) journal: Option<Journaled>,
     /// Whether new pages are mapped at once when the region grows.
     pub(crate) prefaults: bool,
     /// Whether it grows in huge pages.

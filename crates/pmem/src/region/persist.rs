@@ -13,6 +13,7 @@ pub(super) enum Flusher {
     Nothing,
     Instruction(FlushInstruction),
     Pages,
+    Journal,
     Record,
 }
 
@@ -66,6 +67,7 @@ impl Region {
                 }
             }
             Flusher::Pages => self.collect_pages(off, bytes),
+            Flusher::Journal => self.note_lines(off, bytes),
         }
     }
 
@@ -73,7 +75,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`SyncError`] in the `Synced` domain when the device fails; the region is then failed for good.
+    /// [`SyncError`] in the `Synced`, `Journaled` and `Relaxed` domains when the device fails; the region is
+    /// then failed for good.
     #[inline(always)]
     pub fn fence(&self) -> Result<(), SyncError> {
         if self.instrumented {
@@ -82,6 +85,7 @@ impl Region {
         match self.flusher {
             Flusher::Instruction(_) => flush::fence_stores(),
             Flusher::Pages => return self.sync_pages(),
+            Flusher::Journal => return self.fence_to_journal(),
             Flusher::Nothing if self.domain == Domain::DaxCpuCache => flush::fence_stores(),
             Flusher::Nothing | Flusher::Record => std::sync::atomic::compiler_fence(Ordering::SeqCst),
         }
@@ -133,7 +137,7 @@ impl Region {
                 let end = end.min(round_up(self.len(), PAGE_BYTES));
                 self.write_back(start, end)
             }
-            (_, Some(file)) => rustix::fs::fdatasync(file),
+            (_, Some(file)) => rustix::fs::fdatasync(&**file),
         };
         outcome.map_err(|e| {
             self.sync_failed.store(true, Ordering::Relaxed);

@@ -124,6 +124,7 @@ pub(crate) fn format(region: &Region, geometry: &Geometry, features: u64) -> Res
         features,
         lacks_features: false,
         opening: 0,
+        journal: None,
     })
 }
 

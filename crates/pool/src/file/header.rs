@@ -4,12 +4,13 @@ use super::features::{self, INCOMPATIBLE_AT};
 use crate::feature::Feature;
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, DROPPED_BITS, FEATURE_BITS, FORMAT_VERSION, Geometry, HEADER_BYTES,
-    HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader, WATERMARK_BITS, unseal,
+    HEADER_SUMMED_BYTES, JOURNAL_BITS, MAGIC, PAGE_BYTES, PmHeader, WATERMARK_BITS, unseal,
 };
 use crate::{Error, ErrorKind, Quoted, Result};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
+use tembo_pmem::journal::JournalPlace;
 use tembo_pmem::offset_of;
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
@@ -26,6 +27,8 @@ pub(crate) struct Header {
     pub lacks_features: bool,
     /// The `opening` word, undecoded.
     pub opening: u64,
+    /// Where the journal lies, if the pool has one.
+    pub journal: Option<JournalPlace>,
 }
 
 /// Opens the file without changing it.
@@ -162,11 +165,21 @@ fn check_words(page: &[u8], features: u64) -> Result<()> {
     if dropped != 0 && (!may_drop || unseal(dropped, DROPPED_BITS).is_none()) {
         return Err(damaged(format!("its list of what is being freed begins with {dropped:#x}")));
     }
-    let reserved = [(136, 192), (200, 256), (264, 320), (336, HEADER_BYTES as usize)];
+    let journal = u64_at(page, offset_of!(PmHeader, journal));
+    let may_have_one = features & Feature::Journal.bit() != 0;
+    if journal != 0 && (!may_have_one || unseal(journal, JOURNAL_BITS).is_none()) {
+        return Err(damaged(format!("the place of its journal is {journal:#x}")));
+    }
+    let reserved = [(136, 192), (200, 256), (264, 320), (344, HEADER_BYTES as usize)];
     if reserved.into_iter().any(|(start, end)| page[start..end].iter().any(|b| *b != 0)) {
         return Err(damaged("bytes that must be zero are not".to_owned()));
     }
     Ok(())
+}
+
+/// The number that makes the checksums of one pool differ from those of others.
+pub(crate) fn seed_of(uuid: Uuid) -> u64 {
+    uuid.as_u64_pair().0
 }
 
 impl Header {
@@ -188,6 +201,10 @@ impl Header {
         let uuid = Uuid::from_slice(&page[32..48]).expect("sixteen bytes");
         let lacks_features = u64_at(page, INCOMPATIBLE_AT) != features;
         let opening = u64_at(page, offset_of!(PmHeader, opening));
-        Ok(Header { geometry, uuid, committed_bytes, features, lacks_features, opening })
+        let journal = Some(u64_at(page, offset_of!(PmHeader, journal)))
+            .filter(|word| *word != 0)
+            .and_then(|word| unseal(word, JOURNAL_BITS))
+            .map(|off| JournalPlace { off, seed: seed_of(uuid) });
+        Ok(Header { geometry, uuid, committed_bytes, features, lacks_features, opening, journal })
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod features;
 pub(crate) mod file_lock;
 pub(crate) mod header;
+pub(crate) mod journal;
 pub(crate) mod opening;
 pub(crate) mod options;
 pub(crate) mod roots;

@@ -19,6 +19,9 @@
 //! # Commit point
 //! The store of the word. It is aligned, so it cannot be torn. A value other than 0 whose check does not
 //! match is damage.
+//!
+//! In a domain with a journal the word is written home each time, so that the file itself says *open*. The
+//! state of such a pool is the file with its journal: a copy that is made meanwhile has neither.
 //! # Recovery
 //! Cut before the store of *open* is durable: the pool is as it was, and has the old word. Cut before the
 //! store of *closed* is durable: the word says *open* although the pool is intact. That costs a check and
@@ -57,14 +60,17 @@ enum Kind {
     Emulated = 4,
     /// A file system in memory (tmpfs), whose files do not outlive the boot.
     Memory = 5,
+    /// A disk, with a journal.
+    Journal = 6,
 }
 
 impl Kind {
-    const ALL: [Kind; 5] = [Kind::Dax, Kind::Synced, Kind::PageCache, Kind::Emulated, Kind::Memory];
+    const ALL: [Kind; 6] =
+        [Kind::Dax, Kind::Synced, Kind::PageCache, Kind::Emulated, Kind::Memory, Kind::Journal];
 
     /// Whether durable stores in it outlive this boot.
     fn outlives_boots(self) -> bool {
-        matches!(self, Kind::Dax | Kind::Synced)
+        matches!(self, Kind::Dax | Kind::Synced | Kind::Journal)
     }
 }
 
@@ -145,6 +151,7 @@ impl Opening {
         let kind = match region.domain() {
             Domain::Dax | Domain::DaxCpuCache => Kind::Dax,
             Domain::Synced => Kind::Synced,
+            Domain::Journaled | Domain::Relaxed => Kind::Journal,
             _ if here.in_memory => Kind::Memory,
             Domain::Emulated => Kind::Emulated,
             Domain::PageCache | Domain::Simulated => Kind::PageCache,
@@ -164,7 +171,7 @@ impl Opening {
 
     /// Marks the pool as closed, after synchronising everything.
     pub(crate) fn mark_closed(&self, region: &Region) -> Result<()> {
-        if matches!(self.kind, Kind::PageCache | Kind::Emulated) {
+        if matches!(self.kind, Kind::PageCache | Kind::Emulated | Kind::Journal) {
             // PERSIST(O2): all pages are on the device before the word says *closed*. In the other domains
             // each fence has done that, or there is no device.
             synchronise(region)?;
@@ -181,6 +188,9 @@ impl Opening {
             // A fence does not reach the device in these domains, but the word has to survive a power
             // failure.
             Kind::PageCache | Kind::Emulated => region.synchronise_pages(OPENING_OFF, 8),
+            // Until its record is written back, the word of the file itself would be the old one: a copy of
+            // the open file would look closed.
+            Kind::Journal => region.synchronise_pages(OPENING_OFF, 8),
             Kind::Dax | Kind::Synced | Kind::Memory => Ok(()),
         }
     }
@@ -200,6 +210,8 @@ pub(crate) struct Opened {
     pub path: Option<PathBuf>,
     /// How its last use had ended.
     pub ending: Ending,
+    /// Lines that its journal had then, if it has one.
+    pub journal_lines: Option<u64>,
     /// The circumstances of an opening for writing that is not marked yet; it must be marked before anything
     /// else is stored.
     pub to_mark: Option<Here>,
@@ -209,7 +221,14 @@ pub(crate) struct Opened {
 
 impl Default for Opened {
     fn default() -> Opened {
-        Opened { read_only: false, path: None, ending: Ending::Unknown, to_mark: None, opening: None }
+        Opened {
+            read_only: false,
+            path: None,
+            ending: Ending::Unknown,
+            journal_lines: None,
+            to_mark: None,
+            opening: None,
+        }
     }
 }
 
@@ -287,6 +306,7 @@ mod tests {
         assert_eq!(endings(Kind::Memory), [Killed, Copy, Copy, Copy]);
         assert_eq!(endings(Kind::Synced), [Killed, Killed, Copy, Copy]);
         assert_eq!(endings(Kind::Dax), [Killed, Killed, Copy, Copy]);
+        assert_eq!(endings(Kind::Journal), [Killed, Killed, Copy, Copy]);
         // The device has another number in another boot.
         let moved_device =
             |boots| HERE.judge(moved(HERE.open_word(Kind::Synced), boots, 1 << INODE_BITS)).unwrap();
@@ -317,7 +337,7 @@ mod tests {
             );
         }
         assert!(
-            matches!(HERE.judge(seal(6, OPENING_BITS)), Err(e) if matches!(e.kind(), ErrorKind::HeaderDamaged { .. })),
+            matches!(HERE.judge(seal(7, OPENING_BITS)), Err(e) if matches!(e.kind(), ErrorKind::HeaderDamaged { .. })),
             "no kind"
         );
     }

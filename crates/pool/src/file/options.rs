@@ -30,6 +30,9 @@ pub struct Options {
     pub geometry: Option<Geometry>,
     /// How many names a new pool has room for, 1 to 4096; `None` leaves this to `geometry`.
     pub root_count: Option<u32>,
+    /// Bytes of the journal that a pool gets when it is first opened with a durability that needs one;
+    /// `None`: 64 MiB, or an eighth of [`max_bytes`](Self::max_bytes) if that is less.
+    pub journal_bytes: Option<u64>,
     /// How the file is mapped.
     pub region: RegionOptions,
 }
@@ -46,6 +49,7 @@ impl Default for Options {
             max_bytes: None,
             geometry: None,
             root_count: None,
+            journal_bytes: None,
             region: RegionOptions::default(),
         }
     }
@@ -92,6 +96,12 @@ impl Options {
     /// The length up to which the pool may grow (default: as far as the file system goes).
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Bytes of the journal, if the pool gets one.
+    pub fn journal_bytes(mut self, bytes: u64) -> Options {
+        self.journal_bytes = Some(bytes);
         self
     }
 

@@ -6,6 +6,8 @@ mod damage;
 mod features;
 mod files;
 mod forged_records;
+mod journal;
+mod journal_crashes;
 mod lane_crashes;
 mod lanes;
 mod limbo;

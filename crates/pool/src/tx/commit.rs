@@ -68,7 +68,7 @@ fn make_image(lane: &mut Lane, only_stores: bool) -> Result<bool> {
 
 /// The largest amount of new data that a record covers rather than being preceded by a fence.
 fn covered_max_bytes(domain: Domain) -> u64 {
-    if domain == Domain::Synced { COVERED_MAX_SYNCED_BYTES } else { COVERED_MAX_BYTES }
+    if domain.waits_for_device() { COVERED_MAX_SYNCED_BYTES } else { COVERED_MAX_BYTES }
 }
 
 /// Commits the record and stores the home words, under the lane's lock.

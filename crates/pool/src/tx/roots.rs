@@ -3,7 +3,7 @@
 use super::Tx;
 use crate::feature::Feature;
 use crate::file::roots;
-use crate::layout::{DROPPED_BITS, DROPPED_OFF, seal};
+use crate::layout::{DROPPED_BITS, DROPPED_OFF, JOURNAL_BITS, JOURNAL_OFF, seal};
 use crate::{ErrorKind, Result};
 
 impl Tx<'_> {
@@ -60,5 +60,10 @@ impl Tx<'_> {
         assert!(self.pool().has(Feature::Dropped), "the feature was not enabled");
         self.pool().region().check_word(off)?;
         self.store_anywhere(DROPPED_OFF, if off == 0 { 0 } else { seal(off, DROPPED_BITS) })
+    }
+
+    /// Tells where the pool's journal lies.
+    pub(crate) fn set_journal(&mut self, off: u64) -> Result<()> {
+        self.store_anywhere(JOURNAL_OFF, seal(off, JOURNAL_BITS))
     }
 }

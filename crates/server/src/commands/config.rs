@@ -86,9 +86,7 @@ impl Parameter {
 /// All parameters. Some describe features that Tembo lacks, in Redis's terms: tools ask for them.
 const PARAMETERS: &[Parameter] = &[
     // There is no such file; this is what writes survive, in its terms.
-    Parameter::fixed("appendfsync", |state| {
-        if state.survives_power_failure() { "always" } else { "no" }.to_owned()
-    }),
+    Parameter::fixed("appendfsync", |state| state.in_words_of_redis().to_owned()),
     Parameter::fixed("appendonly", |_| "no".to_owned()),
     Parameter::at_start("bind", show_bind, read_bind),
     Parameter::settable(

@@ -448,7 +448,7 @@ fn region(random: &mut Random, crowd: Crowd, at_edges: bool) -> String {
     if random.below(2) == 0 { format!("{from} {by}") } else { format!("{by} {from}") }
 }
 
-fn add_places(random: &mut Random, key: &str, crowd: &Crowd, at_edges: bool) -> Args {
+fn add_places(random: &mut Random, key: &str, crowd: Crowd, at_edges: bool) -> Args {
     let options = random.pick(&["", "", "", " NX", " XX", " CH", " xx ch", " NX XX"]);
     let places: String = (0..[1, 2, 5, 30][random.below(4)])
         .map(|_| format!(" {} m{}", place(random, crowd, at_edges), random.below(crowd.span + 1)))

@@ -288,9 +288,35 @@ fn what_writes_survive_is_said_as_redis_says_it() {
         (tembo::Durability::PageCache, "no"),
         (tembo::Durability::Emulated, "no"),
         (tembo::Durability::Synced, "always"),
+        (tembo::Durability::Journaled, "always"),
+        (tembo::Durability::Relaxed { interval_ms: 1000 }, "everysec"),
     ] {
         let server = Fixture::with(|_| {}, |options| options.durability(durability));
         server.client().talk(&format!("CONFIG GET appendfsync => [$appendfsync ${expected}]"));
+    }
+}
+
+#[test]
+fn the_journal_is_described_where_there_is_one() {
+    for durability in [tembo::Durability::Journaled, tembo::Durability::Relaxed { interval_ms: 30 }] {
+        let server = Fixture::with(|_| {}, |options| options.durability(durability).journal_bytes(1 << 20));
+        let mut client = server.client();
+        let written = |client: &mut Client| client.info("journal_written_bytes").parse::<u64>().unwrap();
+        let before = written(&mut client);
+        client.run(&[b"SET", b"k", &vec![b'v'; 10_000]]);
+        assert!(written(&mut client) >= before + 10_000);
+        eventually(|| client.info("journal_behind_bytes") == "0" && client.info("journal_behind_ms") == "0");
+        let interval = if durability == tembo::Durability::Journaled { "0" } else { "30" };
+        assert_eq!(client.info("journal_interval_ms"), interval);
+        let number = |client: &mut Client, name: &str| client.info(name).parse::<u64>().unwrap();
+        assert!(number(&mut client, "journal_synchronisations") > 0);
+        let ring = number(&mut client, "journal_ring_bytes");
+        assert!((1 << 19..=1 << 20).contains(&ring), "{ring}");
+        (0..400).for_each(|_| drop(client.run(&[b"SET", b"k", &vec![b'w'; 10_000]])));
+        eventually(|| number(&mut client, "journal_used_bytes") <= ring / 2);
+        assert!(number(&mut client, "journal_write_backs") > 0);
+        number(&mut client, "journal_stalls");
+        number(&mut client, "journal_longest_synchronisation_ms");
     }
 }
 

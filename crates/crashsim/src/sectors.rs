@@ -1,0 +1,315 @@
+//! A disk whose power fails, for code that writes to a file with a [journal](tembo_pmem::journal).
+//!
+//! # Failure model
+//!
+//! The file is an array of sectors of 512 bytes. A write changes sectors in the page cache. Until the next
+//! synchronisation each changed sector may be on the device in any of the versions that it has had since the
+//! last one, that one included, whatever the other sectors have. A synchronisation puts all of them there. A
+//! sector is never torn.
+//!
+//! [`SectorDisk`] remembers every write and synchronisation. [`PowerCuts`] goes through them and builds
+//! images of the device as a power failure at that moment may leave it. A killed process leaves
+//! [`contents`](SectorDisk::contents).
+
+use crate::rng::Rng;
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use tembo_pmem::journal::Medium;
+
+/// The unit that is on the device as a whole or not at all.
+pub const SECTOR_BYTES: usize = 512;
+
+type Sector = [u8; SECTOR_BYTES];
+
+/// A step of a disk's history.
+#[derive(Debug, Clone)]
+pub enum DiskEvent {
+    /// Bytes were written.
+    Write {
+        /// Where.
+        off: u64,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// Everything that was written before is on the device.
+    Synchronised,
+    /// A remark of the test.
+    Mark(u64),
+}
+
+/// A disk that remembers its history. Clones are the same disk.
+#[derive(Clone)]
+pub struct SectorDisk(Arc<Mutex<State>>);
+
+struct State {
+    contents: Vec<u8>,
+    history: History,
+    /// The power fails after so many operations.
+    operations_left: Option<usize>,
+}
+
+/// What was done to a disk.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// The contents before it.
+    pub before: Vec<u8>,
+    /// The events, in their order.
+    pub events: Vec<DiskEvent>,
+}
+
+impl SectorDisk {
+    /// A disk with these contents, all of them on the device.
+    ///
+    /// # Panics
+    ///
+    /// If they are not whole sectors.
+    pub fn new(contents: Vec<u8>) -> SectorDisk {
+        assert!(contents.len().is_multiple_of(SECTOR_BYTES), "a disk has whole sectors");
+        let history = History { before: contents.clone(), events: Vec::new() };
+        SectorDisk(Arc::new(Mutex::new(State { contents, history, operations_left: None })))
+    }
+
+    /// Puts a remark into the history.
+    pub fn mark(&self, mark: u64) {
+        self.with(|state| state.history.events.push(DiskEvent::Mark(mark)));
+    }
+
+    /// Lets the power fail after so many further operations: all later ones fail and do nothing.
+    pub fn cut_after(&self, operations: usize) {
+        self.with(|state| state.operations_left = Some(operations));
+    }
+
+    /// The contents as the page cache has them.
+    pub fn contents(&self) -> Vec<u8> {
+        self.with(|state| state.contents.clone())
+    }
+
+    /// The history so far.
+    pub fn history(&self) -> History {
+        self.with(|state| state.history.clone())
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl State {
+    fn operate(&mut self) -> io::Result<()> {
+        match &mut self.operations_left {
+            None => Ok(()),
+            Some(0) => Err(io::Error::other("the power failed")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn outside() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "outside the disk")
+}
+
+fn range(contents: &[u8], off: u64, bytes: usize) -> io::Result<Range<usize>> {
+    let start = usize::try_from(off).map_err(|_| outside())?;
+    let end = start.checked_add(bytes).filter(|end| *end <= contents.len()).ok_or_else(outside)?;
+    Ok(start..end)
+}
+
+impl Medium for SectorDisk {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.with(|state| state.contents.len() as u64))
+    }
+
+    fn read(&self, off: u64, into: &mut [u8]) -> io::Result<()> {
+        self.with(|state| {
+            state.operate()?;
+            into.copy_from_slice(&state.contents[range(&state.contents, off, into.len())?]);
+            Ok(())
+        })
+    }
+
+    fn write(&self, off: u64, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.with(|state| {
+            state.operate()?;
+            let range = range(&state.contents, off, bytes.len())?;
+            state.contents[range].copy_from_slice(bytes);
+            state.history.events.push(DiskEvent::Write { off, bytes: bytes.to_vec() });
+            Ok(())
+        })
+    }
+
+    fn synchronise(&self) -> io::Result<()> {
+        self.with(|state| {
+            state.operate()?;
+            state.history.events.push(DiskEvent::Synchronised);
+            Ok(())
+        })
+    }
+}
+
+impl History {
+    /// The history without the synchronisations before which a byte in this range was written last: those
+    /// for the sake of that range.
+    pub fn without_synchronisations_of(&self, range: Range<u64>) -> History {
+        let mut last_write = None;
+        let mut events = self.events.clone();
+        events.retain(|event| match event {
+            DiskEvent::Write { off, .. } => {
+                last_write = Some(*off);
+                true
+            }
+            DiskEvent::Synchronised => !last_write.is_some_and(|off| range.contains(&off)),
+            DiskEvent::Mark(_) => true,
+        });
+        History { before: self.before.clone(), events }
+    }
+
+    /// The history with every remark one synchronisation earlier: before it, and not after.
+    pub fn with_early_marks(&self) -> History {
+        let mut events: Vec<DiskEvent> = Vec::new();
+        for event in &self.events {
+            let at = match event {
+                DiskEvent::Mark(_) => {
+                    events.iter().rposition(|event| matches!(event, DiskEvent::Synchronised))
+                }
+                _ => None,
+            };
+            events.insert(at.unwrap_or(events.len()), event.clone());
+        }
+        History { before: self.before.clone(), events }
+    }
+}
+
+/// Goes through a history, and builds images of the device.
+pub struct PowerCuts<'h> {
+    events: std::slice::Iter<'h, DiskEvent>,
+    contents: Vec<u8>,
+    device: Vec<u8>,
+    /// The versions of each changed sector since the last synchronisation, oldest first.
+    versions: BTreeMap<usize, Vec<Sector>>,
+    rng: Rng,
+}
+
+impl<'h> PowerCuts<'h> {
+    /// The beginning of a history; `seed` chooses the images.
+    pub fn new(history: &'h History, seed: u64) -> PowerCuts<'h> {
+        PowerCuts {
+            events: history.events.iter(),
+            contents: history.before.clone(),
+            device: history.before.clone(),
+            versions: BTreeMap::new(),
+            rng: Rng::new(seed),
+        }
+    }
+
+    /// Goes on by one event, which is returned; `None` at the end.
+    pub fn step(&mut self) -> Option<&'h DiskEvent> {
+        let event = self.events.next()?;
+        match event {
+            DiskEvent::Write { off, bytes } => {
+                let (start, end) = (*off as usize, *off as usize + bytes.len());
+                self.contents[start..end].copy_from_slice(bytes);
+                for sector in start / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES {
+                    let at = sector * SECTOR_BYTES;
+                    let version = self.contents[at..at + SECTOR_BYTES].try_into().expect("a sector");
+                    self.versions.entry(sector).or_default().push(version);
+                }
+            }
+            DiskEvent::Synchronised => {
+                for sector in std::mem::take(&mut self.versions).into_keys() {
+                    let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+                    self.device[range.clone()].copy_from_slice(&self.contents[range]);
+                }
+            }
+            DiskEvent::Mark(_) => {}
+        }
+        Some(event)
+    }
+
+    /// One of the images that a power failure at this moment may leave.
+    pub fn image(&mut self) -> Vec<u8> {
+        /// In so many of 8 cases a changed sector has an old version: never to always.
+        const OLD: [usize; 5] = [0, 1, 4, 7, 8];
+        let mut image = self.device.clone();
+        let old = OLD[self.rng.below(OLD.len())];
+        for (sector, versions) in &self.versions {
+            if self.rng.below(8) >= old {
+                // Mostly the last one.
+                let any = self.rng.below(2 * versions.len());
+                let version = &versions[any.min(versions.len() - 1)];
+                image[sector * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(version);
+            }
+        }
+        image
+    }
+
+    /// The image that a kill at this moment leaves.
+    pub fn killed_image(&self) -> Vec<u8> {
+        self.contents.clone()
+    }
+
+    /// A number below `bound`, from the same seed.
+    pub fn chance(&mut self, bound: usize) -> usize {
+        self.rng.below(bound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn any_versions_of_sectors_come_together_and_a_synchronised_one_stays() {
+        let disk = SectorDisk::new(vec![0; 4 * SECTOR_BYTES]);
+        disk.write(0, &[1; SECTOR_BYTES]).unwrap();
+        disk.synchronise().unwrap();
+        disk.write(0, &[2]).unwrap();
+        disk.write(SECTOR_BYTES as u64 - 1, &[3; 2]).unwrap();
+        let history = disk.history();
+        let mut cuts = PowerCuts::new(&history, 1);
+        while cuts.step().is_some() {}
+        let seen: BTreeSet<[u8; 3]> = (0..400)
+            .map(|_| cuts.image())
+            .map(|image| [image[0], image[SECTOR_BYTES - 1], image[SECTOR_BYTES]])
+            .collect();
+        let firsts = [(1, 1), (2, 1), (2, 3)];
+        let all = firsts.iter().flat_map(|(a, b)| [0, 3].map(|c| [*a, *b, c])).collect();
+        assert_eq!(seen, all);
+    }
+
+    #[test]
+    fn after_the_cut_nothing_is_done() {
+        let disk = SectorDisk::new(vec![0; SECTOR_BYTES]);
+        disk.cut_after(1);
+        disk.write(0, &[1]).unwrap();
+        assert!(disk.write(0, &[2]).is_err() && disk.synchronise().is_err());
+        assert_eq!((disk.contents()[0], disk.history().events.len()), (1, 1));
+        assert!(disk.read(511, &mut [0; 2]).is_err());
+    }
+
+    #[test]
+    fn synchronisations_are_left_out_by_what_they_are_for() {
+        let disk = SectorDisk::new(vec![0; 4 * SECTOR_BYTES]);
+        for off in [0, 512, 1024] {
+            disk.write(off, &[1]).unwrap();
+            disk.synchronise().unwrap();
+            disk.mark(off);
+        }
+        let is_sync = |event: &&DiskEvent| matches!(event, DiskEvent::Synchronised);
+        let left = disk.history().without_synchronisations_of(512..1024);
+        assert_eq!(left.events.iter().filter(is_sync).count(), 2);
+        let early = disk.history().with_early_marks();
+        assert!(matches!(
+            early.events[..3],
+            [DiskEvent::Write { .. }, DiskEvent::Mark(0), DiskEvent::Synchronised]
+        ));
+    }
+}

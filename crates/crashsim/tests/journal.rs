@@ -1,0 +1,369 @@
+//! Power failures of a region with a journal: the file with its ring replayed is the memory as it was noted
+//! at one of its fences, byte for byte, and at none before the last that was promised.
+
+use std::ops::Range;
+use std::time::Duration;
+use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk};
+use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, read_lines, recover};
+use tembo_pmem::{Domain, Region};
+
+const MEMORY_BYTES: u64 = 24 << 10;
+const RING_BYTES: u64 = RING_MIN_BYTES;
+const PLACE: JournalPlace = JournalPlace { off: MEMORY_BYTES, seed: 11 };
+const HOME: Range<u64> = 0..MEMORY_BYTES;
+const HEADS: Range<u64> = MEMORY_BYTES..MEMORY_BYTES + 8192;
+const RECORDS: Range<u64> = MEMORY_BYTES + 8192..MEMORY_BYTES + RING_BYTES;
+const LINES: u64 = MEMORY_BYTES / 64;
+/// Fences of a run: they turn the ring several times.
+const FENCES: usize = 600;
+
+fn number_from(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// A history of the disk; its marks are numbers of fences that are promised to survive.
+struct Run {
+    history: History,
+    /// The memory as noted after each fence; the first before all of them.
+    images: Vec<Vec<u8>>,
+}
+
+/// How the workload is wrong, on purpose.
+#[derive(Clone, Copy, PartialEq)]
+enum Bug {
+    None,
+    /// Now and then a changed line is not flushed.
+    Unnoted,
+}
+
+fn empty_disk() -> SectorDisk {
+    let disk = SectorDisk::new(vec![0; (MEMORY_BYTES + RING_BYTES) as usize]);
+    Journal::format(&disk, PLACE, RING_BYTES).unwrap();
+    SectorDisk::new(disk.contents())
+}
+
+fn open(disk: &SectorDisk, interval: Option<Duration>) -> Region {
+    let journal = Journal::open(Box::new(disk.clone()), PLACE, interval).unwrap();
+    let image = disk.contents()[..MEMORY_BYTES as usize].to_vec();
+    Region::journaled(&image, journal).unwrap()
+}
+
+/// Stores at random, flushes some of it, and fences; with write-backs, kills and openings between.
+fn run(seed: u64, interval: Option<Duration>, bug: Bug) -> Run {
+    let mut chance = Chance(seed);
+    let disk = empty_disk();
+    let mut region = open(&disk, interval);
+    let expected = if interval.is_some() { Domain::Relaxed } else { Domain::Journaled };
+    assert_eq!(region.domain(), expected);
+    let mut noted = vec![0_u8; MEMORY_BYTES as usize];
+    let mut images = vec![noted.clone()];
+    while images.len() <= FENCES {
+        let mut lines = Vec::new();
+        for _ in 0..1 + chance.below(6) {
+            // Some lines are changed often, some rarely.
+            let first = if chance.below(2) == 0 { chance.below(20) } else { chance.below(LINES) };
+            let count = (1 + chance.below(12)).min(LINES - first);
+            for line in first..first + count {
+                region.store_u64(line * 64 + 8 * chance.below(8), chance.below(1 << 30)).unwrap();
+            }
+            // What is stored and not flushed is in memory only, until its line is flushed for another reason.
+            if chance.below(4) > 0 {
+                let skips = bug == Bug::Unnoted && chance.below(8) == 0;
+                if !skips {
+                    region.flush(first * 64, count * 64);
+                }
+                lines.extend(first..first + count);
+            }
+        }
+        // After the flush and before the fence.
+        region.store_u64(64 * chance.below(20), chance.below(1 << 30)).unwrap();
+        for line in lines {
+            let at = (line * 64) as usize;
+            for word in 0..8 {
+                let value = region.load_u64((at + 8 * word) as u64).unwrap();
+                noted[at + 8 * word..][..8].copy_from_slice(&value.to_ne_bytes());
+            }
+        }
+        images.push(noted.clone());
+        region.fence().unwrap();
+        let fence = images.len() as u64 - 1;
+        let journal = region.journal().unwrap();
+        let promised = match chance.below(40) {
+            0 | 1 => journal.make_durable().is_ok(),
+            2 => journal.write_all_back().is_ok(),
+            // A kill: the page cache stays, the memory and its unfenced stores do not.
+            3 => {
+                region = open(&disk, interval);
+                let is_there = disk.contents()[..MEMORY_BYTES as usize] == noted;
+                assert!(is_there || bug != Bug::None, "seed {seed}: not as noted after a kill at {fence}");
+                true
+            }
+            _ => interval.is_none(),
+        };
+        if promised {
+            disk.mark(fence);
+        }
+    }
+    let stats = region.journal_stats().unwrap();
+    assert!(stats.ring_bytes > stats.used_bytes && stats.synchronisations > 0);
+    Run { history: disk.history(), images }
+}
+
+/// Recovers an image of the device, and cuts the first attempts if chance will have it so.
+fn recover_image(cuts: &mut PowerCuts<'_>, image: Vec<u8>) -> Result<Vec<u8>, String> {
+    let mut image = image;
+    for attempt in 0..3 {
+        let disk = SectorDisk::new(image.clone());
+        let is_cut = attempt < 2 && cuts.chance(2) == 0;
+        if !is_cut {
+            let lines = read_lines(&disk, PLACE).map_err(|e| e.to_string())?;
+            recover(&disk, PLACE).map_err(|e| e.to_string())?;
+            let recovered = disk.contents();
+            // Reading only finds the same.
+            let mut read = image;
+            for (line, content) in lines {
+                read[line as usize * 64..][..64].copy_from_slice(&content);
+            }
+            let home = ..MEMORY_BYTES as usize;
+            return if read[home] == recovered[home] {
+                Ok(recovered)
+            } else {
+                Err("reading and recovering differ".to_owned())
+            };
+        }
+        disk.cut_after(cuts.chance(40));
+        if recover(&disk, PLACE).is_ok() {
+            return Ok(disk.contents());
+        }
+        let history = disk.history();
+        let mut again = PowerCuts::new(&history, cuts.chance(1 << 30) as u64);
+        while again.step().is_some() {}
+        image = again.image();
+    }
+    Err("recovery was not cut and did not end".to_owned())
+}
+
+/// Tries images all along the history. Returns how many.
+fn try_images(run: &Run, images_wanted: u64, seed: u64) -> Result<u64, String> {
+    let mut cuts = PowerCuts::new(&run.history, seed);
+    let (mut promised, mut tried) = (0, 0);
+    let per_event = (images_wanted / run.history.events.len() as u64).max(1);
+    while let Some(event) = cuts.step() {
+        if let DiskEvent::Mark(fence) = event {
+            promised = *fence as usize;
+        }
+        for _ in 0..per_event {
+            let image = cuts.image();
+            let recovered = recover_image(&mut cuts, image)?;
+            let home = &recovered[..MEMORY_BYTES as usize];
+            if !run.images[promised..].iter().any(|image| image == home) {
+                let earlier = run.images[..promised].iter().rposition(|image| image == home);
+                return Err(match earlier {
+                    Some(fence) => format!("fence {promised} was promised, and fence {fence} is there"),
+                    None => format!("the memory of no fence, after the promise of {promised}"),
+                });
+            }
+            tried += 1;
+        }
+    }
+    Ok(tried)
+}
+
+const MODES: [Option<Duration>; 2] = [None, Some(Duration::from_secs(3600))];
+
+fn seed() -> u64 {
+    number_from("CRASHSIM_SEED", 1)
+}
+
+#[test]
+fn a_power_failure_leaves_the_memory_of_a_fence_and_keeps_what_was_promised() {
+    let wanted = number_from("CRASHSIM_IMAGES", 8_000);
+    for interval in MODES {
+        let (mut tried, mut round) = (0, seed());
+        while tried < wanted {
+            let run = run(round, interval, Bug::None);
+            tried += try_images(&run, wanted, round)
+                .unwrap_or_else(|e| panic!("CRASHSIM_SEED={round}, {interval:?}: {e}"));
+            round += 1;
+        }
+        println!("{interval:?}: {tried} images");
+    }
+}
+
+/// A rule, and the history of a run that breaks it.
+type Broken = (&'static str, fn(&History) -> History, Bug);
+
+/// Each rule of the journal is needed: without it some image is wrong.
+#[test]
+fn histories_that_break_a_rule_are_noticed() {
+    const ROUNDS: u64 = 60;
+    let rules: [Broken; 5] = [
+        // I3 and the promise: lines go home, and fences return, before their records are on the device.
+        ("records are synchronised", |h| h.without_synchronisations_of(RECORDS), Bug::None),
+        // I4: a head says that lines are at home before they are.
+        ("lines are synchronised", |h| h.without_synchronisations_of(HOME), Bug::None),
+        // I5 and I6: space is written again, or records of a generation, before the head is on the device.
+        ("heads are synchronised", |h| h.without_synchronisations_of(HEADS), Bug::None),
+        ("acknowledged after the synchronisation", History::with_early_marks, Bug::None),
+        ("changed lines are noted", History::clone, Bug::Unnoted),
+    ];
+    let mut missed = Vec::new();
+    for (interval, (rule, break_it, bug)) in MODES.into_iter().flat_map(|mode| rules.map(|rule| (mode, rule)))
+    {
+        let noticed = (seed()..seed() + ROUNDS).find_map(|round| {
+            let run = run(round, interval, bug);
+            let mutant = Run { history: break_it(&run.history), images: run.images };
+            try_images(&mutant, 8_000, round).err().map(|e| (round, e))
+        });
+        println!("{rule}, {interval:?}: {noticed:?}");
+        if noticed.is_none() {
+            missed.push((rule, interval));
+        }
+    }
+    assert!(missed.is_empty(), "not noticed: {missed:?}");
+}
+
+/// A fence with more lines than a record takes: each line is old or new, and after the fence all are new.
+#[test]
+fn a_fence_larger_than_the_ring_is_whole_when_it_returns() {
+    for interval in MODES {
+        let disk = empty_disk();
+        let region = open(&disk, interval);
+        let turns = 8;
+        for turn in 1..=turns {
+            for line in 0..LINES {
+                region.store_words(64 * line, &[turn; 8]).unwrap();
+            }
+            region.flush(0, MEMORY_BYTES);
+            region.fence().unwrap();
+            region.journal().unwrap().make_durable().unwrap();
+            disk.mark(turn);
+        }
+        assert!(region.journal_stats().unwrap().stalls > 0, "the ring was full");
+        let history = disk.history();
+        let (mut cuts, mut promised) = (PowerCuts::new(&history, seed()), 0);
+        while let Some(event) = cuts.step() {
+            if let DiskEvent::Mark(turn) = event {
+                promised = *turn;
+            }
+            for _ in 0..20 {
+                let image = cuts.image();
+                let recovered = recover_image(&mut cuts, image).unwrap();
+                for line in recovered[..MEMORY_BYTES as usize].chunks_exact(64) {
+                    let first = u64::from_ne_bytes(line[..8].try_into().unwrap());
+                    assert!(line.chunks_exact(8).all(|word| word == &line[..8]), "a torn line");
+                    assert!((promised..=promised + 1).contains(&first), "{first} after {promised}");
+                }
+            }
+        }
+    }
+}
+
+/// Threads that store to lines of their own and to a shared one: once a fence has returned, a kill leaves
+/// what it covered, or something newer.
+#[test]
+fn records_of_threads_are_in_the_order_of_their_lines_contents() {
+    const THREADS: u64 = 3;
+    const TURNS: u64 = 1500;
+    for interval in MODES {
+        let disk = empty_disk();
+        let region = open(&disk, interval);
+        let start = std::sync::Barrier::new(THREADS as usize);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (region, disk, start) = (&region, &disk, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    for turn in 1..=TURNS {
+                        // A word of a line that all threads flush, and a line of this thread.
+                        region.store_u64(8 * thread, turn).unwrap();
+                        region.store_words(64 * (1 + thread), &[turn; 8]).unwrap();
+                        region.flush(0, 64);
+                        region.flush(64 * (1 + thread), 64);
+                        region.fence().unwrap();
+                        disk.mark(thread << 32 | turn);
+                    }
+                });
+            }
+        });
+        let stats = region.journal_stats().unwrap();
+        assert!(stats.written_bytes > 2 * stats.ring_bytes, "the ring was turned");
+        drop(region);
+        let history = disk.history();
+        let (mut cuts, mut promised) = (PowerCuts::new(&history, seed()), [0; THREADS as usize]);
+        while let Some(event) = cuts.step() {
+            let DiskEvent::Mark(mark) = event else { continue };
+            let (thread, turn) = (mark >> 32, mark & 0xFFFF_FFFF);
+            // In one mode the device has it, in both a kill leaves it.
+            let image = if interval.is_none() { cuts.image() } else { cuts.killed_image() };
+            let killed = SectorDisk::new(image);
+            recover(&killed, PLACE).unwrap();
+            let contents = killed.contents();
+            let word = |at: u64| u64::from_ne_bytes(contents[at as usize..][..8].try_into().unwrap());
+            promised[thread as usize] = turn;
+            for (thread, turn) in (0..).zip(promised) {
+                let shared = word(8 * thread);
+                assert!(shared >= turn, "{interval:?}: {shared} of thread {thread}, promised {turn}");
+                let own: Vec<u64> = (0..8).map(|i| word(64 * (1 + thread) + 8 * i)).collect();
+                assert!(own[0] >= turn && own.iter().all(|word| *word == own[0]), "{own:?}, promised {turn}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_ring_that_makes_no_sense_is_refused_and_nothing_is_changed() {
+    let disk = empty_disk();
+    let region = open(&disk, None);
+    region.store_u64(0, 5).unwrap();
+    region.persist(0, 8).unwrap();
+    let good = disk.contents();
+    let refused = |contents: Vec<u8>, place| {
+        let disk = SectorDisk::new(contents.clone());
+        let error = recover(&disk, place).unwrap_err().to_string();
+        assert_eq!(disk.contents(), contents, "changed");
+        error
+    };
+    let mut headless = good.clone();
+    [0, 4096].iter().for_each(|copy| headless[HEADS.start as usize + copy + 9] ^= 1);
+    assert!(refused(headless, PLACE).contains("neither copy"));
+    assert!(refused(good.clone(), JournalPlace { seed: 12, ..PLACE }).contains("neither copy"));
+    assert!(refused(good.clone(), JournalPlace { off: u64::MAX - 100, ..PLACE }).contains("neither copy"));
+    // A file that was cut.
+    let cut = good[..RECORDS.start as usize].to_vec();
+    assert!(refused(cut, PLACE).contains("room"));
+    // One copy of the head is enough.
+    let mut one = good;
+    let newer = [0, 4096].into_iter().max_by_key(|copy| one[HEADS.start as usize + copy + 8]).unwrap();
+    one[HEADS.start as usize + 4096 - newer + 9] ^= 1;
+    let disk = SectorDisk::new(one);
+    assert_eq!(recover(&disk, PLACE).unwrap().records, 1);
+    assert_eq!(disk.contents()[0], 5);
+}
+
+#[test]
+fn a_device_that_fails_ends_every_promise() {
+    for interval in MODES {
+        let disk = empty_disk();
+        let region = open(&disk, interval);
+        region.store_u64(0, 5).unwrap();
+        region.persist(0, 8).unwrap();
+        disk.cut_after(0);
+        region.store_u64(0, 6).unwrap();
+        assert!(region.persist(0, 8).is_err());
+        disk.cut_after(1_000);
+        // The device works again, but it is not known what it has.
+        region.store_u64(0, 7).unwrap();
+        assert!(region.persist(0, 8).is_err() && region.fence().is_err());
+        assert!(region.journal().unwrap().make_durable().is_err());
+    }
+}

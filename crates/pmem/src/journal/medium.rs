@@ -1,0 +1,73 @@
+//! The file under a journal.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+/// The file under a journal, as far as the journal uses it. The simulator of power failures is another one.
+pub trait Medium: Send + Sync {
+    /// Its length.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system.
+    fn bytes(&self) -> io::Result<u64>;
+
+    /// Reads all of `into`.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system, and an end before that.
+    fn read(&self, off: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `bytes`, which a killed process does not lose.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system.
+    fn write(&self, off: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Waits until everything that was written before the call is on the device.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the device. Nothing is known of what was written then.
+    fn synchronise(&self) -> io::Result<()>;
+}
+
+impl Medium for File {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read(&self, off: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(into, off)
+    }
+
+    fn write(&self, off: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, off)
+    }
+
+    fn synchronise(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+impl<M: Medium> Medium for Arc<M> {
+    fn bytes(&self) -> io::Result<u64> {
+        (**self).bytes()
+    }
+
+    fn read(&self, off: u64, into: &mut [u8]) -> io::Result<()> {
+        (**self).read(off, into)
+    }
+
+    fn write(&self, off: u64, bytes: &[u8]) -> io::Result<()> {
+        (**self).write(off, bytes)
+    }
+
+    fn synchronise(&self) -> io::Result<()> {
+        (**self).synchronise()
+    }
+}

@@ -1,0 +1,413 @@
+//! A journal of lines: what a fence means on a disk, where pages are written back in any order.
+//!
+//! The memory of such a region is private: no store reaches the file by itself. A flush notes lines. A fence
+//! appends the contents of the lines that its thread noted as one *record* to a ring in the file. The ring is
+//! synchronised with the device by groups. Later the records are *written back*: their lines are written to
+//! their places in the file, *home*, and their part of the ring is used again.
+//!
+//! # Media layout
+//!
+//! ```text
+//!  off         +4096       +8192                                        +bytes
+//!  | PmRingHead | PmRingHead | record | record | ... free ... | record | rec|
+//!                                                             ^tail
+//! ```
+//!
+//! The ring is a range of the file whose bytes were all written once, so that a synchronisation allocates
+//! nothing. It begins with two copies of its head ([`PmRingHead`]), each in a sector of its own. The
+//! rest, `capacity` bytes, has the records ([`PmRingRecord`]) one behind the other; one that reaches
+//! the end goes on at the beginning. The *position* of a record counts the bytes of all records before it in
+//! this generation; its place is the position modulo the capacity. A record has its head, its runs (number of
+//! the first line `<< 16 |` count of lines less 1) and the lines.
+//!
+//! A head has the *tail*: the position at which replay begins. Each opening for writing begins a new
+//! *generation*, with the position 0. The checksums of records are seeded with the generation.
+//!
+//! # Failure model
+//!
+//! The device has sectors of 512 bytes, each of which is written as a whole or not at all. Until a
+//! synchronisation returns, any subset of the sectors that were written since the last one may be on the
+//! device, each in any of its versions since then. A killed process loses nothing that it wrote.
+//!
+//! # Invariants
+//!
+//! * I1: *order*. Contents of lines are copied, and the record is written, under one lock. Of two records
+//!   with the same line, the later one therefore has the later contents. A record is complete before the next
+//!   one begins, so nothing that was acknowledged lies behind an incomplete one.
+//! * I2: *lines are whole*. A copy of a line has the contents that the line had at one moment (`copy_line` in
+//!   `region/journaled.rs`).
+//! * I3: *home is behind*. A line is written home from a record only after that record is on the device, with
+//!   all records before it. Home never has a line that a later replay could miss.
+//! * I4: *tail*. A tail is written to a head only when every line of the records before it is on the device
+//!   at home. Copies of the head are written in turn, the older one first, and the next only when the last is
+//!   on the device. So one valid copy is always there.
+//! * I5: *space*. The place of a record is written again only when a tail behind that record is on the
+//!   device.
+//! * I6: *generations*. A generation is on the device, in a head, before its first record is written. A
+//!   record of an older generation has another checksum, and one of an older turn of the ring another
+//!   position: a complete record behind a hole never comes back.
+//! * I7: *growth*. Space for a line is part of the file, and the file's length on the device, before a record
+//!   has the line (`Region::grow`). Nothing is given back to the file system: an older record could fill it
+//!   again.
+//!
+//! # Commit point
+//!
+//! In the domain `journaled` the end of the synchronisation that covers the record of a fence; in `relaxed`
+//! the write of the record, as far as a killed process is concerned, and the end of the next synchronisation
+//! for a power failure. That is a *prefix of the fences*: the file with its ring replayed is, byte for byte,
+//! the memory as it was noted up to one of them.
+//!
+//! Proof. By I1 the records are the fences in their order (a fence with many lines has several records; the
+//! model allows any part of a fence that has not returned). Replay applies the records from the durable tail
+//! to the first one that is not complete. The records up to the last synchronisation are on the device, since
+//! their places were not written again (I5), so replay gets at least there. Each line in a replayed record
+//! has the contents of the last such record. Each other line is as it is at home. The last record that has it
+//! is then before the tail, or behind the end of the replay. In the first case its contents are on the
+//! device (I4), and nothing later was written there, as that would have been on the device first (I3) and be
+//! replayed. In the second case it was never written home, by I3.
+//!
+//! # Recovery
+//!
+//! 1. The newest valid head is chosen, and the records from its tail on are read, up to the first that does
+//!    not fit: position, length, generation and checksum.
+//! 2. The head and these records are written again, and synchronised. The page cache may have records that
+//!    the device has not (after a kill), or not any more (after a failed synchronisation); I3 needs them
+//!    there.
+//! 3. Their lines are written home, and synchronised.
+//! 4. A head with a new generation is written, and synchronised.
+//!
+//! Cut in 1 or 2: the same records are found again, or fewer, if the process was killed before and the power
+//! failed now; none of the missing ones was written home. Cut in 3: the same records are found, and the
+//! same lines written. Cut in 4: one of the two heads counts; both describe the same contents. Opening for
+//! reading only does step 1, and applies the lines in memory.
+//!
+//! # Concurrency
+//!
+//! | lock | guards | held during |
+//! |---|---|---|
+//! | `writer` | heads and home, one write-back at a time | a write-back |
+//! | `state` | end, durable, tail; the order of records (I1) | copying and writing a record; no synchronisation |
+//!
+//! `writer` comes before `state`. One thread at a time synchronises, whoever is first; the others wait for it
+//! and, if it had begun before their records, for the next one: a group needs no timer.
+//!
+//! # Source
+//!
+//! Redo logging with fuzzy checkpoints is textbook matter. D1: the log has physical lines at the level of
+//! flush and fence, so that nothing above knows of it. D2: a checkpoint writes what the log has, and not what
+//! memory has: no page is copied while it changes, and home is never ahead of the log (I3).
+
+mod home;
+mod layout;
+mod medium;
+mod notes;
+mod replay;
+mod ring;
+mod worker;
+
+pub use layout::{PmRingHead, PmRingRecord};
+pub use medium::Medium;
+pub use replay::{JournalError, Replayed, read_lines, recover};
+pub(crate) use worker::Worker;
+
+use crate::{LINE_BYTES, SyncError};
+use layout::Runs;
+use ring::Ring;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The least length of a ring, heads included.
+pub const RING_MIN_BYTES: u64 = 64 << 10;
+/// A record has at most this part of the ring.
+const PARTS_OF_RING: u64 = 8;
+/// More bytes than this are never in one record.
+const RECORD_MAX_BYTES: u64 = 1 << 20;
+
+/// Where a journal lies in its file, and what makes its checksums differ from those of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalPlace {
+    /// The first byte of the ring; a multiple of 4 KiB.
+    pub off: u64,
+    /// Any number that the file keeps.
+    pub seed: u64,
+}
+
+/// The state of a journal, in figures.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JournalStats {
+    /// How old a record may become before it is on the device, if fences do not wait for that.
+    pub interval: Option<Duration>,
+    /// Bytes that the ring has room for.
+    pub ring_bytes: u64,
+    /// Bytes of records that are not written back yet.
+    pub used_bytes: u64,
+    /// Bytes of records that are not on the device yet.
+    pub behind_bytes: u64,
+    /// The age of the oldest of these.
+    pub behind: Duration,
+    /// Bytes of records that were written since the opening.
+    pub written_bytes: u64,
+    /// Synchronisations since the opening.
+    pub synchronisations: u64,
+    /// The longest of them.
+    pub longest: Duration,
+    /// How often a fence waited for space in the ring.
+    pub stalls: u64,
+    /// Write-backs since the opening.
+    pub write_backs: u64,
+}
+
+/// The journal of an open region.
+pub struct Journal {
+    medium: Box<dyn Medium>,
+    ring: Ring,
+    /// How old a record may become before it is on the device; `None`: a fence waits for it.
+    interval: Option<Duration>,
+    /// Tells this journal's notes from those of others.
+    identity: Arc<()>,
+    state: Mutex<State>,
+    /// A synchronisation ended.
+    synchronised: Condvar,
+    /// There is work for the worker.
+    work: Condvar,
+    writer: Mutex<home::Writer>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Where the next record begins.
+    end: u64,
+    /// Records before this position are on the device.
+    durable: u64,
+    /// Records before this position are at home, and their space is free.
+    tail: u64,
+    /// When the oldest record was written that no synchronisation covers yet.
+    oldest: Option<Instant>,
+    /// The same for the synchronisation that is under way.
+    oldest_under_way: Option<Instant>,
+    is_synchronising: bool,
+    /// Notes of threads that are ending.
+    orphans: Runs,
+    record: Vec<u8>,
+    failure: Option<String>,
+    has_to_stop: bool,
+    stats: JournalStats,
+}
+
+impl Journal {
+    /// Writes an empty ring of `bytes` bytes, all of them.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the medium.
+    ///
+    /// # Panics
+    ///
+    /// If the place is not aligned to 4 KiB, or the ring too short.
+    pub fn format(medium: &dyn Medium, place: JournalPlace, bytes: u64) -> std::io::Result<()> {
+        Ring::format(medium, place, bytes)
+    }
+
+    /// Replays the journal into the file, and begins a new generation. With an `interval`, a fence does not
+    /// wait for the device.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the medium, and damage.
+    pub fn open(
+        medium: Box<dyn Medium>,
+        place: JournalPlace,
+        interval: Option<Duration>,
+    ) -> Result<Journal, JournalError> {
+        replay::recover(&*medium, place)?;
+        let (ring, change) = Ring::read(&*medium, place)?;
+        Ok(Journal {
+            medium,
+            ring,
+            interval,
+            identity: Arc::default(),
+            state: Mutex::default(),
+            synchronised: Condvar::new(),
+            work: Condvar::new(),
+            writer: Mutex::new(home::Writer::new(change)),
+        })
+    }
+
+    /// How old a record may become before it is on the device, if fences do not wait for that.
+    pub fn interval(&self) -> Option<Duration> {
+        self.interval
+    }
+
+    /// Waits until everything that was recorded before the call is on the device.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`] when the device fails.
+    pub fn make_durable(&self) -> Result<(), SyncError> {
+        let end = self.lock().end;
+        self.wait_until_durable(end)
+    }
+
+    /// The state in figures.
+    pub fn stats(&self) -> JournalStats {
+        let state = self.lock();
+        JournalStats {
+            interval: self.interval,
+            ring_bytes: self.ring.capacity,
+            used_bytes: state.end - state.tail,
+            behind_bytes: state.end - state.durable,
+            behind: state.age(),
+            ..state.stats
+        }
+    }
+
+    /// Notes lines, which the next fence of this thread records.
+    #[inline]
+    pub(crate) fn note(&self, first_line: u64, lines: u64) {
+        if !notes::note(&self.identity, first_line, lines) {
+            self.lock().orphans.push((first_line, lines));
+        }
+    }
+
+    /// Records the lines that this thread noted, as `copy` finds them, and waits as the domain demands.
+    pub(crate) fn fence(&self, copy: impl Fn(u64, &mut [u8])) -> Result<(), SyncError> {
+        let mut noted = notes::take(&self.identity);
+        if noted.is_empty() {
+            noted = std::mem::take(&mut self.lock().orphans);
+        }
+        if noted.is_empty() {
+            return self.lock().check();
+        }
+        layout::merge(&mut noted);
+        let end = self.append(&noted, copy)?;
+        notes::give_back(&self.identity, noted);
+        match self.interval {
+            // A synchronisation lags: commits wait, so that what a failure costs stays within the interval.
+            Some(interval) if self.lock().age() < interval => Ok(()),
+            _ => self.wait_until_durable(end),
+        }
+    }
+
+    /// Appends records with the lines. Returns the position behind them.
+    fn append(&self, noted: &Runs, copy: impl Fn(u64, &mut [u8])) -> Result<u64, SyncError> {
+        let max_bytes = (self.ring.capacity / PARTS_OF_RING).min(RECORD_MAX_BYTES);
+        let mut state = self.lock();
+        for runs in layout::pieces(noted, max_bytes) {
+            let bytes = layout::record_bytes(&runs);
+            state = self.wait_for_space(state, bytes)?;
+            let mut record = std::mem::take(&mut state.record);
+            let pos = state.end;
+            layout::encode(&mut record, self.ring.generation, pos, &runs, &copy);
+            let written = self.ring.write(&*self.medium, pos, &record);
+            state.record = record;
+            if let Err(e) = written {
+                return Err(state.fail(&e));
+            }
+            state.end += bytes;
+            state.stats.written_bytes += bytes;
+            state.oldest.get_or_insert_with(Instant::now);
+        }
+        if state.end - state.tail > self.ring.capacity / 2 {
+            self.work.notify_one();
+        }
+        Ok(state.end)
+    }
+
+    /// Waits until the ring has room for so many bytes, and helps.
+    fn wait_for_space<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        bytes: u64,
+    ) -> Result<MutexGuard<'s, State>, SyncError> {
+        state.check()?;
+        while state.end + bytes - state.tail > self.ring.capacity {
+            state.stats.stalls += 1;
+            drop(state);
+            self.write_some_back()?;
+            state = self.lock();
+            state.check()?;
+        }
+        Ok(state)
+    }
+
+    /// Waits until the records before `pos` are on the device; synchronises if nobody else does.
+    fn wait_until_durable(&self, pos: u64) -> Result<(), SyncError> {
+        let mut state = self.lock();
+        loop {
+            state.check()?;
+            if state.durable >= pos {
+                return Ok(());
+            }
+            state = self.wait_or_synchronise(state);
+        }
+    }
+
+    /// Makes everything that was written before the call durable.
+    fn synchronise(&self) -> Result<(), SyncError> {
+        let mut state = self.lock();
+        while state.is_synchronising {
+            state = self.wait_or_synchronise(state);
+        }
+        self.wait_or_synchronise(state).check()
+    }
+
+    /// Waits for the synchronisation that is under way; if there is none, does one.
+    fn wait_or_synchronise<'s>(&'s self, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        if state.is_synchronising {
+            return self.synchronised.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let (end, begun) = (state.end, Instant::now());
+        state.is_synchronising = true;
+        state.oldest_under_way = state.oldest.take();
+        drop(state);
+        let outcome = self.medium.synchronise();
+        let mut state = self.lock();
+        state.is_synchronising = false;
+        state.oldest_under_way = None;
+        match outcome {
+            Ok(()) => {
+                state.durable = state.durable.max(end);
+                state.stats.synchronisations += 1;
+                state.stats.longest = state.stats.longest.max(begun.elapsed());
+            }
+            Err(e) => _ = state.fail(&e),
+        }
+        self.synchronised.notify_all();
+        state
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// How long the oldest record waits for the device.
+    fn age(&self) -> Duration {
+        self.oldest_under_way.or(self.oldest).map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// After a failure nothing can be promised any more: the kernel may have dropped what it could not write.
+    fn check(&self) -> Result<(), SyncError> {
+        match &self.failure {
+            None => Ok(()),
+            Some(message) => Err(SyncError { message: message.clone() }),
+        }
+    }
+
+    fn fail(&mut self, error: &dyn std::fmt::Display) -> SyncError {
+        let message = self.failure.get_or_insert_with(|| error.to_string()).clone();
+        SyncError { message }
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal")
+            .field("ring", &self.ring)
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
+    }
+}
+
+const _: () = assert!(RING_MIN_BYTES / PARTS_OF_RING >= 16 * LINE_BYTES);

@@ -1,0 +1,83 @@
+//! The lines that a thread flushed and has not fenced yet.
+//!
+//! A fence makes the write-backs of its own thread durable, so each thread has a list, of which no other one
+//! knows.
+
+use super::layout::Runs;
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+
+struct Noted {
+    /// The journal's identity. Its address is not used again while this is here.
+    of: Weak<()>,
+    runs: Runs,
+}
+
+thread_local! {
+    /// A thread rarely uses more than one journal.
+    static NOTED: RefCell<Vec<Noted>> = const { RefCell::new(Vec::new()) };
+}
+
+fn with_runs<R>(noted: &mut Vec<Noted>, identity: &Arc<()>, f: impl FnOnce(&mut Runs) -> R) -> R {
+    let at = noted.iter().position(|noted| noted.of.as_ptr() == Arc::as_ptr(identity));
+    let at = at.unwrap_or_else(|| {
+        noted.retain(|noted| noted.of.strong_count() > 0);
+        noted.push(Noted { of: Arc::downgrade(identity), runs: Runs::new() });
+        noted.len() - 1
+    });
+    f(&mut noted[at].runs)
+}
+
+/// Notes lines; `false` if this thread is ending and has no list any more.
+pub(super) fn note(identity: &Arc<()>, first_line: u64, lines: u64) -> bool {
+    let noted = NOTED.try_with(|noted| {
+        with_runs(&mut noted.borrow_mut(), identity, |runs| match runs.last_mut() {
+            Some((first, count)) if *first <= first_line && first_line <= *first + *count => {
+                *count = (*count).max(first_line + lines - *first);
+            }
+            _ => runs.push((first_line, lines)),
+        });
+    });
+    noted.is_ok()
+}
+
+/// Takes the notes of this thread.
+pub(super) fn take(identity: &Arc<()>) -> Runs {
+    NOTED.try_with(|noted| with_runs(&mut noted.borrow_mut(), identity, std::mem::take)).unwrap_or_default()
+}
+
+/// Gives the emptied list back, for its memory.
+pub(super) fn give_back(identity: &Arc<()>, mut emptied: Runs) {
+    const KEPT_MAX: usize = 4096;
+    if emptied.capacity() <= KEPT_MAX {
+        emptied.clear();
+        let _ = NOTED.try_with(|noted| {
+            with_runs(&mut noted.borrow_mut(), identity, |runs| *runs = emptied);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_those_of_a_thread_and_of_a_journal() {
+        let (one, other) = (Arc::new(()), Arc::new(()));
+        assert!(note(&one, 5, 1) && note(&one, 6, 2) && note(&other, 9, 1) && note(&one, 3, 1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(take(&one), []));
+        });
+        assert_eq!(take(&one), [(5, 3), (3, 1)]);
+        assert_eq!((take(&one), take(&other)), (vec![], vec![(9, 1)]));
+    }
+
+    #[test]
+    fn notes_of_journals_that_are_gone_do_not_gather() {
+        for _ in 0..100 {
+            let gone = Arc::new(());
+            note(&gone, 1, 1);
+        }
+        assert!(NOTED.with_borrow(|noted| noted.len()) <= 2);
+    }
+}

@@ -1,0 +1,100 @@
+//! The ring: its heads, and reading and writing bytes by their position.
+
+use super::layout::{HEAD_BYTES, HEAD_STEP_BYTES, Head, RECORDS_AT, next_generation};
+use super::{JournalError, JournalPlace, Medium, RING_MIN_BYTES};
+use std::io;
+
+/// Where the records of a generation lie.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ring {
+    pub(super) place: JournalPlace,
+    pub(super) generation: u64,
+    /// The tail that was read from the head.
+    pub(super) tail: u64,
+    /// Bytes for records.
+    pub(super) capacity: u64,
+}
+
+impl Ring {
+    /// Writes an empty ring.
+    pub(super) fn format(medium: &dyn Medium, place: JournalPlace, bytes: u64) -> io::Result<()> {
+        assert!(place.off.is_multiple_of(4096) && bytes.is_multiple_of(4096) && bytes >= RING_MIN_BYTES);
+        let zeros = vec![0; bytes.min(1 << 20) as usize];
+        let mut at = 0;
+        while at < bytes {
+            let piece = zeros.len().min((bytes - at) as usize);
+            medium.write(place.off + at, &zeros[..piece])?;
+            at += piece as u64;
+        }
+        let ring = Ring { place, generation: 0, tail: 0, capacity: bytes - RECORDS_AT };
+        ring.write_head(medium, 0, 0)?;
+        // PERSIST(I4): a valid head is on the device before anything refers to the ring.
+        medium.synchronise()
+    }
+
+    /// Reads the newest head. Returns the number of its change, too.
+    pub(super) fn read(medium: &dyn Medium, place: JournalPlace) -> Result<(Ring, u64), JournalError> {
+        let file_bytes = medium.bytes()?;
+        let mut newest: Option<Head> = None;
+        for copy in 0..2 {
+            let off = place.off.saturating_add(copy * HEAD_STEP_BYTES);
+            if off.saturating_add(HEAD_BYTES as u64) > file_bytes {
+                continue;
+            }
+            let mut bytes = [0; HEAD_BYTES];
+            medium.read(off, &mut bytes)?;
+            let head = Head::decode(&bytes, place.seed);
+            newest = newest.into_iter().chain(head).max_by_key(|head| head.change);
+        }
+        let damaged = |what: &str| JournalError::Damaged { off: place.off, what: what.to_owned() };
+        let head = newest.ok_or_else(|| damaged("neither copy of its head is valid"))?;
+        let fits = place.off.is_multiple_of(4096)
+            && head.bytes.is_multiple_of(4096)
+            && head.bytes >= RING_MIN_BYTES
+            && place.off.checked_add(head.bytes).is_some_and(|end| end <= file_bytes);
+        if !fits {
+            return Err(damaged("its length is not one that the file has room for"));
+        }
+        let Head { change, generation, tail, bytes } = head;
+        Ok((Ring { place, generation, tail, capacity: bytes - RECORDS_AT }, change))
+    }
+
+    /// The same ring, empty, in a new generation.
+    pub(super) fn next(&self) -> Ring {
+        Ring { generation: next_generation(self.generation), tail: 0, ..*self }
+    }
+
+    /// The ring's end in the file.
+    pub(super) fn end_off(&self) -> u64 {
+        self.place.off + RECORDS_AT + self.capacity
+    }
+
+    /// Writes the copy of the head that belongs to the number of the change.
+    pub(super) fn write_head(&self, medium: &dyn Medium, change: u64, tail: u64) -> io::Result<()> {
+        let head = Head { change, generation: self.generation, tail, bytes: self.capacity + RECORDS_AT };
+        medium.write(self.place.off + (change % 2) * HEAD_STEP_BYTES, &head.encode(self.place.seed))
+    }
+
+    /// Writes bytes at a position.
+    pub(super) fn write(&self, medium: &dyn Medium, pos: u64, bytes: &[u8]) -> io::Result<()> {
+        let (off, room) = self.find(pos);
+        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        medium.write(off, first)?;
+        if rest.is_empty() { Ok(()) } else { medium.write(self.place.off + RECORDS_AT, rest) }
+    }
+
+    /// Reads bytes at a position.
+    pub(super) fn read_at(&self, medium: &dyn Medium, pos: u64, into: &mut [u8]) -> io::Result<()> {
+        let (off, room) = self.find(pos);
+        let room = room.min(into.len());
+        let (first, rest) = into.split_at_mut(room);
+        medium.read(off, first)?;
+        if rest.is_empty() { Ok(()) } else { medium.read(self.place.off + RECORDS_AT, rest) }
+    }
+
+    /// The offset of a position, and the bytes from there to the end of the ring.
+    fn find(&self, pos: u64) -> (u64, usize) {
+        let within = pos % self.capacity;
+        (self.place.off + RECORDS_AT + within, (self.capacity - within) as usize)
+    }
+}

@@ -1,0 +1,131 @@
+//! Regions whose fences go to a journal ([`Journal`]).
+
+use super::{Region, persist::Flusher};
+use crate::journal::{Journal, JournalPlace, JournalStats, Worker};
+use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
+use crate::{Domain, LINE_BYTES, OfProcess, RegionError, SyncError};
+use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The journal of a region.
+pub(crate) struct Journaled {
+    pub(crate) journal: Arc<Journal>,
+    /// Only in the process that opened the region: a child has none of its threads.
+    worker: Mutex<Option<OfProcess<Worker>>>,
+}
+
+impl Journaled {
+    /// Replays the journal in a file and starts its thread.
+    pub(super) fn open(
+        file: &Arc<File>,
+        place: JournalPlace,
+        interval: Option<Duration>,
+    ) -> Result<Journaled, RegionError> {
+        let journal = Arc::new(Journal::open(Box::new(file.clone()), place, interval)?);
+        let worker = Worker::start(journal.clone())?;
+        Ok(Journaled { journal, worker: Mutex::new(Some(OfProcess::new(worker))) })
+    }
+
+    /// Ends the journal's thread. Nothing is written from then on but by fences.
+    pub(crate) fn stop(&self) {
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(worker);
+    }
+}
+
+impl Region {
+    /// Anonymous memory with the contents of `image` whose fences go to a journal, which has no thread. For
+    /// the simulator of power failures.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system to provide memory.
+    pub fn journaled(image: &[u8], journal: Journal) -> Result<Region, RegionError> {
+        let bytes = image.len() as u64;
+        let mapped_bytes = round_up(bytes, PAGE_BYTES);
+        let range = AddressRange::reserve(mapped_bytes, mapped_bytes)?;
+        range.map_anonymous(0, mapped_bytes)?;
+        let domain = if journal.interval().is_some() { Domain::Relaxed } else { Domain::Journaled };
+        let mut region = Region::over(range, bytes, bytes, Sharing::Private, domain, Flusher::Journal);
+        // SAFETY: nobody else has the region yet.
+        unsafe { region.write(0, image) }.expect("the region is as long as the image");
+        region.journal = Some(Journaled { journal: Arc::new(journal), worker: Mutex::default() });
+        Ok(region)
+    }
+
+    /// Writes an empty journal of `bytes` bytes into the file. Nothing else uses that range.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not aligned to 4 KiB, too short, or not in the region.
+    pub fn format_journal(&self, place: JournalPlace, bytes: u64) -> Result<(), RegionError> {
+        assert!(place.off + bytes <= self.len(), "a journal lies in its region");
+        let Some(file) = &self.file else { return Ok(()) };
+        Journal::format(&**file, place, bytes).map_err(|e| RegionError::io("writing the journal", e))
+    }
+
+    /// The state of the journal, if the domain has one.
+    pub fn journal_stats(&self) -> Option<JournalStats> {
+        self.journal.as_ref().map(|journaled| journaled.journal.stats())
+    }
+
+    /// The journal, if the domain has one.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref().map(|journaled| &*journaled.journal)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_lines(&self, off: u64, bytes: u64) {
+        if bytes != 0
+            && self.check(off, bytes).is_ok()
+            && let Some(Journaled { journal, .. }) = &self.journal
+        {
+            let first = off / LINE_BYTES;
+            journal.note(first, (off + bytes - 1) / LINE_BYTES - first + 1);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn fence_to_journal(&self) -> Result<(), SyncError> {
+        // In a child of the process there is nothing to fence, and its locks may be held by nobody.
+        let Some(Journaled { journal, .. }) = self.journal.as_ref().filter(|_| !self.is_empty()) else {
+            return Ok(());
+        };
+        journal.fence(|line, into| self.copy_line(line, into))
+    }
+
+    /// Copies a line as it is at one moment, although other threads may store to it: of two readings one
+    /// after the other that agree, each word had its value at the moment between them. (A word that changes
+    /// and changes back between its two readings could deceive that; it would have to do so twice within
+    /// nanoseconds.)
+    fn copy_line(&self, line: u64, into: &mut [u8]) {
+        let off = line * LINE_BYTES;
+        // A line was checked when it was noted; a region that ends within it has its words up to there.
+        let Ok(words) = self.words(off, (self.len() - off).min(LINE_BYTES) / 8) else { return };
+        // ORDER: acquire, so that the second reading comes after the first, and each word after the one
+        // before.
+        let read = |words: &[AtomicU64], into: &mut [u64; 8]| {
+            words.iter().zip(into).for_each(|(word, into)| *into = word.load(Ordering::Acquire));
+        };
+        let (mut once, mut again) = ([0; 8], [0; 8]);
+        read(words, &mut once);
+        loop {
+            read(words, &mut again);
+            if once == again {
+                break;
+            }
+            once = again;
+        }
+        for (into, word) in into.chunks_exact_mut(8).zip(once) {
+            into.copy_from_slice(&word.to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Opening a pool in a domain that needs a journal, and giving it one.
+//!
+//! The journal is a block of the pool, an extent, to which a word of the header leads. It is made while the
+//! pool is open in the page cache, before the first such opening, and stays.
+
+use crate::feature::Feature;
+use crate::file::header::{self, Header, seed_of};
+use crate::file::options::Options;
+use crate::inner::Pool;
+use crate::layout::{JOURNAL_BITS, JOURNAL_OFF, PAGE_BYTES, unseal};
+use crate::{Ending, ErrorKind, Result};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use tembo_pmem::Durability;
+use tembo_pmem::journal::{JournalPlace, JournalStats, RING_MIN_BYTES};
+
+/// Bytes of a journal, where the pool's maximum allows that.
+const USUAL_BYTES: u64 = 64 << 20;
+/// The part of the pool's maximum that it takes at most.
+const PART_OF_MAXIMUM: u64 = 8;
+
+impl Pool {
+    /// As [`open`](Pool::open), in a domain with a journal.
+    pub(crate) fn open_journaled(path: &Path, options: &Options) -> Result<Pool> {
+        let mut ending = None;
+        if options.create_new || !has_journal(path) {
+            let pool = Pool::open_simply(path, &without_journal(options))?;
+            ending = Some(pool.last_ending());
+            pool.add_journal(options)?;
+        }
+        let file = header::open_file(path, false)?;
+        Pool::open_locked(file, path, &existing(options), ending)
+    }
+
+    /// As [`create_in_file`](Pool::create_in_file), in a domain with a journal.
+    pub(crate) fn create_journaled_in_file(file: &File, path: &Path, options: &Options) -> Result<Pool> {
+        let pool = Pool::create_in_file(file, path, &without_journal(options))?;
+        let ending: Ending = pool.last_ending();
+        pool.add_journal(options)?;
+        drop(pool);
+        let file = file.try_clone().map_err(|e| crate::Error::io("creating", path, e))?;
+        Pool::open_locked(file, path, &existing(options), Some(ending))
+    }
+
+    /// Allocates and formats a journal, unless there is one.
+    fn add_journal(&self, options: &Options) -> Result<()> {
+        if self.journal_off()?.is_some() {
+            return Ok(());
+        }
+        let bytes = self.journal_bytes(options)?;
+        self.enable(Feature::Journal)?;
+        let mut lane = self.lane()?;
+        let mut tx = lane.begin();
+        let off = tx.alloc(bytes)?;
+        if !off.is_multiple_of(PAGE_BYTES) {
+            let what = format!("a journal of {bytes} bytes is too small for this pool");
+            return Err(ErrorKind::Options { what }.into());
+        }
+        self.region().format_journal(JournalPlace { off, seed: seed_of(self.uuid()) }, bytes)?;
+        tx.set_journal(off)?;
+        tx.commit()
+    }
+
+    /// The length that the journal is to have.
+    fn journal_bytes(&self, options: &Options) -> Result<u64> {
+        let usual = options.max_bytes.map_or(USUAL_BYTES, |most| USUAL_BYTES.min(most / PART_OF_MAXIMUM));
+        let bytes = options.journal_bytes.unwrap_or(usual.max(RING_MIN_BYTES));
+        if bytes < RING_MIN_BYTES || bytes > self.max_block_bytes() {
+            let (least, most) = (RING_MIN_BYTES, self.max_block_bytes());
+            let what = format!("a journal of this pool has {least} to {most} bytes, not {bytes}");
+            return Err(ErrorKind::Options { what }.into());
+        }
+        Ok(bytes.next_multiple_of(PAGE_BYTES).min(self.max_block_bytes() & !(PAGE_BYTES - 1)))
+    }
+
+    /// Where the journal lies, if there is one.
+    pub(crate) fn journal_off(&self) -> Result<Option<u64>> {
+        match self.region().load_u64(JOURNAL_OFF)? {
+            0 => Ok(None),
+            word => unseal(word, JOURNAL_BITS).map(Some).ok_or_else(|| {
+                let what = format!("the place of its journal is {word:#x}");
+                ErrorKind::HeaderDamaged { what }.into()
+            }),
+        }
+    }
+
+    /// The number of lines of which the journal had newer contents than the rest of the file when the pool
+    /// was opened; `None` if it had no journal.
+    pub fn journal_lines(&self) -> Option<u64> {
+        self.inner.opened.journal_lines
+    }
+
+    /// The state of the journal, if the pool is open in a domain that has one.
+    pub fn journal_stats(&self) -> Option<JournalStats> {
+        self.region().journal_stats()
+    }
+}
+
+/// Whether the file is a pool with a journal. One that cannot be read is opened in the usual way, which tells
+/// why.
+fn has_journal(path: &Path) -> bool {
+    let Ok(file) = header::open_file(path, false) else { return false };
+    let mut page = vec![0; PAGE_BYTES as usize];
+    let Ok(length) = file.metadata().map(|found| found.len()) else { return false };
+    file.read_exact_at(&mut page, 0).is_ok()
+        && Header::parse(&page, length).is_ok_and(|header| header.journal.is_some())
+}
+
+/// For the opening that makes the journal.
+fn without_journal(options: &Options) -> Options {
+    let mut options = options.clone();
+    options.region.durability = Durability::PageCache;
+    (options.region.prefault, options.region.huge_pages) = (false, false);
+    options
+}
+
+/// For the opening after that.
+fn existing(options: &Options) -> Options {
+    Options { create: false, create_new: false, ..options.clone() }
+}

@@ -1,0 +1,223 @@
+//! Pool files with a journal.
+
+use super::{model, tiny_options};
+use crate::feature::Feature;
+use crate::layout::{JOURNAL_BITS, JOURNAL_OFF, unseal};
+use crate::{Ending, ErrorKind, Options, Pool};
+use std::fs;
+use std::path::Path;
+use tembo_pmem::{Domain, Durability};
+
+const RELAXED: Durability = Durability::Relaxed { interval_ms: 20 };
+const JOURNAL_BYTES: u64 = 64 << 10;
+
+fn options(durability: Durability) -> Options {
+    Options { journal_bytes: Some(JOURNAL_BYTES), ..tiny_options().durability(durability) }
+}
+
+fn put(pool: &Pool, table: u64, link: u64, bytes: u64) {
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    model::put(&mut tx, table, link, bytes, 4 * link).unwrap();
+    tx.commit().unwrap();
+}
+
+fn table_of(pool: &Pool) -> u64 {
+    pool.roots().unwrap()[0].off
+}
+
+/// A pool with some entries, open.
+fn filled(path: &Path, durability: Durability) -> Pool {
+    let pool = Pool::open(path, &options(durability)).unwrap();
+    let table = model::make_table(&mut pool.lane().unwrap()).unwrap();
+    (0..40).for_each(|link| put(&pool, table, link, 100 + link));
+    pool
+}
+
+fn expected() -> model::Model {
+    (0..40).map(|link| (link, (100 + link, 4 * link))).collect()
+}
+
+#[test]
+fn a_pool_gets_a_journal_once_and_is_opened_in_every_domain_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let pool = filled(&path, RELAXED);
+    assert_eq!(pool.region().domain(), Domain::Relaxed);
+    let (off, stats) = (pool.journal_off().unwrap().unwrap(), pool.journal_stats().unwrap());
+    assert!(stats.ring_bytes > JOURNAL_BYTES / 2 && stats.written_bytes > 0, "{stats:?}");
+    drop(pool);
+    let domains = [Durability::Journaled, Durability::PageCache, Durability::Synced, RELAXED];
+    for durability in domains {
+        let pool = Pool::open(&path, &options(durability)).unwrap();
+        assert_eq!(pool.last_ending(), Ending::Closed, "{durability}");
+        assert_eq!(pool.journal_off().unwrap(), Some(off), "{durability}");
+        assert_eq!(pool.journal_stats().is_some(), durability.needs_journal());
+        assert_eq!(model::read(&pool).unwrap(), expected(), "{durability}");
+    }
+    // A closed pool needs its journal for nothing.
+    let mut bytes = fs::read(&path).unwrap();
+    let word = u64::from_le_bytes(bytes[JOURNAL_OFF as usize..][..8].try_into().unwrap());
+    assert_eq!(unseal(word, JOURNAL_BITS), Some(off));
+    bytes[off as usize + 8192..][..8192].fill(0);
+    fs::write(&path, bytes).unwrap();
+    let pool = Pool::open(&path, &options(Durability::PageCache)).unwrap();
+    assert_eq!(model::read(&pool).unwrap(), expected());
+}
+
+#[test]
+fn a_pool_from_before_journals_gets_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    drop(filled(&path, Durability::PageCache));
+    assert_eq!(Pool::open(&path, &options(Durability::PageCache)).unwrap().journal_off().unwrap(), None);
+    for durability in [Durability::Journaled, RELAXED] {
+        let pool = Pool::open(&path, &options(durability)).unwrap();
+        assert!(pool.has(Feature::Journal));
+        assert_eq!(model::read(&pool).unwrap(), expected());
+    }
+}
+
+#[test]
+fn a_pool_is_created_in_a_file_that_has_no_name_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = tempfile::tempfile_in(dir.path()).unwrap();
+    let pool = Pool::create_in_file(&file, dir.path().join("a.pool"), &options(RELAXED)).unwrap();
+    assert_eq!(pool.region().domain(), Domain::Relaxed);
+    let table = model::make_table(&mut pool.lane().unwrap()).unwrap();
+    put(&pool, table, 3, 50);
+    assert_eq!(model::read(&pool).unwrap(), [(3, (50, 12))].into());
+}
+
+/// The file of a killed process: reading finds the newest state and changes nothing, writing replays it.
+#[test]
+fn what_the_journal_has_is_found_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    for durability in [Durability::Journaled, Durability::Relaxed { interval_ms: 3_600_000 }] {
+        let _ = fs::remove_file(&path);
+        let pool = filled(&path, durability);
+        assert!(pool.journal_stats().unwrap().used_bytes > 0, "something is to be replayed");
+        let killed = fs::read(&path).unwrap();
+        drop(pool);
+        // The same file, so that the pool is not taken for a copy.
+        fs::write(&path, &killed).unwrap();
+        let read_only = Options { read_only: true, ..Options::default() };
+        let pool = Pool::open(&path, &read_only).unwrap();
+        assert_eq!((pool.last_ending(), model::read(&pool).unwrap()), (Ending::Killed, expected()));
+        drop(pool);
+        assert!(fs::read(&path).unwrap() == killed, "reading changed the file");
+        for next in [Durability::PageCache, Durability::Synced, Durability::Journaled, RELAXED] {
+            fs::write(&path, &killed).unwrap();
+            let pool = Pool::open(&path, &options(next)).unwrap();
+            assert_eq!(pool.last_ending(), Ending::Killed);
+            assert_eq!(model::read(&pool).unwrap(), expected(), "{durability}, then {next}");
+            let table = table_of(&pool);
+            put(&pool, table, 41, 77);
+            drop(pool);
+            let pool = Pool::open(&path, &read_only).unwrap();
+            assert_eq!(model::read(&pool).unwrap().len(), 41, "{durability}, then {next}");
+        }
+    }
+}
+
+/// A copy of an open pool has neither all of its pages nor all of its journal.
+#[test]
+fn a_copy_of_an_open_pool_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("a.pool"), dir.path().join("copy.pool"));
+    let pool = Pool::open(&path, &options(Durability::Relaxed { interval_ms: 3_600_000 })).unwrap();
+    for records in ["with no records", "with records"] {
+        fs::copy(&path, &copy).unwrap();
+        let before = fs::read(&copy).unwrap();
+        for durability in [Durability::PageCache, RELAXED] {
+            let error = Pool::open(&copy, &options(durability)).expect_err(records);
+            assert!(
+                matches!(error.kind(), ErrorKind::Unclean { ending: Ending::Copy, .. }),
+                "{records}: {error}"
+            );
+        }
+        assert!(fs::read(&copy).unwrap() == before, "a refused file was changed");
+        model::make_table(&mut pool.lane().unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_pool_with_a_journal_grows_and_keeps_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    for durability in [Durability::Journaled, RELAXED] {
+        let _ = fs::remove_file(&path);
+        let pool = Pool::open(&path, &options(durability)).unwrap();
+        let table = model::make_table(&mut pool.lane().unwrap()).unwrap();
+        let bytes = pool.stats().pool_bytes;
+        // Each is larger than a record, some than the ring.
+        (0..40).for_each(|link| put(&pool, table, link, 9_000 + 2_000 * link));
+        assert!(pool.stats().pool_bytes > 2 * bytes, "it grew");
+        assert_eq!(pool.trim().unwrap(), 0, "nothing is given back while records could fill it");
+        let killed = fs::read(&path).unwrap();
+        drop(pool);
+        for image in [None, Some(killed)] {
+            if let Some(image) = image {
+                fs::write(&path, image).unwrap();
+            }
+            let pool = Pool::open(&path, &options(durability)).unwrap();
+            let model = model::read(&pool).unwrap();
+            assert!(
+                model.len() == 40 && model.iter().all(|(link, (bytes, _))| *bytes == 9_000 + 2_000 * link)
+            );
+        }
+    }
+}
+
+#[test]
+fn records_reach_the_device_within_the_interval_and_are_written_back_before_the_ring_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = filled(&dir.path().join("a.pool"), RELAXED);
+    let wait_until = |what: &str, holds: &dyn Fn() -> bool| {
+        let begun = std::time::Instant::now();
+        while !holds() {
+            assert!(begun.elapsed().as_secs() < 60, "{what}");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    };
+    let stats = || pool.journal_stats().unwrap();
+    wait_until("not synchronised", &|| stats().behind_bytes == 0);
+    let table = table_of(&pool);
+    (0..400).for_each(|turn| put(&pool, table, turn % 40, 300));
+    wait_until("not written back", &|| stats().used_bytes <= stats().ring_bytes / 2);
+    assert!(stats().write_backs > 0 && stats().written_bytes > 2 * stats().ring_bytes);
+}
+
+#[test]
+fn a_journal_of_a_length_that_the_pool_cannot_have_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    for bytes in [0, 4096, 1 << 40] {
+        let options = Options { journal_bytes: Some(bytes), ..options(RELAXED) };
+        let error = Pool::open(&path, &options).unwrap_err().to_string();
+        assert!(error.contains("a journal of this pool has 65536 to"), "{error}");
+    }
+    // It is a pool without one.
+    assert!(Pool::open(&path, &options(Durability::PageCache)).unwrap().journal_off().unwrap().is_none());
+}
+
+/// Damage of the journal of a pool that was not closed is told, and the file stays as it is.
+#[test]
+fn a_damaged_head_of_the_journal_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let pool = filled(&path, Durability::Journaled);
+    let off = pool.journal_off().unwrap().unwrap() as usize;
+    let mut killed = fs::read(&path).unwrap();
+    drop(pool);
+    [0, 4096].iter().for_each(|copy| killed[off + copy + 20] ^= 1);
+    fs::write(&path, &killed).unwrap();
+    for options in
+        [options(RELAXED), options(Durability::PageCache), Options { read_only: true, ..Options::default() }]
+    {
+        let error = Pool::open(&path, &options).unwrap_err().to_string();
+        assert!(error.contains("journal") && error.contains("neither copy"), "{error}");
+        assert!(fs::read(&path).unwrap() == killed, "changed");
+    }
+}
