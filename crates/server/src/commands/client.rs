@@ -10,7 +10,7 @@ use super::connection::set_name;
 use super::table::Command;
 use super::table::flag::{ADMIN, CONNECTION, LOADING, NOSCRIPT, STALE};
 use super::transaction::has_changed;
-use super::{Context, write_help};
+use super::{Context, tracking, write_help};
 use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
@@ -71,6 +71,26 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, help)
             "connection",
             "7.0.0",
             "Exempts this connection from eviction",
+        ),
+        Command::new("client|caching", 3, OWN, tracking::caching).doc(
+            "connection",
+            "6.0.0",
+            "Fails: client-side caching is not offered",
+        ),
+        Command::new("client|getredir", 2, OWN, tracking::getredir).doc(
+            "connection",
+            "6.0.0",
+            "Returns -1: client-side caching is not offered",
+        ),
+        Command::new("client|tracking", -3, OWN, tracking::tracking).doc(
+            "connection",
+            "6.0.0",
+            "Turns client-side caching off, which is not offered",
+        ),
+        Command::new("client|trackinginfo", 2, OWN, tracking::trackinginfo).doc(
+            "connection",
+            "6.2.0",
+            "Returns that client-side caching is off",
         ),
         Command::new("client|help", 2, LOADING | STALE | CONNECTION, help).doc(
             "connection",
@@ -360,6 +380,8 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "    Say which library this connection comes from.",
         "SETNAME <name>",
         "    Name this connection.",
+        "TRACKING OFF",
+        "    Accepted; client-side caching is not offered. CACHING, GETREDIR, TRACKINGINFO say so too.",
         "UNBLOCK <id> [TIMEOUT|ERROR]",
         "    Let a client go on that waits in a command.",
         "UNPAUSE",

@@ -42,6 +42,7 @@ mod string;
 mod subsequence;
 mod substring;
 pub(crate) mod table;
+mod tracking;
 pub(crate) mod transaction;
 
 use std::collections::HashMap;

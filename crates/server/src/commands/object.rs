@@ -58,6 +58,9 @@ pub(super) const COMMANDS: &[Command] = &[
             Command::new("memory|doctor", 2, 0, memory_doctor)
                 .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
                 .doc("server", "4.0.0", "Says in words how full the pool is"),
+            Command::new("memory|malloc-stats", 2, 0, memory_malloc_stats)
+                .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
+                .doc("server", "4.0.0", "Returns that the allocator of the process has no statistics"),
             Command::new("memory|purge", 2, 0, memory_purge)
                 .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
                 .doc("server", "4.0.0", "Does nothing: space comes back by itself"),
@@ -200,6 +203,10 @@ fn memory_doctor(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Ok(())
 }
 
+fn memory_malloc_stats(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    ctx.out.bulk(b"Stats not supported for the current allocator")
+}
+
 fn memory_purge(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     ctx.out.write().ok();
     Ok(())
@@ -224,6 +231,8 @@ fn memory_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let lines = [
         "DOCTOR",
         "    How full the pool is, in words.",
+        "MALLOC-STATS",
+        "    Not supported.",
         "PURGE",
         "    Nothing: space comes back by itself.",
         "STATS",

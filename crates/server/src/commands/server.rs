@@ -1,19 +1,21 @@
-//! The server's own affairs: TIME, DEBUG, MONITOR, SHUTDOWN.
+//! The server's own affairs: TIME, DEBUG, MONITOR, LOLWUT, SHUTDOWN.
 
 use std::time::Duration;
 
 use tembo_wire::Request;
 use tembo_wire::number::parse_f64;
 
-use super::args::is;
+use super::args::{integer, is};
 use super::table::Command;
 use super::table::flag::{
-    ADMIN, ADMIN_ONLY, ALLOW_BUSY, CONNECTION, DANGEROUS, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE, WALKS,
+    ADMIN, ADMIN_ONLY, ALLOW_BUSY, CONNECTION, DANGEROUS, FAST, LOADING, NO_MULTI, NOSCRIPT, READONLY, STALE,
+    WALKS,
 };
 use super::{Context, debug, write_help};
 use crate::clock;
 use crate::config::DebugCommands;
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::info::REDIS_VERSION;
 
 const ADMINISTRATION: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 
@@ -38,6 +40,11 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("wait", 3, NOSCRIPT | CONNECTION, super::slow::wait)
         .tips(&["request_policy:all_shards", "response_policy:agg_min"])
         .doc("generic", "3.0.0", "Returns that no replicas have acknowledged the writes"),
+    Command::new("lolwut", -1, READONLY | FAST, lolwut).doc(
+        "server",
+        "5.0.0",
+        "Returns the version of Redis whose commands these are; there is no art",
+    ),
     Command::new("shutdown", -1, ADMINISTRATION | NO_MULTI | ALLOW_BUSY, shutdown).doc(
         "server",
         "1.0.0",
@@ -54,6 +61,14 @@ fn time(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     reply.array(2);
     reply.bulk_integer(now.as_secs() as i64);
     reply.bulk_integer(now.subsec_micros().into());
+    Ok(())
+}
+
+fn lolwut(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if request.arg_count() >= 3 && is(&request[1], "VERSION") {
+        integer(&request[2])?;
+    }
+    ctx.out.write().verbatim(*b"txt", format!("Redis ver. {REDIS_VERSION}\n"));
     Ok(())
 }
 

@@ -159,7 +159,9 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"slowlog", b"get" | b"len") | (b"latency", b"latest" | b"history" | b"doctor" | b"histogram") => {
             Treatment::Errors
         }
-        (b"memory", b"stats" | b"doctor") => Treatment::Errors,
+        (b"client", b"tracking") => Treatment::Skip,
+        (b"lolwut", _) => Treatment::Errors,
+        (b"memory", b"stats" | b"doctor" | b"malloc-stats") => Treatment::Errors,
         (b"client", b"reply" | b"pause") => Treatment::Skip,
         // Subscribers: `pubsub.rs` compares them.
         (b"subscribe" | b"psubscribe" | b"ssubscribe", _) => Treatment::Skip,
