@@ -10,27 +10,31 @@ use std::collections::VecDeque;
 use std::iter::FusedIterator;
 use std::ops::{Bound, Range};
 
-/// Keys of the index that are looked at in one go.
-const BATCH: usize = 64;
+/// Keys of the index that are looked at in one go: few at first, as many walks are short; more as it goes on,
+/// as long as their bytes stay in the nearest cache.
+const FIRST_BATCH: usize = 16;
+const BATCH_MAX: usize = 64;
+const BATCH_BYTES: usize = 16 << 10;
 
 /// A key and its value.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
 /// The keys of a range that have a value, in their order, from both ends. Owns its snapshot.
 ///
-/// Reads some 64 keys at a time, so that it holds no memory of the store between two steps. After an error it
-/// ends. [`advance`](Self::advance) is cheaper than `next` if one entry at a time is enough.
+/// Reads up to 64 keys at a time, so that it holds no memory of the store between two steps. After an error
+/// it ends. [`advance`](Self::advance) is cheaper than `next` if one entry at a time is enough.
 pub struct Entries {
     snapshot: Snapshot,
     keyspace: Keyspace,
     /// The part of the range of which the snapshot's keys are still to be read.
     bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     is_read: bool,
+    /// Keys of the next batch.
+    step: usize,
     front: Batch,
     /// From the last to the first.
     back: Batch,
-    /// The entry that was lent out.
-    lent: Entry,
+    lent: Lent,
     /// The transaction's writes that are left, in the order of their keys.
     own: VecDeque<(Vec<u8>, Option<Vec<u8>>)>,
 }
@@ -47,6 +51,12 @@ struct Batch {
 struct Place {
     key: Range<usize>,
     value: Range<usize>,
+}
+
+/// The entry that was lent out. The bytes of a batch stay until the step after.
+enum Lent {
+    OfSnapshot(End, Place),
+    Own(Entry),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,9 +77,10 @@ impl Entries {
             keyspace,
             is_read: is_empty(&bounds),
             bounds,
+            step: FIRST_BATCH,
             front: Batch::default(),
             back: Batch::default(),
-            lent: Entry::default(),
+            lent: Lent::Own(Entry::default()),
             own: own.into(),
         }
     }
@@ -90,6 +101,11 @@ impl Entries {
             let mut batch = std::mem::take(if end == End::Front { &mut self.front } else { &mut self.back });
             batch.bytes.clear();
             let outcome = self.read_batch(end, &mut batch);
+            self.step = match batch.bytes.len() {
+                bytes if bytes > BATCH_BYTES => (self.step / 2).max(1),
+                bytes if bytes > BATCH_BYTES / 2 => self.step,
+                _ => (2 * self.step).min(BATCH_MAX),
+            };
             *(if end == End::Front { &mut self.front } else { &mut self.back }) = batch;
             if let Some(last) = outcome? {
                 let left = if end == End::Front { &mut self.bounds.0 } else { &mut self.bounds.1 };
@@ -108,8 +124,8 @@ impl Entries {
         // The pin of the walk keeps the tables, too, and what a drop of the keyspace frees after this look.
         let mut walk = self.keyspace.inner.index.range(self.bounds.clone());
         self.keyspace.inner.check_there()?;
-        let (mut values, mut last) = (Vec::with_capacity(BATCH), None);
-        for step in 1..=BATCH {
+        let (mut values, mut last) = (Vec::with_capacity(self.step), None);
+        for step in 1..=self.step {
             let record = match end {
                 End::Front => walk.advance_place()?,
                 End::Back => walk.advance_back_place()?,
@@ -125,7 +141,7 @@ impl Entries {
                 prefetch_value(region, version.value);
                 values.push((start..batch.bytes.len(), version.value, table));
             }
-            if step == BATCH {
+            if step == self.step {
                 last = Some(key.to_vec());
             }
         }
@@ -155,20 +171,27 @@ impl Entries {
         Some(&bytes[place.key.clone()])
     }
 
-    /// Moves the next entry of the snapshot from an end to `lent`.
+    /// Lends the next entry of the snapshot from an end.
     fn take(&mut self, end: End) {
-        let (batch, is_front) = self.nearest(end);
-        let Batch { bytes, entries } = if batch == End::Front { &mut self.front } else { &mut self.back };
+        let (end, is_front) = self.nearest(end);
+        let Batch { entries, .. } = if end == End::Front { &mut self.front } else { &mut self.back };
         let place = if is_front { entries.pop_front() } else { entries.pop_back() };
-        if let Some(Place { key, value }) = place {
-            self.lent.0.clear();
-            self.lent.0.extend_from_slice(&bytes[key]);
-            self.lent.1.clear();
-            self.lent.1.extend_from_slice(&bytes[value]);
+        if let Some(place) = place {
+            self.lent = Lent::OfSnapshot(end, place);
         }
     }
 
-    /// Moves the next entry from an end to `lent`; returns whether there is one.
+    fn lent(&self) -> (&[u8], &[u8]) {
+        match &self.lent {
+            Lent::OfSnapshot(end, Place { key, value }) => {
+                let bytes = &self.batch(*end).bytes;
+                (&bytes[key.clone()], &bytes[value.clone()])
+            }
+            Lent::Own((key, value)) => (key, value),
+        }
+    }
+
+    /// Lends the next entry from an end; returns whether there is one.
     fn step(&mut self, end: End) -> Result<bool> {
         loop {
             self.fill(end)?;
@@ -189,7 +212,7 @@ impl Entries {
             let own = if end == End::Front { self.own.pop_front() } else { self.own.pop_back() };
             // A key that the transaction has deleted is stepped over.
             if let Some((key, Some(value))) = own {
-                self.lent = (key, value);
+                self.lent = Lent::Own((key, value));
                 return Ok(true);
             }
         }
@@ -208,7 +231,13 @@ impl Entries {
 
     fn owned(&mut self, end: End) -> Option<Result<Entry>> {
         match self.step_or_end(end) {
-            Ok(true) => Some(Ok(std::mem::take(&mut self.lent))),
+            Ok(true) => Some(Ok(match &mut self.lent {
+                Lent::Own(entry) => std::mem::take(entry),
+                Lent::OfSnapshot(..) => {
+                    let (key, value) = self.lent();
+                    (key.to_vec(), value.to_vec())
+                }
+            })),
             Ok(false) => None,
             Err(e) => Some(Err(e)),
         }
@@ -221,7 +250,7 @@ impl Entries {
     /// As for [`Snapshot::get`].
     pub fn advance(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let is_there = self.step_or_end(End::Front)?;
-        Ok(is_there.then_some((self.lent.0.as_slice(), self.lent.1.as_slice())))
+        Ok(is_there.then(|| self.lent()))
     }
 
     /// As `next_back`, but the entry is lent by the iterator.
@@ -231,7 +260,7 @@ impl Entries {
     /// As for [`Snapshot::get`].
     pub fn advance_back(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let is_there = self.step_or_end(End::Back)?;
-        Ok(is_there.then_some((self.lent.0.as_slice(), self.lent.1.as_slice())))
+        Ok(is_there.then(|| self.lent()))
     }
 }
 

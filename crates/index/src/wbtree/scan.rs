@@ -9,7 +9,7 @@
 use super::WbTree;
 use super::items::Items;
 use super::layout::{LeafState, TreeWord};
-use super::node::{Inner, Leaf, Media, Record, View};
+use super::node::{Inner, Leaf, Media, Record, View, prefetch_node};
 use super::search::{Goal, descend};
 use super::unnamed::ValuePlace;
 use crate::error::{Result, corrupt};
@@ -319,6 +319,7 @@ impl End {
         let fence = place.fence_at(direction, behind)?;
         let fence_key = fence.as_deref();
         place.copy(view, &mut self.records)?;
+        place.prefetch_next(view, direction)?;
         match direction {
             Direction::Up => {
                 trim(view, &mut self.records, |key| is_above(key, from), |key| is_left_of(key, fence_key))?;
@@ -444,6 +445,22 @@ impl Fenced<'_, '_> {
         let (_, items) = snapshot(view, &self.leaf)?;
         records.extend(items.as_slice().iter().map(|item| item.record));
         records.iter().for_each(|record| view.region().prefetch(*record));
+        Ok(())
+    }
+
+    /// Prefetches the next leaf, if it is below the same node. It arrives while the records of this one are
+    /// looked at.
+    fn prefetch_next<'m>(&self, view: impl View<'m>, direction: Direction) -> Result<()> {
+        let (separator, is_up) = match direction {
+            Direction::Up => (&self.high, true),
+            Direction::Down => (&self.low, false),
+        };
+        match separator {
+            Some((node, i)) if node.off == self.parent => {
+                prefetch_node(view.region(), view.load(node.child_off(i + usize::from(is_up)))?, 0);
+            }
+            _ => {}
+        }
         Ok(())
     }
 
