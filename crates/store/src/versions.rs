@@ -458,7 +458,7 @@ impl Loaded {
         }
         kept.push(new);
         left.note(new.value);
-        let capacity = if kept.len() as u64 <= MIN_CAPACITY { MIN_CAPACITY } else { 2 * kept.len() as u64 };
+        let capacity = capacity_for(kept.len() as u64);
         let mut words = vec![0u64; (VECTOR_HEAD_BYTES + capacity * VERSION_BYTES) as usize / 8];
         words[0] = capacity;
         for (pair, version) in words[VECTOR_HEAD_BYTES as usize / 8..].chunks_exact_mut(2).zip(&kept) {
@@ -470,6 +470,18 @@ impl Loaded {
         tx.store(self.table.off + field!(PmTable.vector), vector)?;
         before.map_or(Ok(()), |before| tx.free(before))?;
         Ok(left)
+    }
+}
+
+/// The room of a vector for so many versions. A key that is overwritten again and again while `n` snapshots
+/// are held needs `n + 2` slots: theirs, that of the current version, and one for the new version. One and
+/// two snapshots get no more than that. In a longer vector, room for more keeps the cost of moving constant.
+fn capacity_for(versions: u64) -> u64 {
+    match versions {
+        ..=MIN_CAPACITY => MIN_CAPACITY,
+        4 => 4,
+        ..=UNORDERED_MAX => UNORDERED_MAX,
+        more => 2 * more,
     }
 }
 

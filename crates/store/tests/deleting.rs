@@ -66,6 +66,38 @@ fn every_key_of_a_full_pool_can_be_deleted_while_everything_is_held() {
     }
 }
 
+/// A tombstone that found no slot is the last version: whoever reads meets it first, and what is added after
+/// it goes into a new vector, also if a slot has become free meanwhile.
+#[test]
+fn a_tombstone_beside_the_slots_is_found_and_followed() {
+    let store = Store::open(&pool_of(1 << 20), "store").unwrap();
+    let k = store.keyspace("k").unwrap();
+    let get = |snapshot: &Snapshot, key: &str| snapshot.get(&k, key).unwrap();
+    for key in ["held", "free"] {
+        // Both slots are needed, so the deletion finds none.
+        store.put(&k, key, "1").unwrap();
+        let first = store.snapshot();
+        store.put(&k, key, "2").unwrap();
+        let second = store.snapshot();
+        let before = prove(&store);
+        store.delete(&k, key).unwrap();
+        assert_eq!(prove(&store), before, "there is no vector");
+        let third = store.snapshot();
+        assert_eq!((store.get(&k, key).unwrap(), get(&third, key)), (None, None));
+        assert_eq!([&first, &second].map(|held| get(held, key).unwrap()), [b"1", b"2"]);
+        if key == "free" {
+            drop((first, second));
+            store.put(&k, key, "3").unwrap();
+        } else {
+            store.put(&k, key, "3").unwrap();
+            assert_eq!([&first, &second].map(|held| get(held, key).unwrap()), [b"1", b"2"]);
+        }
+        assert_eq!(store.get(&k, key).unwrap().as_deref(), Some(&b"3"[..]));
+        assert_eq!((get(&third, key), get(&store.snapshot(), key)), (None, Some(b"3".to_vec())));
+        prove(&store);
+    }
+}
+
 /// Puts and deletions of few keys while snapshots come and go: each snapshot has what it had.
 #[test]
 fn snapshots_around_deletions_have_what_they_had() {

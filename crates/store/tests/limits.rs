@@ -505,3 +505,50 @@ fn readers_of_many_threads_are_revoked_between_two_reads_and_see_no_mixture() {
     assert!(collector.take_error().is_none());
     prove(&store);
 }
+
+/// Bytes of chunks that something lies in, or has lain in.
+fn used(store: &Store) -> u64 {
+    store.pool().stats().pool_bytes - store.pool().stats().unused_bytes
+}
+
+/// Two snapshots are held while every key is overwritten three times. The bar is 96 bytes for each value.
+/// When they are gone, the chunks of the vectors are free as a whole, for values of any size.
+#[test]
+fn a_held_snapshot_costs_little_and_its_space_comes_back_by_whole_chunks() {
+    const KEYS: u64 = 8000;
+    let store = store_of(16 << 20);
+    let k = store.keyspace("k").unwrap();
+    let overwrite = |round: u64| {
+        (0..KEYS).for_each(|i| _ = store.put(&k, i.to_be_bytes(), round.to_be_bytes()).unwrap());
+        used(&store)
+    };
+    let mut before = overwrite(0);
+    let mut held = Vec::new();
+    let mut costs = Vec::new();
+    for round in 1..=4 {
+        if round <= 2 {
+            held.push(store.snapshot());
+        }
+        let after = overwrite(round);
+        costs.push(after.saturating_sub(before) as f64 / KEYS as f64);
+        before = after;
+    }
+    println!("bytes for each value of four rounds: {costs:.1?}");
+    let bars = [1.0, 70.0, 90.0, 1.0];
+    assert!(costs.iter().zip(bars).all(|(cost, bar)| *cost <= bar), "{costs:.1?}");
+    drop(held);
+    overwrite(5);
+    collect_all(&store);
+    store.pool().trim().unwrap();
+    let after = used(&store);
+    let control = {
+        let store = store_of(16 << 20);
+        let k = store.keyspace("k").unwrap();
+        (0..KEYS).for_each(|i| _ = store.put(&k, i.to_be_bytes(), [0; 8]).unwrap());
+        store.pool().trim().unwrap();
+        used(&store)
+    };
+    println!("used: {before} with both held, {after} without, {control} if there never was one");
+    assert!(after <= control + control / 10, "{after}, {control}");
+    prove(&store);
+}

@@ -173,3 +173,27 @@ fn a_snapshot_that_is_only_retained_is_not_kept_and_not_taken_for_a_whole_one() 
     assert!(matches!(store.at(old).unwrap().get(&none, [0]).unwrap_err(), Error::NotRetained { .. }));
     prove(&store);
 }
+
+/// A snapshot that somebody has open may lack versions, if nobody needed it before: it is not whole for the
+/// next one who asks.
+#[test]
+fn a_snapshot_that_is_open_in_part_is_not_taken_for_a_whole_one() {
+    let store = store();
+    let all = store.keyspace_with("all", Retention::All).unwrap();
+    let none = store.keyspace("none").unwrap();
+    let old = store
+        .transact(|tx| {
+            tx.put(&all, "key", "old")?;
+            tx.put(&none, "key", "old")
+        })
+        .unwrap()
+        .1;
+    (0..5).for_each(|_| _ = store.put(&none, "key", "new").unwrap());
+    let open = store.at(old).unwrap();
+    for part in [&open, &store.at(old).unwrap()] {
+        assert_eq!(part.get(&all, "key").unwrap().as_deref(), Some(&b"old"[..]));
+        assert!(matches!(part.get(&none, "key"), Err(Error::NotRetained { number, .. }) if number == old));
+    }
+    assert!(matches!(store.keep(old, "old"), Err(Error::SnapshotGone { number, .. }) if number == old));
+    assert!(matches!(store.keep_number(old), Err(Error::SnapshotGone { .. })));
+}

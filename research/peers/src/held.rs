@@ -118,6 +118,8 @@ fn tembo(folder: &Path, records: u64, order: &[u32], audit: Audit) -> Result<Byt
         if round == ROUNDS {
             while store.collect(1 << 12)? {}
             while store.count_space(1 << 12)? {}
+            // Slabs without blocks are made free chunks when space is missing, or by this.
+            pool.trim()?;
             eprintln!(
                 "after the snapshots were let go: {} bytes of old versions, {} that wait for readers",
                 store.space()?.old_bytes,
