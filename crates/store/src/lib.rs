@@ -158,7 +158,7 @@ pub use audit::{Audit, AuditRecord, AuditTrail, AuditedChange, LoggedCommits};
 pub use backup::{BackupSummary, Restoring};
 pub use bulk::BulkLoad;
 pub use changes::{Change, Changes};
-pub use check::Report;
+pub use check::{Report, SnapshotReport};
 pub use collector::{Collector, CollectorOptions};
 pub use commit::Commit;
 pub use entries::{Entries, Entry};

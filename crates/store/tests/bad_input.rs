@@ -448,3 +448,27 @@ fn a_damaged_store_gives_errors_and_nothing_worse() {
         "{refused} refused, {failing} with errors"
     );
 }
+
+/// A record's key is another than the one that its leaf has been told of.
+#[test]
+fn the_check_of_a_snapshot_finds_a_key_that_no_look_up_finds() {
+    let store = store_of(4 << 20);
+    let k = store.keyspace("k").unwrap();
+    (0..100).for_each(|i| _ = store.put(&k, format!("key{i:05}"), "value").unwrap());
+    let held = store.snapshot();
+    store.delete(&k, "key00007").unwrap();
+    let report = held.check().unwrap();
+    assert_eq!((report.number, report.keyspaces, report.keys), (held.number(), 1, 100));
+    assert_eq!((report.bytes, store.snapshot().check().unwrap().keys), (100 * 13, 99));
+    let region = store.pool().region();
+    let word = |text: &[u8; 8]| u64::from_ne_bytes(*text);
+    let is_record = |off: &u64| {
+        let head = region.load_u64(*off - 8).unwrap();
+        region.load_u64(*off).unwrap() == word(b"key00050") && head & 0xFFFF_FFFF == 8
+    };
+    let off = (8..region.len()).step_by(8).find(is_record).unwrap();
+    region.store_u64(off, word(b"key0005x")).unwrap();
+    let damage = held.check().unwrap_err();
+    assert!(matches!(&damage, Error::Pool(e) if e.is_damage()), "{damage}");
+    assert!(damage.to_string().contains("look-up"), "{damage}");
+}

@@ -5,6 +5,7 @@ use super::entries::RemoteEntries;
 use super::message::{KeptAs, Reply, Request, VERSION, Which};
 use super::transaction::RemoteTransaction;
 use super::wire::{receive, send};
+use crate::check::SnapshotReport;
 use crate::error::{Error, Result};
 use crate::retention::{Retention, unix_ns};
 use crate::retry::retry;
@@ -509,6 +510,17 @@ impl RemoteSnapshot {
     /// As for [`range`](Self::range).
     pub fn iter(&self, keyspace: &RemoteKeyspace) -> Result<RemoteEntries> {
         self.range::<Vec<u8>>(keyspace, ..)
+    }
+
+    /// Has the owner read all of it and look every key up, as [`Snapshot::check`](crate::Snapshot::check)
+    /// does. The connection answers nothing else meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As there; damage comes as [`Error::Remote`].
+    pub fn check(&self) -> Result<SnapshotReport> {
+        let request = Request::Check { open: self.opened.id };
+        value_of!(self.opened.link.ask(&request), Reply::Checked(report) => report)
     }
 }
 

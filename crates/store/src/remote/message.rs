@@ -2,6 +2,7 @@
 
 use super::fault;
 use super::wire::{Decoded, Malformed, Reader, Writer};
+use crate::check::SnapshotReport;
 use crate::entries::Entry;
 use crate::error::Error;
 use crate::snapshot::Kept;
@@ -98,6 +99,9 @@ pub(super) enum Request<'a> {
     Collect {
         tables: u32,
     },
+    Check {
+        open: u64,
+    },
 }
 
 /// A reply of the owner.
@@ -126,6 +130,7 @@ pub(super) enum Reply {
     },
     Kept(Vec<Kept>),
     Versions(Vec<KeyVersion>),
+    Checked(SnapshotReport),
 }
 
 impl Request<'_> {
@@ -226,6 +231,10 @@ impl Request<'_> {
                 out.u8(19);
                 out.u32(*tables);
             }
+            Request::Check { open } => {
+                out.u8(20);
+                out.u64(*open);
+            }
             _ => {}
         }
     }
@@ -268,6 +277,7 @@ impl Request<'_> {
             17 => Request::Kept,
             18 => Request::Versions { keyspace: from.u64()?, key: from.bytes()? },
             19 => Request::Collect { tables: from.u32()? },
+            20 => Request::Check { open: from.u64()? },
             _ => return Err(Malformed("a request of an unknown kind")),
         };
         from.end()?;
@@ -384,6 +394,10 @@ impl Reply {
                     out.option(version.value.as_deref(), Writer::bytes);
                 });
             }
+            Reply::Checked(SnapshotReport { number, keyspaces, not_retained, keys, bytes }) => {
+                out.u8(12);
+                [number, keyspaces, not_retained, keys, bytes].into_iter().for_each(|count| out.u64(*count));
+            }
             _ => {}
         }
     }
@@ -412,6 +426,13 @@ impl Reply {
             11 => Reply::Versions(
                 from.list(|from| Ok(KeyVersion { number: from.u64()?, value: from.option(owned)? }))?,
             ),
+            12 => Reply::Checked(SnapshotReport {
+                number: from.u64()?,
+                keyspaces: from.u64()?,
+                not_retained: from.u64()?,
+                keys: from.u64()?,
+                bytes: from.u64()?,
+            }),
             _ => return Err(Malformed("a reply of an unknown kind")),
         };
         from.end()?;

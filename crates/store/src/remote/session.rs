@@ -133,6 +133,10 @@ impl Session {
                     None => store.delete(keyspace, key)?,
                 }))
             }
+            Request::Check { open } => match self.opened(open)? {
+                Open::Snapshot(snapshot) => Ok(Reply::Checked(snapshot.check()?)),
+                Open::Transaction(_) => Err(not_open(open)),
+            },
             Request::Versions { keyspace, key } => {
                 Ok(Reply::Versions(self.store()?.versions(self.keyspace(keyspace)?, key)?))
             }

@@ -4,6 +4,7 @@ use super::FRAME_BYTES_MAX;
 use super::message::{KeptAs, Reply, Request, VERSION, Which};
 use super::serve::may_use;
 use super::wire::{Writer, receive, send};
+use crate::check::SnapshotReport;
 use crate::error::Error;
 use crate::snapshot::Kept;
 use crate::store::KeyVersion;
@@ -43,6 +44,7 @@ fn requests() -> Vec<Request<'static>> {
         Request::Kept,
         Request::Versions { keyspace: 1, key },
         Request::Collect { tables: 100 },
+        Request::Check { open: 4 },
     ]
 }
 
@@ -86,6 +88,7 @@ fn replies() -> Vec<Reply> {
         Reply::Page { entries: vec![(b"k".to_vec(), b"v".to_vec())], has_more: true },
         Reply::Kept(vec![kept(None), kept(Some("n"))]),
         Reply::Versions(vec![KeyVersion { number: 1, value: None }]),
+        Reply::Checked(SnapshotReport { number: 1, keyspaces: 2, not_retained: 3, keys: 4, bytes: 5 }),
     ]);
     all
 }
