@@ -242,11 +242,15 @@ pub(crate) struct Info {
 #[command(after_help = "\
 Examples:
   tembo check a.pool
+  tembo check a.pool --snapshot yesterday
   tembo check image-17 --expect-seeded 42 --seed 7
 
 Reads the whole pool and never writes to it. The message says what is wrong, and at which offset. \
 A pool that was open when the machine stopped is checked like any other: its structure is proved then, and its \
 values are not.
+
+With --snapshot it reads one snapshot of a store instead, and looks each key up; also where another process has the \
+pool open and serves its stores.
 
 Exit codes:
   0  undamaged
@@ -271,6 +275,18 @@ pub(crate) struct Check {
     /// The workload's seed
     #[arg(long, value_name = "S", default_value_t = 0, requires = "expect_seeded")]
     pub(crate) seed: u64,
+    /// Check this snapshot of a store, or the current one, and nothing else
+    #[arg(
+        long,
+        value_name = "SNAPSHOT",
+        num_args = 0..=1,
+        default_missing_value = "0s ago",
+        conflicts_with = "expect_seeded"
+    )]
+    pub(crate) snapshot: Option<SnapshotChoice>,
+    /// The store of the snapshot; may be left out where the pool has one
+    #[arg(long, value_name = "NAME", requires = "snapshot")]
+    pub(crate) store: Option<String>,
 }
 
 /// `tembo maps`

@@ -1,10 +1,12 @@
 //! `tembo check`: proves that a pool is undamaged, and that it holds what was acknowledged.
 
-use crate::args::Check;
+use crate::args::{Check, Place};
 use crate::bench::seeded;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::report::{Lines, print, print_json};
+use crate::served::advise;
 use crate::size::human_bytes;
+use crate::store::{SnapshotSeen, check_snapshot};
 use serde::Serialize;
 use std::time::Instant;
 use tembo::heap::Summary;
@@ -27,6 +29,9 @@ struct Verdict {
     kind: Option<Kind>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     seen: Option<Seen>,
+    /// The snapshot, if one was asked for.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    snapshot: Option<SnapshotSeen>,
     /// How many operations of the seeded workload the pool holds, if that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     seeded_operations: Option<u64>,
@@ -132,6 +137,24 @@ impl HeapSeen {
             types,
         }
     }
+
+    /// Adds names and values for people.
+    fn add_to(&self, lines: &mut Lines) {
+        lines.add("objects", self.objects);
+        if self.dying + self.orphans + self.shells > 0 {
+            let left = format!("{} dying, {} orphans, {} shells", self.dying, self.orphans, self.shells);
+            lines.add("to release", left);
+        }
+        for usage in self.types.iter().filter(|usage| usage.objects + usage.arrays > 0) {
+            let bytes = human_bytes(usage.bytes);
+            let what = match (usage.objects, usage.arrays) {
+                (objects, 0) => format!("{objects} {}", usage.name),
+                (0, arrays) => format!("{arrays} arrays of {}", usage.name),
+                (objects, arrays) => format!("{objects} {0}, {arrays} arrays of {0}", usage.name),
+            };
+            lines.add("", format!("{what}: {bytes}"));
+        }
+    }
 }
 
 /// Checks, and prints the verdict that was asked for.
@@ -144,6 +167,7 @@ pub(crate) fn run(arguments: &Check) -> Outcome {
         kind: None,
         error: None,
         seen: None,
+        snapshot: None,
         seeded_operations: None,
     };
     let code = match check(arguments, &mut verdict) {
@@ -175,7 +199,13 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
         verdict.seeded_operations = Some(0);
         return Ok(());
     }
-    let pool = Options::new().open_to_inspect(&arguments.pool)?;
+    if let Some(at) = &arguments.snapshot {
+        let (pool, store) = (arguments.pool.clone(), arguments.store.clone());
+        verdict.snapshot = Some(check_snapshot(&Place { pool, store, accept_unclean: false }, at)?);
+        return Ok(());
+    }
+    let opened = Options::new().open_to_inspect(&arguments.pool);
+    let pool = opened.map_err(|e| advise(&arguments.pool, Failure::from(e)))?;
     verdict.last_use = Some(pool.last_ending());
     let (report, unproved) = match pool.check() {
         Ok(report) => (report, None),
@@ -251,20 +281,10 @@ impl Verdict {
             );
         }
         if let Some(heap) = self.seen.as_ref().and_then(|seen| seen.heap.as_ref()) {
-            lines.add("objects", heap.objects);
-            if heap.dying + heap.orphans + heap.shells > 0 {
-                let left = format!("{} dying, {} orphans, {} shells", heap.dying, heap.orphans, heap.shells);
-                lines.add("to release", left);
-            }
-            for usage in heap.types.iter().filter(|usage| usage.objects + usage.arrays > 0) {
-                let bytes = human_bytes(usage.bytes);
-                let what = match (usage.objects, usage.arrays) {
-                    (objects, 0) => format!("{objects} {}", usage.name),
-                    (0, arrays) => format!("{arrays} arrays of {}", usage.name),
-                    (objects, arrays) => format!("{objects} {0}, {arrays} arrays of {0}", usage.name),
-                };
-                lines.add("", format!("{what}: {bytes}"));
-            }
+            heap.add_to(&mut lines);
+        }
+        if let Some(snapshot) = &self.snapshot {
+            snapshot.lines().into_iter().for_each(|(name, value)| _ = lines.add(name, value));
         }
         if let Some(operations) = self.seeded_operations {
             lines.add("seeded", format!("the state after {operations} operations"));
@@ -279,7 +299,8 @@ impl Verdict {
             }
             None => {
                 lines.add("took", format!("{seconds:.2} s"));
-                format!("{}: undamaged\n{}", self.path, lines.text())
+                let what = if self.snapshot.is_some() { "the snapshot is " } else { "" };
+                format!("{}: {what}undamaged\n{}", self.path, lines.text())
             }
             Some(error) => format!("{error}\n{}", lines.text()),
         }
@@ -309,6 +330,7 @@ mod tests {
                 allocated_bytes: 2048,
                 pool_bytes: 4096,
             }),
+            snapshot: None,
             seeded_operations: None,
         }
     }

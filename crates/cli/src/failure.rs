@@ -124,6 +124,16 @@ impl Failure {
         }
     }
 
+    /// The same, with more to be said.
+    pub(crate) fn with(self, more: &str) -> Failure {
+        match self {
+            Failure::Failed(text) => Failure::Failed(text + more),
+            Failure::Store(kind, text) => Failure::Store(kind, text + more),
+            Failure::Named(kind, text) => Failure::Named(kind, text + more),
+            other => other,
+        }
+    }
+
     /// The kind of the failure.
     pub(crate) fn kind(&self) -> Kind {
         match self {

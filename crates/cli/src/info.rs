@@ -1,11 +1,12 @@
 //! `tembo info`: what a pool is and holds.
 
 use crate::args::Info;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::report::{Lines, print, print_json};
+use crate::served::{Served, holder};
 use crate::size::human_bytes;
 use crate::snapshot::{Named, listed, named};
-use crate::store::StoreDescription;
+use crate::store::{StoreDescription, describe_served};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -94,11 +95,54 @@ enum Kind {
     Fixed,
 }
 
+/// The facts that the owner of a pool tells others.
+#[derive(Debug, Serialize)]
+struct ServedDescription {
+    path: String,
+    in_use_by: String,
+    served_at: String,
+    stores: Vec<StoreDescription>,
+}
+
 /// Prints the description that was asked for.
 pub(crate) fn run(arguments: &Info) -> Outcome {
-    let pool = Options::new().open_to_inspect(&arguments.pool)?;
+    let pool = match Options::new().open_to_inspect(&arguments.pool) {
+        Ok(pool) => pool,
+        Err(error) => return run_beside(arguments, error),
+    };
     let description = describe(&arguments.pool, &pool)?;
     if arguments.json { print_json(&description) } else { print(&description.text()) }
+}
+
+/// Describes the stores of a pool that could not be opened, if another process has it open and serves them.
+fn run_beside(arguments: &Info, error: tembo::Error) -> Outcome {
+    let holder = holder(&error).unwrap_or_else(|| "another process".to_owned());
+    let served = Served::of(&arguments.pool, Failure::from(error))?;
+    let served_at = served.socket.display().to_string();
+    let description = ServedDescription {
+        path: arguments.pool.display().to_string(),
+        in_use_by: holder,
+        served_at,
+        stores: describe_served(served)?,
+    };
+    if arguments.json { print_json(&description) } else { print(&description.text()) }
+}
+
+impl ServedDescription {
+    fn text(&self) -> String {
+        let mut lines = Lines::default();
+        lines.add("in use by", &self.in_use_by).add("served at", &self.served_at);
+        let mut text = format!("{}\n{}", self.path, lines.text());
+        self.stores.iter().for_each(|store| add_store(&mut text, store));
+        text.push_str("  the rest of the pool is its owner's alone\n");
+        text
+    }
+}
+
+fn add_store(text: &mut String, store: &StoreDescription) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "  store   {}: {}", store.name, store.summary());
+    store.lines().iter().for_each(|line| _ = writeln!(text, "    {line}"));
 }
 
 fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
@@ -126,7 +170,7 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
     }));
     maps.sort_by(|a, b| a.name.cmp(&b.name));
     let stores = pool.store_names()?;
-    let stores = stores.iter().map(|name| StoreDescription::of(pool, name)).collect::<Outcome<_>>()?;
+    let stores = stores.iter().map(|name| StoreDescription::in_pool(pool, name)).collect::<Outcome<_>>()?;
     let has_heap = pool.list()?.iter().any(|listed| listed.kind == tembo::Kind::Heap);
     let unknown = pool.unknown()?.into_iter().map(|unknown| UnknownDescription {
         what: unknown.what(),
@@ -200,10 +244,7 @@ impl Description {
                 let _ = writeln!(text, "    {:width$}    snapshot {}: {}", "", named.name(), named.text());
             }
         }
-        for store in &self.stores {
-            let _ = writeln!(text, "  store   {}: {}", store.name, store.summary());
-            store.lines().iter().for_each(|line| _ = writeln!(text, "    {line}"));
-        }
+        self.stores.iter().for_each(|store| add_store(&mut text, store));
         if let Some(heap) = &self.heap {
             let _ = writeln!(text, "  heap    with a root of type {}; its types:", heap.root);
             heap.types.iter().for_each(|each| _ = writeln!(text, "    {}", each.layout));

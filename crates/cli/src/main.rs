@@ -16,6 +16,7 @@ mod maps;
 mod progress;
 mod report;
 mod serve;
+mod served;
 mod size;
 mod snapshot;
 mod store;

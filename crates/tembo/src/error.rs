@@ -103,6 +103,14 @@ pub enum Error {
         /// The kind asked for, with an article.
         expected: String,
     },
+    /// A map cannot be converted into this keyspace.
+    #[error("the keyspace {} {why}", Quoted(keyspace))]
+    Occupied {
+        /// The keyspace.
+        keyspace: String,
+        /// The reason, with advice.
+        why: String,
+    },
     /// Open maps have all lanes of the pool.
     #[error(
         "all {lanes} lanes of the pool are in use: {open} of its maps with versions, fixed maps, hash tables and stores are open, and each holds one or \

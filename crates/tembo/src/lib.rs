@@ -44,7 +44,8 @@
 //!
 //! A [`Batch`] is less: it makes changes of several maps atomic after a crash, excludes all other writers of
 //! maps while it lasts, and isolates nobody's reads. It remains for programs that have maps. New programs
-//! that change several keys together take a store.
+//! that change several keys together take a store, and [`Pool::convert_map`] copies a map into one, with its
+//! named snapshots.
 //!
 //! A pool holds any number of each, by name. Maps take any number of threads that read and write at once; a
 //! change of a [`FixedMap`] costs one cache line and one fence. A [`Map`] that was created [with
@@ -73,6 +74,7 @@
 
 mod batch;
 mod contents;
+mod converting;
 mod dropping;
 mod error;
 mod fixed;
@@ -173,6 +175,7 @@ struct Readme;
 
 pub use batch::{Batch, Savepoint};
 pub use contents::{Kind, Listed, Unknown};
+pub use converting::Converted;
 pub use error::{Error, Result};
 pub use fixed::{FixedIter, FixedMap};
 pub use hash::{HashTable, TableBatch, TableIter, TableSnapshot};

@@ -18,8 +18,11 @@ Examples:
   tembo store backup a.pool a.backup && tembo store restore b.pool a.backup --create
 
 A store has keyspaces, and a keyspace has keys; a transaction of a program may change many of them at once. --store \
-may be left out where the pool has one store, or none yet: the new one is then named `store`. No other process \
-may have the pool open; commands that only read go on beside others that only read.
+may be left out where the pool has one store, or none yet: the new one is then named `store`.
+
+Where another process has the pool open and serves its stores, ls, get, scan, history, put, del and snapshot go to it \
+over its socket, and its --durability holds; the others need the pool. Commands that only read go on beside others \
+that only read.
 
 A snapshot is named as `--at` wants it: a name that it is kept under, a number, or a time as `90m ago` (s, m, h, d).")]
 pub(crate) struct Store {
@@ -224,22 +227,32 @@ The store must not exist. It appears when everything is in it: what is damaged, 
         #[arg(long)]
         json: bool,
     },
-    /// Put the keys of JSON lines into a store
+    /// Put the keys of JSON lines, or of a map of the pool, into a store
     #[command(after_help = "\
 Examples:
   tembo store import a.pool < accounts.jsonl
   tembo store import a.pool --input accounts.jsonl --create
+  tembo store import a.pool --from-map stock && tembo drop a.pool stock
 
 A line is {\"keyspace\": \"accounts\", \"key\": \"ann\", \"value\": \"100\"}. A key or value that is not text is an object, \
 {\"base64\": \"/wA=\"} or {\"hex\": \"ff00\"}; a value of null deletes the key.
 
-An import makes many commits. One that fails says which line is to blame, and keeps the lines before it, up to the last commit.")]
+An import makes many commits. One that fails says which line is to blame, and keeps the lines before it, up to the last commit.
+
+With --from-map, a map of any kind or a hash table is copied into a keyspace of its name, or --keyspace. Its named snapshots \
+become kept snapshots of the store, named MAP@NAME. After an interruption, the same command goes on. The map stays.")]
     Import {
         #[command(flatten)]
         place: Place,
         /// Read from this file instead of standard input
         #[arg(long, short, value_name = "FILE")]
         input: Option<PathBuf>,
+        /// Copy this map, or hash table, of the pool
+        #[arg(long, value_name = "NAME", conflicts_with_all = ["input", "create"])]
+        from_map: Option<String>,
+        /// The keyspace that the map is copied into; the map's name if it is left out
+        #[arg(long, value_name = "NAME", requires = "from_map")]
+        keyspace: Option<String>,
         #[command(flatten)]
         writing: Writing,
         /// Make the pool if there is none

@@ -1,6 +1,7 @@
 //! `tembo store backup` and `tembo store restore`.
 
-use super::{change, find, name_in, snapshot, to_read};
+use super::opened::snapshot;
+use super::{change, find, name_in, to_read};
 use crate::args::{Place, SnapshotChoice};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
@@ -113,7 +114,7 @@ pub(super) fn restore(
     let restored = change(place, (durability, create), |pool| {
         let name = match &place.store {
             Some(name) => name.clone(),
-            None if pool.store_names()?.is_empty() => name_in(pool, place)?,
+            None if pool.store_names()?.is_empty() => name_in(Vec::new(), place)?,
             None => {
                 let why =
                     "the pool has a store already; say with --store how the restored one is to be named";

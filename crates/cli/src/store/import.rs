@@ -1,4 +1,4 @@
-//! `tembo store import`: keys from JSON lines.
+//! `tembo store import`: keys from JSON lines, or from a map.
 
 use super::bytes::Written;
 use super::{change, name_in};
@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
-use tembo::store::{Keyspace, Store};
+use tembo::Quoted;
+use tembo::store::{Keyspace, Retention, Store};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// Most keys of a commit.
@@ -50,7 +51,7 @@ pub(super) fn run(place: &Place, input: Option<&Path>, writing: &Writing, create
         }
     };
     let imported = change(place, (writing.durability, create), |pool| {
-        let store = pool.open_store(&name_in(pool, place)?)?;
+        let store = pool.open_store(&name_in(pool.store_names()?, place)?)?;
         import(&store, input, bytes)
     })?;
     if writing.json {
@@ -58,6 +59,40 @@ pub(super) fn run(place: &Place, input: Option<&Path>, writing: &Writing, create
     }
     let Imported { put, deleted, commits } = imported;
     print(&format!("{put} keys put, {deleted} deleted, in {commits} commits\n"))
+}
+
+/// A map that was copied.
+#[derive(serde::Serialize)]
+struct Copied<'a> {
+    map: &'a str,
+    keyspace: &'a str,
+    keys: u64,
+    snapshots: Vec<String>,
+    commits: u64,
+}
+
+pub(super) fn from_map(place: &Place, (map, keyspace): (&str, &str), writing: &Writing) -> Outcome {
+    let mut progress = Progress::new("copying", None);
+    let copied = change(place, (writing.durability, false), |pool| {
+        let names: Vec<String> = pool.list()?.into_iter().map(|listed| listed.name).collect();
+        let missing =
+            || Failure::Failed(format!("there is no map {}; there is {}", Quoted(map), names.join(", ")));
+        // Before a store is made for nothing.
+        if !names.iter().any(|name| name == map) {
+            return Err(missing());
+        }
+        let store = pool.open_store(&name_in(pool.store_names()?, place)?)?;
+        let target = (&store, keyspace, Retention::None);
+        pool.convert_map(map, target, &mut |keys| progress.advance(keys))?.ok_or_else(missing)
+    })?;
+    drop(progress);
+    let (keys, commits) = (copied.keys, copied.commits);
+    let copied = Copied { map, keyspace, keys, snapshots: copied.snapshots, commits };
+    if writing.json {
+        return print_json(&copied);
+    }
+    let kept: String = copied.snapshots.iter().map(|name| format!("kept snapshot {name}\n")).collect();
+    print(&format!("{keys} keys of the map {map} in the keyspace {keyspace}, in {commits} commits\n{kept}"))
 }
 
 /// Lines that are to be committed together.

@@ -3,18 +3,20 @@
 mod bytes;
 mod copies;
 mod import;
+mod opened;
 mod read;
 mod time;
 mod write;
 
 use crate::args::{Place, SnapshotChoice, Store as Arguments, StoreAction, StoreSnapshot};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind, Outcome};
 use crate::maps::note_unknown;
+use crate::served::{Served, advise};
 use crate::unclean;
 use crate::unfinished::Unfinished;
+use opened::{Opened, Reached, no_store};
 use serde::Serialize;
-use std::time::SystemTime;
-use tembo::store::{Keyspace, Retention, Snapshot, Store};
+use tembo::store::{Keyspace, Retention, SnapshotReport, Store};
 use tembo::{Durability, Options, Pool, Quoted};
 
 /// The name of a store that is made without one.
@@ -59,41 +61,33 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         StoreAction::Restore { place, files, durability, create, json } => {
             copies::restore(place, files, (*durability, *create), *json)
         }
-        StoreAction::Import { place, input, writing, create } => {
+        StoreAction::Import { place, from_map: Some(map), keyspace, writing, .. } => {
+            import::from_map(place, (map, keyspace.as_deref().unwrap_or(map)), writing)
+        }
+        StoreAction::Import { place, input, writing, create, .. } => {
             import::run(place, input.as_deref(), writing, *create)
         }
     }
 }
 
-/// Opens a pool for reading.
+/// Opens a pool for reading, for what only its owner can do.
 fn to_read(place: &Place) -> Outcome<Pool> {
     let options = Options::new().read_only(true).accept_unclean(place.accept_unclean);
-    unclean::open(&options, &place.pool)
+    unclean::open(&options, &place.pool).map_err(|failure| advise(&place.pool, failure))
 }
 
-/// The store that is to be read.
+/// The store that is to be read, of a pool that this process has opened.
 fn find(pool: &Pool, place: &Place) -> Outcome<Store> {
-    let name = name_in(pool, place)?;
-    match pool.find_store(&name)? {
-        Some(store) => Ok(store),
-        None => {
-            let names = pool.store_names()?;
-            let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            Err(Failure::Failed(format!(
-                "{}: there is no store {}; there is {there}",
-                place.pool.display(),
-                Quoted(&name)
-            )))
-        }
-    }
+    let names = pool.store_names()?;
+    let name = name_in(names.clone(), place)?;
+    pool.find_store(&name)?.ok_or_else(|| no_store(place, &name, &names))
 }
 
 /// The name of the store: the one that was given, or the only one that there is.
-fn name_in(pool: &Pool, place: &Place) -> Outcome<String> {
+fn name_in(mut names: Vec<String>, place: &Place) -> Outcome<String> {
     if let Some(name) = &place.store {
         return Ok(name.clone());
     }
-    let mut names = pool.store_names()?;
     match names.len() {
         0 => Ok(DEFAULT_NAME.to_owned()),
         1 => Ok(names.remove(0)),
@@ -115,7 +109,7 @@ fn change<T>(
     let options = Options::new().durability(durability).accept_unclean(place.accept_unclean);
     let path = &place.pool;
     if !create || path.symlink_metadata().is_ok() {
-        let pool = unclean::open(&options, path)?;
+        let pool = unclean::open(&options, path).map_err(|failure| advise(path, failure))?;
         note_unknown(&pool)?;
         return work(&pool);
     }
@@ -127,27 +121,83 @@ fn change<T>(
     Ok(outcome)
 }
 
+/// Works in a store for writing: in a pool that is opened for this, or at the process that serves it, whose
+/// choice of durability then holds. With `make`, a store that is not there is made.
+fn change_store<T>(
+    place: &Place,
+    (durability, create, make): (Durability, bool, bool),
+    work: impl Fn(&Opened) -> Outcome<T>,
+) -> Outcome<T> {
+    let outcome = change(place, (durability, create), |pool| {
+        let name = name_in(pool.store_names()?, place)?;
+        let store = if make { pool.open_store(&name)? } else { find(pool, place)? };
+        work(&Opened::Own(store))
+    });
+    match outcome {
+        // Only opening the pool fails so.
+        Err(failure) if failure.kind() == Kind::InUse => {
+            work(&Reached::Served(Served::of(&place.pool, failure)?).find(place)?)
+        }
+        outcome => outcome,
+    }
+}
+
 /// A keyspace that has to be there.
 fn keyspace(store: &Store, name: &str) -> Outcome<Keyspace> {
-    if let Some(keyspace) = store.find_keyspace(name).map_err(tembo::Error::from)? {
+    if let Some(keyspace) = store.find_keyspace(name)? {
         return Ok(keyspace);
     }
-    let names = store.keyspaces().map_err(tembo::Error::from)?;
+    let names = store.keyspaces()?;
     let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Err(Failure::Failed(format!("there is no keyspace {}; there is {there}", Quoted(name))))
 }
 
-/// The snapshot that was named, or the current one.
-fn snapshot(store: &Store, at: Option<&SnapshotChoice>) -> Outcome<Snapshot> {
-    let opened = match at {
-        None => return Ok(store.snapshot()),
-        Some(SnapshotChoice::Name(name)) => store.at_name(name),
-        Some(SnapshotChoice::Number(number)) => store.at(*number),
-        Some(SnapshotChoice::Ago(time)) => {
-            store.at_time(SystemTime::now().checked_sub(*time).unwrap_or(SystemTime::UNIX_EPOCH))
+/// A snapshot that was read, each of its keys twice.
+#[derive(Debug, Serialize)]
+pub(crate) struct SnapshotSeen {
+    pub(crate) store: String,
+    snapshot: u64,
+    keyspaces: u64,
+    not_retained: u64,
+    keys: u64,
+    bytes: u64,
+    /// The process that has the pool open, and has read it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_by: Option<u32>,
+}
+
+/// Checks a snapshot of a store, which another process may serve.
+pub(crate) fn check_snapshot(place: &Place, at: &SnapshotChoice) -> Outcome<SnapshotSeen> {
+    let store = Reached::of(place)?.find(place)?;
+    let SnapshotReport { number, keyspaces, not_retained, keys, bytes, .. } = store.check(Some(at))?;
+    let (name, read_by) = (store.name().to_owned(), store.owner());
+    Ok(SnapshotSeen { store: name, snapshot: number, keyspaces, not_retained, keys, bytes, read_by })
+}
+
+impl SnapshotSeen {
+    /// Names and values for people.
+    pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut lines = vec![
+            ("store", self.store.clone()),
+            ("snapshot", format!("{}  {}", self.snapshot, time::of_number(self.snapshot))),
+            ("keyspaces", self.keyspaces.to_string()),
+        ];
+        if self.not_retained > 0 {
+            lines.push(("not read", format!("{} keyspaces do not retain the snapshot", self.not_retained)));
         }
-    };
-    Ok(opened.map_err(tembo::Error::from)?)
+        lines.push(("keys", self.keys.to_string()));
+        if let Some(owner) = self.read_by {
+            lines.push(("read by", format!("process {owner}, which has the pool open")));
+        }
+        lines
+    }
+}
+
+/// The stores of a pool that another process serves, as they are described.
+pub(crate) fn describe_served(served: Served) -> Outcome<Vec<StoreDescription>> {
+    let reached = Reached::Served(served);
+    let stores = reached.names()?.into_iter().map(|name| reached.open(&name));
+    stores.filter_map(Outcome::transpose).map(|store| StoreDescription::of(&store?)).collect()
 }
 
 impl From<tembo::store::Error> for Failure {
@@ -182,18 +232,19 @@ struct KeptDescription {
 }
 
 impl StoreDescription {
-    /// Describes the store of this name; reads no keys.
-    pub(crate) fn of(pool: &Pool, name: &str) -> Outcome<StoreDescription> {
+    /// Describes a store; reads no keys.
+    pub(crate) fn of(store: &Opened) -> Outcome<StoreDescription> {
+        let describe = |(name, retention)| KeyspaceDescription { name, retains: retains(retention) };
+        let keyspaces = store.keyspaces()?.into_iter().map(describe).collect();
+        let (name, snapshot) = (store.name().to_owned(), store.number()?);
+        Ok(StoreDescription { name, snapshot, keyspaces, kept: kept(store)? })
+    }
+
+    /// Describes the store of this name of a pool that this process has opened.
+    pub(crate) fn in_pool(pool: &Pool, name: &str) -> Outcome<StoreDescription> {
         let found = pool.find_store(name)?;
         let store = found.ok_or_else(|| Failure::Failed(format!("there is no store {}", Quoted(name))))?;
-        let mut keyspaces = Vec::new();
-        for name in store.keyspaces()? {
-            if let Some(keyspace) = store.find_keyspace(&name)? {
-                keyspaces.push(KeyspaceDescription { name, retains: retains(keyspace.retention()) });
-            }
-        }
-        let snapshot = store.snapshot().number();
-        Ok(StoreDescription { name: name.to_owned(), snapshot, keyspaces, kept: kept(&store)? })
+        StoreDescription::of(&Opened::Own(store))
     }
 
     /// A line about it.
@@ -229,7 +280,7 @@ impl KeptDescription {
 }
 
 /// The kept snapshots, from the oldest to the newest.
-fn kept(store: &Store) -> Outcome<Vec<KeptDescription>> {
+fn kept(store: &Opened) -> Outcome<Vec<KeptDescription>> {
     let mut kept = store.kept()?;
     kept.sort_by_key(|kept| kept.number);
     let described = kept.into_iter().map(|kept| KeptDescription {

@@ -1,7 +1,8 @@
 //! Commands that read a store.
 
 use super::bytes::{of_argument, shown};
-use super::{StoreDescription, find, kept, keyspace, snapshot, time, to_read};
+use super::opened::{Reached, snapshot};
+use super::{StoreDescription, find, kept, keyspace, time, to_read};
 use crate::args::{Encoding, Place, Range, Reading, SnapshotChoice};
 use crate::dump::Shown;
 use crate::failure::{Failure, Outcome};
@@ -10,7 +11,7 @@ use crate::report::{print, print_json};
 use serde::Serialize;
 use std::io::{BufWriter, StdoutLock, Write};
 use std::ops::Bound;
-use tembo::store::{Change, Entries};
+use tembo::store::Change;
 
 /// A key with its value, as `import` reads it.
 #[derive(Serialize)]
@@ -60,13 +61,16 @@ impl Output {
 }
 
 pub(super) fn ls(place: &Place, json: bool) -> Outcome {
-    let pool = to_read(place)?;
-    let names = match &place.store {
-        Some(_) => vec![find(&pool, place)?.name().to_owned()],
-        None => pool.store_names()?,
-    };
-    let stores: Vec<StoreDescription> =
-        names.iter().map(|name| StoreDescription::of(&pool, name)).collect::<Outcome<_>>()?;
+    let reached = Reached::of(place)?;
+    let mut stores = Vec::new();
+    if place.store.is_some() {
+        stores.push(StoreDescription::of(&reached.find(place)?)?);
+    } else {
+        for name in reached.names()? {
+            let store = reached.open(&name)?;
+            stores.extend(store.map(|store| StoreDescription::of(&store)).transpose()?);
+        }
+    }
     if json {
         return print_json(&stores);
     }
@@ -83,9 +87,8 @@ pub(super) fn ls(place: &Place, json: bool) -> Outcome {
 
 pub(super) fn get(place: &Place, (name, key): (&str, &str), reading: &Reading, raw: bool) -> Outcome {
     let key = of_argument(key, reading.encoding)?;
-    let store = find(&to_read(place)?, place)?;
-    let keyspace = keyspace(&store, name)?;
-    let Some(value) = snapshot(&store, reading.at.as_ref())?.get(&keyspace, &key)? else {
+    let store = Reached::of(place)?.find(place)?;
+    let Some(value) = store.view(name, reading.at.as_ref())?.get(&key)? else {
         return Err(no_value(name, &key));
     };
     if reading.json {
@@ -106,11 +109,10 @@ pub(super) fn no_value(keyspace: &str, key: &[u8]) -> Failure {
 
 pub(super) fn scan(place: &Place, name: &str, range: &Range, reading: &Reading) -> Outcome {
     let part = part(range, reading.encoding)?;
-    let store = find(&to_read(place)?, place)?;
-    let keyspace = keyspace(&store, name)?;
-    let entries = snapshot(&store, reading.at.as_ref())?.range(&keyspace, part)?;
+    let store = Reached::of(place)?.find(place)?;
+    let entries = store.view(name, reading.at.as_ref())?.range(part, range.reverse)?;
     let mut out = Output::new();
-    for entry in in_order(entries, range.reverse).take(range.limit.map_or(usize::MAX, |n| n as usize)) {
+    for entry in entries.take(range.limit.map_or(usize::MAX, |n| n as usize)) {
         let (key, value) = entry?;
         if reading.json {
             out.json(&Line { keyspace: name, key: Shown(&key), value: Shown(&value) })?;
@@ -120,12 +122,6 @@ pub(super) fn scan(place: &Place, name: &str, range: &Range, reading: &Reading) 
     }
     out.finish()
 }
-
-fn in_order(entries: Entries, reverse: bool) -> Box<dyn Iterator<Item = tembo::store::Result<Pair>>> {
-    if reverse { Box::new(entries.rev()) } else { Box::new(entries) }
-}
-
-type Pair = (Vec<u8>, Vec<u8>);
 
 /// The keys that were asked for.
 fn part(range: &Range, encoding: Encoding) -> Outcome<(Bound<Vec<u8>>, Bound<Vec<u8>>)> {
@@ -148,9 +144,7 @@ fn after_all_with(prefix: &[u8]) -> Option<Vec<u8>> {
 
 pub(super) fn history(place: &Place, (name, key): (&str, &str), encoding: Encoding, json: bool) -> Outcome {
     let key = of_argument(key, encoding)?;
-    let store = find(&to_read(place)?, place)?;
-    let keyspace = keyspace(&store, name)?;
-    let versions = store.versions(&keyspace, &key)?;
+    let versions = Reached::of(place)?.find(place)?.versions(name, &key)?;
     if versions.is_empty() {
         return Err(no_value(name, &key));
     }
@@ -169,7 +163,7 @@ pub(super) fn history(place: &Place, (name, key): (&str, &str), encoding: Encodi
 }
 
 pub(super) fn snapshots(place: &Place, json: bool) -> Outcome {
-    let kept = kept(&find(&to_read(place)?, place)?)?;
+    let kept = kept(&Reached::of(place)?.find(place)?)?;
     if json {
         return print_json(&kept);
     }

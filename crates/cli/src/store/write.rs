@@ -1,8 +1,8 @@
 //! Commands that change a store.
 
 use super::bytes::shown;
+use super::change_store;
 use super::read::no_value;
-use super::{change, find, keyspace, name_in};
 use crate::args::{Place, SnapshotChoice, Writing};
 use crate::failure::{Failure, Outcome};
 use crate::report::{print, print_json};
@@ -40,54 +40,30 @@ pub(super) fn put(
     writing: &Writing,
     create: bool,
 ) -> Outcome {
-    let snapshot = change(place, (writing.durability, create), |pool| {
-        let store = pool.open_store(&name_in(pool, place)?)?;
-        Ok(store.put(&store.keyspace(name)?, key, value)?)
-    })?;
+    let snapshot =
+        change_store(place, (writing.durability, create, true), |store| Ok(store.put(name, &key, &value)?))?;
     said(writing, &Committed { snapshot }, &format!("{snapshot}\n"))
 }
 
 pub(super) fn del(place: &Place, (name, key): (&str, Vec<u8>), writing: &Writing) -> Outcome {
-    let snapshot = change(place, (writing.durability, false), |pool| {
-        let store = find(pool, place)?;
-        let keyspace = keyspace(&store, name)?;
-        let (was_there, snapshot) = store.transact(|tx| {
-            let was_there = tx.get(&keyspace, &key)?.is_some();
-            tx.delete(&keyspace, key.clone())?;
-            Ok(was_there)
-        })?;
-        if was_there { Ok(snapshot) } else { Err(no_value(name, &key)) }
+    let snapshot = change_store(place, (writing.durability, false, false), |store| {
+        store.delete(name, &key)?.ok_or_else(|| no_value(name, &key))
     })?;
     said(writing, &Committed { snapshot }, &format!("{snapshot}\n"))
 }
 
 pub(super) fn keep(place: &Place, name: &str, at: Option<&SnapshotChoice>, writing: &Writing) -> Outcome {
-    let number = change(place, (writing.durability, false), |pool| {
-        let store = find(pool, place)?;
-        let number = match at {
-            None => store.snapshot().number(),
-            Some(SnapshotChoice::Name(kept)) => store.at_name(kept)?.number(),
-            Some(SnapshotChoice::Number(number)) => *number,
-            Some(SnapshotChoice::Ago(_)) => {
-                let why =
-                    "only the current snapshot and kept ones can be kept; name one by its name or number";
-                return Err(Failure::Usage(why.to_owned()));
-            }
-        };
-        store.keep(number, name)?;
-        Ok(number)
-    })?;
+    if let Some(SnapshotChoice::Ago(_)) = at {
+        let why = "only the current snapshot and kept ones can be kept; name one by its name or number";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    let number = change_store(place, (writing.durability, false, false), |store| Ok(store.keep(name, at)?))?;
     let text = format!("kept {} as {}\n", number, shown(name.as_bytes()));
     said(writing, &Named { name, number: Some(number) }, &text)
 }
 
 pub(super) fn delete(place: &Place, name: &str, writing: &Writing) -> Outcome {
-    change(place, (writing.durability, false), |pool| {
-        let store = find(pool, place)?;
-        store.delete_kept(name)?;
-        while store.collect(1000)? {}
-        Ok(())
-    })?;
+    change_store(place, (writing.durability, false, false), |store| Ok(store.delete_kept(name)?))?;
     said(writing, &Named { name, number: None }, &format!("deleted {}\n", shown(name.as_bytes())))
 }
 

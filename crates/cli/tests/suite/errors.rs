@@ -394,7 +394,9 @@ fn the_command_names_who_has_a_pool_and_what_limits_it() {
     );
     let run = workspace.run("check a.pool");
     assert_eq!((run.text(), run.code), (text.clone(), Some(4)));
-    assert_eq!(workspace.run("info a.pool").stderr, format!("tembo: {text}"));
+    let advice =
+        "; if that program served its stores (Pool::serve_stores), this command would work beside it";
+    assert_eq!(workspace.run("info a.pool").stderr, format!("tembo: {}{advice}\n", text.trim_end()));
     drop(pool);
     let limited = |shell: &str, arguments: &str| {
         let shell = format!("{shell}; exec {} {arguments}", env!("CARGO_BIN_EXE_tembo"));

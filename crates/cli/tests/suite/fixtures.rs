@@ -31,8 +31,9 @@ use tembo::heap::{Error, Heap, PArr, PRc, PWeak, Persist, Plain};
 use tembo::{Geometry, MapOptions, Options, Pool};
 
 /// The prefixes of the fixtures that there are.
-const VERSIONS: [&str; 2] = ["v1", "v2"];
-const POOLS: [&str; 6] = ["clean", "dropping", "killed", "killed-dropping", "unknown", "other-heap"];
+pub(crate) const VERSIONS: [&str; 2] = ["v1", "v2"];
+pub(crate) const POOLS: [&str; 6] =
+    ["clean", "dropping", "killed", "killed-dropping", "unknown", "other-heap"];
 /// 2100-01-01, in seconds since 1970.
 const DEADLINE_UNIX_S: u64 = 4_102_444_800;
 
@@ -261,7 +262,7 @@ fn keep_killed(workspace: &Workspace, version: &str, name: &str, path: &Path) {
 }
 
 /// A fixture's pool, and its dump.
-fn unpack(workspace: &Workspace, version: &str, name: &str) -> (PathBuf, String) {
+pub(crate) fn unpack(workspace: &Workspace, version: &str, name: &str) -> (PathBuf, String) {
     let base = directory().join(format!("{version}-{name}"));
     let packed = std::fs::read(base.with_extension("pool.gz")).unwrap();
     let mut pool = Vec::new();

@@ -1,5 +1,6 @@
 //! The `tembo` command as its users meet it: arguments, output, exit codes, and what is left after kill -9.
 
+mod converting;
 mod dump_load;
 mod errors;
 mod fixtures;
@@ -11,6 +12,7 @@ mod redis_py;
 mod redis_py_pipeline;
 mod seeded;
 mod serve;
+mod served;
 mod snapshots;
 mod store;
 mod support;

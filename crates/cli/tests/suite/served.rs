@@ -1,0 +1,121 @@
+//! Pools that another process has open: what works beside it if it serves its stores, and what is said if
+//! not.
+
+use crate::support::Workspace;
+use serde_json::json;
+use tembo::store::Retention;
+use tembo::store::remote::{ServeOptions, Serving, socket_of};
+use tembo::{Options, Pool};
+
+/// A pool with a store, open in this process.
+fn owner(workspace: &Workspace) -> Pool {
+    let pool = Options::new().create(true).open(workspace.path("a.pool")).unwrap();
+    let store = pool.open_store("bank").unwrap();
+    let accounts = store.keyspace_with("accounts", Retention::Versions(2)).unwrap();
+    for (name, value) in [("ann", "100"), ("bob", "20"), ("eve", "5")] {
+        store.put(&accounts, name, value).unwrap();
+    }
+    store.keep(store.snapshot().number(), "monday").unwrap();
+    store.put(&accounts, "ann", "70").unwrap();
+    store.delete(&accounts, "eve").unwrap();
+    pool
+}
+
+fn serve(workspace: &Workspace, pool: &Pool) -> Serving {
+    pool.serve_stores(socket_of(workspace.path("a.pool")), ServeOptions::default()).unwrap()
+}
+
+#[test]
+fn a_served_store_is_read_beside_its_owner() {
+    let workspace = Workspace::new();
+    let pool = owner(&workspace);
+    let _serving = serve(&workspace, &pool);
+    let text = |command: &str| workspace.run(command).ok().text();
+    assert_eq!(text("store get a.pool accounts ann"), "70\n");
+    assert_eq!(text("store get a.pool accounts ann --at monday"), "100\n");
+    assert_eq!(text("store scan a.pool accounts"), "ann\t70\nbob\t20\n");
+    assert_eq!(text("store scan a.pool accounts --at monday --reverse --limit 2"), "eve\t5\nbob\t20\n");
+    assert_eq!(text("store history a.pool accounts ann").lines().count(), 2);
+    let ls = text("store ls a.pool");
+    assert!(ls.starts_with("bank: 1 keyspace, 1 kept snapshot") && ls.contains("retains 2 versions"), "{ls}");
+    assert_eq!(ls, text("store ls a.pool --store bank"));
+    assert_eq!(workspace.run("store snapshot list a.pool --json").ok().json()[0]["name"], "monday");
+    workspace.run("store get a.pool accounts eve").fails_with("eve of the keyspace accounts has no value");
+    workspace.run("store get a.pool prices ann").fails_with("no keyspace \"prices\"; there is accounts");
+    workspace
+        .run("store get a.pool accounts ann --at friday")
+        .fails_with("no snapshot is kept under the name");
+    workspace.run("store ls a.pool --store shop").fails_with("no store \"shop\"; there is bank");
+}
+
+#[test]
+fn a_served_store_is_changed_by_its_owner() {
+    let workspace = Workspace::new();
+    let pool = owner(&workspace);
+    let _serving = serve(&workspace, &pool);
+    let number = workspace.run("store put a.pool accounts dan 1 --json").ok().json();
+    let store = pool.open_store("bank").unwrap();
+    assert_eq!(number["snapshot"], store.snapshot().number());
+    let accounts = store.keyspace("accounts").unwrap();
+    assert_eq!(store.get(&accounts, "dan").unwrap().as_deref(), Some(&b"1"[..]));
+    workspace.run("store put a.pool prices lamp 30").ok();
+    assert_eq!(store.keyspaces().unwrap(), ["accounts", "prices"]);
+    workspace.run("store del a.pool accounts dan").ok();
+    workspace.run("store del a.pool accounts dan").fails_with("has no value");
+    workspace.run("store snapshot keep a.pool friday").ok();
+    workspace.run("store snapshot keep a.pool friday").fails_with("\"friday\" already");
+    workspace.run("store snapshot delete a.pool monday").ok();
+    assert_eq!(store.kept().unwrap().len(), 1);
+}
+
+#[test]
+fn a_snapshot_is_checked_wherever_its_pool_is_open() {
+    let workspace = Workspace::new();
+    let pool = owner(&workspace);
+    let serving = serve(&workspace, &pool);
+    let monday = workspace.run("check a.pool --snapshot monday --json").ok().json();
+    assert_eq!(
+        (&monday["ok"], &monday["keys"], &monday["keyspaces"], &monday["bytes"]),
+        (&true.into(), &3.into(), &1.into(), &15.into())
+    );
+    assert_eq!(monday["read_by"], std::process::id());
+    let now = workspace.run("check a.pool --snapshot").ok().text();
+    assert!(
+        now.starts_with("a.pool: the snapshot is undamaged\n") && now.contains("keys       2\n"),
+        "{now}"
+    );
+    workspace.run("check a.pool --snapshot friday").ends_with(5, "no snapshot is kept under the name");
+    workspace.run("check a.pool").ends_with(4, "`tembo check --snapshot`");
+    drop((serving, pool));
+    let alone = workspace.run("check a.pool --snapshot monday --json").ok().json();
+    assert_eq!((&alone["keys"], alone.get("read_by")), (&3.into(), None));
+    workspace.run("check a.pool --store bank").ends_with(2, "--snapshot");
+}
+
+#[test]
+fn info_says_what_the_owner_tells_or_who_it_is() {
+    let workspace = Workspace::new();
+    let pool = owner(&workspace);
+    let this = format!("in use by process {} (", std::process::id());
+    for command in ["info a.pool", "store ls a.pool", "store put a.pool accounts a b"] {
+        workspace.run(command).fails_with(&this).fails_with("Pool::serve_stores");
+    }
+    let serving = serve(&workspace, &pool);
+    let info = workspace.run("info a.pool").ok().text();
+    assert!(info.contains(&format!("in use by  process {} (", std::process::id())), "{info}");
+    assert!(info.contains("served at  a.pool.sock\n") && info.contains("store   bank: 1 keyspace"), "{info}");
+    let json = workspace.run("info a.pool --json").ok().json();
+    assert_eq!(json["stores"][0]["keyspaces"], json!([{"name": "accounts", "retains": "2 versions"}]));
+    std::os::unix::fs::symlink("a.pool", workspace.path("link.pool")).unwrap();
+    workspace.run("info link.pool").ok();
+    // These need the pool, and say which do not.
+    for command in ["store backup a.pool 1.backup", "store diff a.pool monday", "store import a.pool"] {
+        workspace.run(command).fails_with(&this).fails_with("`tembo info`, `tembo check --snapshot`");
+    }
+    drop(serving);
+    // What a process leaves behind that was killed is nobody's.
+    drop(std::os::unix::net::UnixListener::bind(workspace.path("a.pool.sock")).unwrap());
+    workspace.run("info a.pool").fails_with(&this).fails_with("a.pool.sock");
+    drop(pool);
+    workspace.run("info a.pool").ok();
+}
