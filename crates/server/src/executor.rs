@@ -21,7 +21,7 @@ use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 use crate::clients::Clients;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{
-    AFTER_COMMIT, AT_ONCE, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, UNSUBSCRIBES, WRITE,
+    AFTER_COMMIT, AT_ONCE, DENYOOM, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, UNSUBSCRIBES, WRITE,
 };
 use crate::commands::{Context, KeysJob, Out};
 use crate::config::LogLevel;
@@ -269,12 +269,13 @@ impl<'s, 'p> Executor<'s, 'p> {
                 return self.show_to_monitors(command, request, session);
             }
         }
-        let mut start = output.len();
+        let (mut start, mut built_again) = (output.len(), false);
         let reply_bytes_max = self.state.config.reply_bytes_max;
-        let mut built_again = false;
         while let Err(fault) = self.attempt(command, request, session, output, job, reply_bytes_max) {
             output.truncate(start);
-            if let Err(fault) = self.prepare_retry(fault, &mut built_again, (slot, output)) {
+            if let Err(fault) = self.prepare_retry(fault, &mut built_again, (slot, output))
+                && !self.may_do_in_place(command, &fault)
+            {
                 self.write_fault(output, session.protocol, command.name, &fault);
                 self.state.commands.entry(command).failed += 1;
                 break;
@@ -284,6 +285,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             }
             start = output.len();
         }
+        self.keys.set_in_one_batch(false);
         self.note_command(command, request, session);
         self.show_to_monitors(command, request, session);
         // One that waits has no reply.
@@ -367,7 +369,8 @@ impl<'s, 'p> Executor<'s, 'p> {
     }
 
     /// Prepares for a command that ended in this fault to be run again; returns the fault if that would not
-    /// help. One that had committed parts of a large collection is run again once, with all space that there is.
+    /// help. One that had committed parts of a large collection is run again once, with all space that there
+    /// is.
     fn prepare_retry(&mut self, fault: Fault, built_again: &mut bool, current: Current<'_>) -> Answer {
         match fault {
             Fault::NeedsCommit => {
@@ -395,6 +398,14 @@ impl<'s, 'p> Executor<'s, 'p> {
             self.keys.reclaim()?;
         }
         Ok(())
+    }
+
+    /// Lets a command that may not need space, and found none, do in place what it would copy. Tells whether
+    /// it is to be run again.
+    #[cold]
+    fn may_do_in_place(&mut self, command: &Command, fault: &Fault) -> bool {
+        let is_full = matches!(fault, Fault::Engine(tembo::Error::Full { .. }));
+        is_full && command.has(WRITE) && !command.has(DENYOOM) && !self.keys.set_in_one_batch(true)
     }
 
     fn reclaim_all(&mut self) -> Answer {

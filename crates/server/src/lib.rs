@@ -40,8 +40,8 @@
 //!   pool; several do not. `-ERR internal error` says that there is a bug, and that the data is not to blame.
 //! - **EXEC** is one commit: all of its commands are durable or none, also after a crash.
 //! - **Hashes and sets** beyond 512 bytes have no order of insertion.
-//! - **Large results** (COPY, the STORE commands) are written with several commits, of which only the last one
-//!   shows them. Within EXEC there is one, whose memory grows with them.
+//! - **Large results** (COPY, the STORE commands) are written with several commits, of which only the last
+//!   one shows them. Within EXEC there is one, whose memory grows with them.
 //! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts.
 //! - **Bits** that are set to what they are, and elements that change no register of a HyperLogLog, leave
 //!   OBJECT ENCODING as it is. A command on a corrupt HyperLogLog changes nothing.

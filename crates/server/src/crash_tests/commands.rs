@@ -222,7 +222,19 @@ impl Model {
                 let difference = &self.members(a) - &self.members(b);
                 self.replace(key, Value::Set(difference));
             }
-            _ => self.apply_to_sorted_set(command),
+            Command::Zadd(..)
+            | Command::Zrem(..)
+            | Command::Zremrangebyrank(..)
+            | Command::Zpopmin(..)
+            | Command::Zunionstore(..)
+            | Command::Zrangestore(..) => self.apply_to_sorted_set(command),
+            Command::Push(..)
+            | Command::Pop(..)
+            | Command::Lset(..)
+            | Command::Linsert(..)
+            | Command::Ltrim(..)
+            | Command::Lmove(..) => self.apply_to_list(command),
+            _ => self.apply_to_key(command),
         }
     }
 
@@ -253,7 +265,7 @@ impl Model {
                 let kept = inner.map(|member| (member.clone(), scores[member])).collect();
                 self.replace(to, Value::Sorted(kept));
             }
-            _ => self.apply_to_list(command),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -283,11 +295,10 @@ impl Model {
                 self.list(from, |list| moved = (!list.is_empty()).then(|| list.remove(0)));
                 self.list(to, |list| list.extend(moved));
             }
-            _ => self.apply_to_key(command),
+            other => panic!("{other:?}"),
         }
     }
 
-    /// Commands that take values of all kinds.
     fn apply_to_key(&mut self, command: &Command) {
         match command {
             Command::Del(key) => _ = self.keys.remove(&Self::key(key)),
@@ -315,7 +326,7 @@ impl Model {
                 self.tick(self.now_ms);
             }
             Command::Flushdb(database) => self.keys.retain(|(number, _), _| number != database),
-            other => unreachable!("{other:?} was not applied"),
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! recovery, and in what follows.
 //!
 //! Each operation is a command, or several as an EXEC; a crash leaves all of it or nothing.
-//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-server --lib crash_tests::campaign` is the long form.
+//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-server --lib crash_tests::campaign` is the long
+//! form.
 
 mod commands;
 mod faults;

@@ -56,9 +56,10 @@
 //!
 //! Only the key's own value has the id, so that DEL, RENAME, MOVE and EXPIRE of a large collection change
 //! that value and a constant number of records. One map has the elements of all databases, and an id is never
-//! used twice, so that a collection keeps its id in another database. The maps of each database have a *home*,
-//! a number out of those of the ids; a record in "db.collections" lists each large collection under its home.
-//! FLUSHDB dooms the home instead of all that it lists, and the maps get another one when they need one.
+//! used twice, so that a collection keeps its id in another database. The maps of each database have a
+//! *home*, a number out of those of the ids; a record in "db.collections" lists each large collection under
+//! its home. FLUSHDB dooms the home instead of all that it lists, and the maps get another one when they need
+//! one.
 //!
 //! Database N has the maps of its number until SWAPDB gives it those of another one. A record says so, a byte
 //! for each database: the number of its maps. Everything else on media has the numbers of maps.
@@ -75,8 +76,8 @@
 //! - **I4** A large collection has as many elements as its value counts; each is well formed, and at the
 //!   position of its field. Those of a list are in chunks, which weigh as much as they have elements: at
 //!   least one; one of more than one element is no longer than a chunk may be.
-//! - **I5** Elements of an id that is in no value belong to a doomed id, to one that a doomed home lists, or to
-//!   one under construction. No value has such an id.
+//! - **I5** Elements of an id that is in no value belong to a doomed id, to one that a doomed home lists, or
+//!   to one under construction. No value has such an id.
 //! - **I6** All ids and homes are below the next id.
 //! - **I7** "db.ordered" has a record for each element of each large sorted set, with its score, at its
 //!   place, and none of other collections; but for the ids of I5, of which either map may have the records
@@ -93,8 +94,8 @@
 //! # Recovery
 //!
 //! None. Doomed ids, and those that a crash left under construction, are found in the list, not by a scan of
-//! the elements. The server removes their elements in bounded steps, each a commit of its own, and the entry with
-//! the last of them; a step that was cut off is done again.
+//! the elements. The server removes their elements in bounded steps, each a commit of its own, and the entry
+//! with the last of them; a step that was cut off is done again.
 
 use tembo::Counting;
 

@@ -270,8 +270,8 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Undoes what a command that began at `begin` wrote, but for parts of a collection that it has committed:
-    /// those are reclaimed. The command ends.
+    /// Undoes what a command that began at `begin` wrote, but for parts of a collection that it has
+    /// committed: those are reclaimed. The command ends.
     pub(crate) fn undo_command(&mut self, begin: Savepoint) {
         let begin = self.parts.undo_point(begin);
         self.rollback_to(begin);

@@ -215,3 +215,19 @@ fn every_command_that_gives_space_back_works_in_a_full_pool() {
     }
     server.check();
 }
+
+/// LTRIM copies what it keeps where that is less than what it would remove; there was no room for that.
+#[test]
+fn a_long_list_is_trimmed_in_a_full_pool() {
+    let server = Fixture::with(|_| {}, |options| options.initial_bytes(48 << 20).max_bytes(48 << 20));
+    let mut client = server.client();
+    // Each has a chunk of its own: too many to be removed in place while there is room.
+    let element = vec![b'e'; 600];
+    let push: Vec<&[u8]> = [&b"RPUSH"[..], b"list"].into_iter().chain([&element[..]; 200]).collect();
+    for round in 1..=100 {
+        assert_eq!(show(&client.run(&push)), format!(":{}", 200 * round));
+    }
+    fill(&mut client, &[b'v'; 10_000]);
+    client.talk("LTRIM list 0 9 => +OK\nLLEN list => :10");
+    server.check();
+}

@@ -8,8 +8,8 @@
 //!
 //! A part may hold nothing but elements of the new id: a command that finds changes of others in the batch is
 //! run again after their commit. One that builds in parts changes nothing else before it stores the result.
-//! Within EXEC, and for a client that waited, nothing is committed in the middle, and a collection is built in
-//! one batch.
+//! Within EXEC, and for a client that waited, nothing is committed in the middle, and a collection is built
+//! in one batch.
 //!
 //! # Recovery
 //!
@@ -104,14 +104,17 @@ impl Collection {
 }
 
 impl Keyspace<'_> {
-    /// Whether the command that failed just now had committed parts of a collection, which are to be reclaimed.
+    /// Whether the command that failed just now had committed parts of a collection, which are to be
+    /// reclaimed.
     pub(crate) fn gave_up_parts(&self) -> bool {
         self.parts.gave_up
     }
 
-    /// Nothing may be committed in the middle of commands from now on, or it may again.
-    pub(crate) fn set_in_one_batch(&mut self, in_one_batch: bool) {
-        self.parts.in_one_batch = in_one_batch;
+    /// Nothing may be committed in the middle of commands from now on, or it may again. Returns what held
+    /// before.
+    #[inline(always)]
+    pub(crate) fn set_in_one_batch(&mut self, in_one_batch: bool) -> bool {
+        std::mem::replace(&mut self.parts.in_one_batch, in_one_batch)
     }
 
     /// Commits the elements of a collection that is built in parts if the batch has become large.
@@ -241,8 +244,8 @@ impl Keyspace<'_> {
         })
     }
 
-    /// Removes elements of these fields, which the collection has, each once. Where few are left of many, those
-    /// are copied, and the others given up together. The command has changed nothing before.
+    /// Removes elements of these fields, which the collection has, each once. Where few are left of many,
+    /// those are copied, and the others given up together. The command has changed nothing before.
     pub(crate) fn remove_elements<'f>(
         &mut self,
         collection: &mut Collection,

@@ -355,8 +355,8 @@ impl Chunks<'_, '_> {
         Ok(())
     }
 
-    /// Copies some chunks of a range of places to another id, and adds their elements to `count`; returns where
-    /// the next chunk is.
+    /// Copies some chunks of a range of places to another id, and adds their elements to `count`; returns
+    /// where the next chunk is.
     pub(super) fn copy_part(
         &mut self,
         to: u64,
@@ -380,16 +380,16 @@ impl Chunks<'_, '_> {
         Ok(next)
     }
 
-    /// The places of the chunks with a range of indices, which is not empty, and the index of the first element
-    /// of them.
+    /// The places of the chunks with a range of indices, which is not empty, and the index of the first
+    /// element of them.
     pub(super) fn places(&self, range: &Range<u64>) -> Answer<(RangeInclusive<u64>, u64)> {
         let (first, skipped) = self.at(range.start)?;
         let (last, _) = self.at(range.end - 1)?;
         Ok((first.place..=last.place, skipped))
     }
 
-    /// Whether a list of `count` elements loses more than so many chunks if it keeps a range of them, which is
-    /// not empty.
+    /// Whether a list of `count` elements loses more than so many chunks if it keeps a range of them, which
+    /// is not empty.
     pub(super) fn loses(&self, count: u64, keep: &Range<u64>, chunks_max: u64) -> Answer<bool> {
         if count - (keep.end - keep.start) <= chunks_max {
             return Ok(false);

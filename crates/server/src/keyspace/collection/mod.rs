@@ -156,8 +156,8 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// A new collection, to be stored in place of whatever is under a key. It may be built in parts: the command
-    /// changes nothing else before it stores it.
+    /// A new collection, to be stored in place of whatever is under a key. It may be built in parts: the
+    /// command changes nothing else before it stores it.
     pub(crate) fn replacement(&mut self, database: usize, key: &[u8], kind: Kind) -> Answer<Collection> {
         let found = self.find(database, key)?;
         Ok(Collection::new(database, kind, &found).in_parts())
