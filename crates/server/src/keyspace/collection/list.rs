@@ -273,7 +273,11 @@ impl Chunks<'_, '_> {
         let Some(first) = new.next() else {
             return Ok(());
         };
-        let mut chunk = self.end(*count, left)?;
+        // LMOVE takes the only element of a large list, and gives it back.
+        let mut chunk = match *count {
+            0 => Chunk { place: FIRST, items: Packed::new(Kind::List) },
+            count => self.end(count, left)?,
+        };
         let mut next = Some(first);
         while let Some(element) = next {
             if takes(&chunk.items, element) {
