@@ -5,10 +5,14 @@
 //! `TEMBO_KILL_SEED` repeats one, `TEMBO_KILL_DURABILITY` names the domain.
 #![forbid(unsafe_code)]
 
+#[path = "kill/blocking.rs"]
+mod blocking;
 #[path = "kill/collections.rs"]
 mod collections;
 #[path = "kill/exec.rs"]
 mod exec;
+#[path = "kill/ordered.rs"]
+mod ordered;
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -1,9 +1,11 @@
 //! The `tembo` command as its users meet it: arguments, output, exit codes, and what is left after kill -9.
 
+mod client_examples;
 mod converting;
 mod dump_load;
 mod errors;
 mod fixtures;
+mod hostile;
 mod interrupted;
 mod kinds;
 mod log;
