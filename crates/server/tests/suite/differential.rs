@@ -481,6 +481,8 @@ fn is_excluded(args: &[String]) -> bool {
         "SCAN" => sub != "0" && sub.parse::<u64>().is_ok(),
         // Chance, where the drawing of templates has dropped the count.
         "SPOP" | "SRANDMEMBER" | "HRANDFIELD" => args.len() == 2 && sub != "MISSING",
+        // A pause, where the drawing of templates has dropped the wrong word.
+        "CLIENT" => sub == "PAUSE" && args.len() == 3,
         // A cursor that no scan has returned.
         "HSCAN" | "SSCAN" => args.get(2).is_some_and(|cursor| {
             let digits = cursor.trim_start_matches(['+', '-']);
