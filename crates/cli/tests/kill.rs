@@ -11,6 +11,8 @@ mod blocking;
 mod collections;
 #[path = "kill/exec.rs"]
 mod exec;
+#[path = "kill/once.rs"]
+mod once;
 #[path = "kill/ordered.rs"]
 mod ordered;
 

@@ -35,11 +35,22 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8], fold: bool) -> bool {
 
 /// The literal bytes that every match begins with.
 pub(crate) fn literal_prefix(pattern: &[u8]) -> Vec<u8> {
+    split_literal(pattern).0
+}
+
+/// The literal bytes before a star that ends the pattern, if there is nothing else in it.
+pub(crate) fn as_prefix(pattern: &[u8]) -> Option<Vec<u8>> {
+    let (prefix, rest) = split_literal(pattern);
+    (rest == b"*").then_some(prefix)
+}
+
+/// The literal bytes at the beginning of a pattern, and what follows them.
+fn split_literal(pattern: &[u8]) -> (Vec<u8>, &[u8]) {
     let mut prefix = Vec::new();
     let mut rest = pattern;
     loop {
         rest = match rest {
-            [b'*' | b'?' | b'[', ..] | [] => return prefix,
+            [b'*' | b'?' | b'[', ..] | [] => return (prefix, rest),
             [b'\\', byte, after @ ..] | [byte, after @ ..] => {
                 prefix.push(*byte);
                 after
@@ -172,5 +183,23 @@ mod tests {
         assert_eq!(literal_prefix(b"us\\*er?"), b"us*er");
         assert_eq!(literal_prefix(b"[ab]"), b"");
         assert_eq!(literal_prefix(b"abc\\"), b"abc\\");
+    }
+
+    #[test]
+    fn a_pattern_may_be_a_beginning() {
+        for (pattern, expected) in [
+            (&b"*"[..], Some(&b""[..])),
+            (b"a*", Some(b"a")),
+            (b"a\\*b*", Some(b"a*b")),
+            (b"a\\\\*", Some(b"a\\")),
+            (b"a", None),
+            (b"a\\*", None),
+            (b"a**", None),
+            (b"a?*", None),
+            (b"*a*", None),
+            (b"", None),
+        ] {
+            assert_eq!(as_prefix(pattern).as_deref(), expected, "{}", pattern.escape_ascii());
+        }
     }
 }

@@ -29,9 +29,10 @@
 //!
 //! # Differences from Redis 7.0
 //!
-//! - **Scans.** SCAN walks the keys in their order; its cursors are names for positions that the server
-//!   remembers. A cursor from before a restart, or of a scan idle while tens of thousands of others went on,
-//!   is refused.
+//! - **Scans.** SCAN walks the keys in their order; its cursors are places between two keys, which hold for
+//!   ever. A call may look at more keys than COUNT says.
+//! - **TEMBO.COUNT, TEMBO.UNLINK, TEMBO.ONCE** are not in Redis: keys by their beginnings, and commands that
+//!   run once however often they are sent.
 //! - **KEYS** on a large database is not a snapshot: other clients are served meanwhile.
 //! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since
 //!   a deadline is stored with the value. No key is ever evicted.
@@ -70,7 +71,6 @@ mod config_file;
 mod conn;
 #[cfg(test)]
 mod crash_tests;
-mod cursors;
 mod delivery;
 mod directives;
 mod error;

@@ -10,7 +10,6 @@ use crate::command_stats::CommandStats;
 use crate::commands::Registry;
 use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
-use crate::cursors::Cursors;
 use crate::log::{Kind, Log};
 use crate::random::Random;
 
@@ -116,7 +115,6 @@ pub(crate) struct State {
     pub(crate) stats: Stats,
     pub(crate) commands: CommandStats,
     samples: Samples,
-    pub(crate) cursors: Cursors,
     pub(crate) random: Random,
     pub(crate) started: Instant,
     /// The time that this turn acts at.
@@ -151,7 +149,6 @@ impl State {
             stats: Stats::default(),
             commands: CommandStats::default(),
             samples: Samples::default(),
-            cursors: Cursors::default(),
             random,
             started: now,
             now,

@@ -73,6 +73,16 @@ impl<'a> Request<'a> {
         self.args.len()
     }
 
+    /// The request that begins with the argument at `index`: that of a command which runs another one. It
+    /// consumes nothing.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many arguments.
+    pub fn from(&self, index: usize) -> Request<'a> {
+        Request::kept(self.bytes, &self.args[index..])
+    }
+
     /// The argument at `index`, where 0 is the command's name.
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         self.args.get(index).map(|span| &self.bytes[span.start..span.end])

@@ -54,7 +54,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, help)
         Command::new("client|reply", 3, OWN, reply).doc("connection", "3.2.0", "Turns replies off and on"),
         Command::new("client|pause", -3, OTHERS, pause).doc(
             "connection",
-            "3.0.0",
+            "2.9.50",
             "Lets the commands of all clients wait",
         ),
         Command::new("client|unpause", 2, OTHERS, unpause).doc(

@@ -5,8 +5,9 @@ use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, is};
 use super::table::Command;
-use super::table::flag::{BLOCKING, CONNECTION, LOADING, MOVABLE_KEYS, NOT_KEYS, STALE, TRANSACTION, WRITE};
-use super::{Context, Registry, bitfield, write_help};
+use super::table::flag::{BLOCKING, CONNECTION, LOADING, MOVABLE_KEYS, NOT_KEYS, STALE};
+use super::tembo::ONCE_COMMAND;
+use super::{Context, Registry, arguments, bitfield, key_places, write_help};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 
@@ -89,55 +90,21 @@ fn write_info(reply: &mut ReplyWriter<'_>, command: &Command) {
     reply.integer(command.keys.last.into());
     reply.integer(command.keys.step.into());
     write_set(reply, command.categories(), "@");
-    reply.array(command.tips.len());
+    reply.set(command.tips.len());
     command.tips.iter().for_each(|tip| reply.bulk(tip));
-    write_key_specification(reply, command);
+    key_places::write(reply, command.name);
     reply.array(command.subcommands.len());
     command.subcommands.iter().for_each(|command| write_info(reply, command));
 }
 
-fn write_set(reply: &mut ReplyWriter<'_>, names: impl Iterator<Item = &'static str>, prefix: &str) {
+pub(super) fn write_set(
+    reply: &mut ReplyWriter<'_>,
+    names: impl Iterator<Item = &'static str>,
+    prefix: &str,
+) {
     let names: Vec<_> = names.collect();
     reply.set(names.len());
     names.iter().for_each(|name| reply.simple(format!("{prefix}{name}")));
-}
-
-/// Where the keys are, once more, in the form that can say more than three numbers can.
-fn write_key_specification(reply: &mut ReplyWriter<'_>, command: &Command) {
-    if command.keys.first == 0 {
-        return reply.set(0);
-    }
-    let keys = command.keys;
-    let last = if keys.last < 0 { keys.last } else { keys.last - keys.first };
-    reply.set(1);
-    reply.map(3);
-    reply.bulk("flags");
-    let access: &[_] = match () {
-        () if command.has(NOT_KEYS) => &["not_key"],
-        () if command.has(WRITE) => &["RW", "update"],
-        // WATCH reads keys and returns nothing of them.
-        () if command.has(TRANSACTION) => &["RO"],
-        () => &["RO", "access"],
-    };
-    write_set(reply, access.iter().copied(), "");
-    reply.bulk("begin_search");
-    reply.map(2);
-    reply.bulk("type");
-    reply.bulk("index");
-    reply.bulk("spec");
-    reply.map(1);
-    reply.bulk("index");
-    reply.integer(keys.first.into());
-    reply.bulk("find_keys");
-    reply.map(2);
-    reply.bulk("type");
-    reply.bulk("range");
-    reply.bulk("spec");
-    reply.map(3);
-    for (name, number) in [("lastkey", last), ("keystep", keys.step), ("limit", 0)] {
-        reply.bulk(name);
-        reply.integer(number.into());
-    }
 }
 
 fn docs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
@@ -154,11 +121,17 @@ fn write_docs(reply: &mut ReplyWriter<'_>, commands: &[&Command]) {
     reply.map(commands.len());
     for command in commands {
         reply.bulk(command.name);
-        reply.map(3 + usize::from(!command.subcommands.is_empty()));
+        let arguments = arguments::arguments_of(command.name);
+        let more = [!arguments.is_empty(), !command.subcommands.is_empty()];
+        reply.map(3 + more.into_iter().filter(|is_there| *is_there).count());
         for (name, text) in [("summary", command.summary), ("since", command.since), ("group", command.group)]
         {
             reply.bulk(name);
             reply.bulk(text);
+        }
+        if !arguments.is_empty() {
+            reply.bulk("arguments");
+            arguments::write(reply, &arguments);
         }
         if !command.subcommands.is_empty() {
             reply.bulk("subcommands");
@@ -168,7 +141,7 @@ fn write_docs(reply: &mut ReplyWriter<'_>, commands: &[&Command]) {
 }
 
 fn getkeys(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let (_, positions) = key_positions(ctx, request)?;
+    let (_, positions) = key_positions(&ctx.state.registry, &request.from(2))?;
     let mut reply = ctx.out.write();
     reply.array(positions.len());
     positions.iter().for_each(|&position| reply.bulk(&request[position + 2]));
@@ -176,99 +149,76 @@ fn getkeys(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn getkeysandflags(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let (command, positions) = key_positions(ctx, request)?;
-    let variant = match command.name {
-        "bitfield" => bitfield::only_reads(request.args().skip(4)),
-        _ => request.args().skip(5).any(|word| is(word, "GET")),
-    };
+    let asked = request.from(2);
+    let (command, positions) = key_positions(&ctx.state.registry, &asked)?;
+    let specifications = key_places::specifications_of(command.name);
+    // Those of a command that another one runs are behind its beginning.
+    let inner = if is(asked.name(), "tembo.once") { ONCE_COMMAND } else { 0 };
+    let only_reads = bitfield::only_reads(asked.args().skip(2));
+    let has_get = asked.args().skip(3).any(|word| is(word, "GET"));
     let mut reply = ctx.out.write();
     reply.array(positions.len());
-    for (nth, &position) in positions.iter().enumerate() {
+    for &position in &positions {
         reply.array(2);
-        reply.bulk(&request[position + 2]);
-        write_set(&mut reply, key_access(command, nth, variant).iter().copied(), "");
+        reply.bulk(&asked[position]);
+        let its = specifications.iter().find(|its| its.has(&asked.from(inner), position - inner));
+        match (command.name, its) {
+            // What it does depends on its options.
+            ("set", _) if !has_get => write_set(&mut reply, ["OW", "update"].into_iter(), ""),
+            ("bitfield", _) if only_reads => write_set(&mut reply, ["RO", "access"].into_iter(), ""),
+            ("set" | "bitfield", _) => {
+                write_set(&mut reply, ["RW", "access", "update"].into_iter(), "");
+            }
+            (_, Some(its)) => write_set(&mut reply, its.flags(), ""),
+            // The key that SORT stores to.
+            (_, None) => write_set(&mut reply, ["OW", "update"].into_iter(), ""),
+        }
     }
     Ok(())
 }
 
-/// The access of a command to its `nth` key, in the words of Redis's specifications of keys. A `variant` is a
-/// SET with the option GET, and a BITFIELD that only reads.
-fn key_access(command: &Command, nth: usize, variant: bool) -> &'static [&'static str] {
-    match (command.name, nth) {
-        ("set", _) if variant => &["RW", "access", "update"],
-        ("bitfield", _) if variant => &["RO", "access"],
-        ("setbit" | "bitfield", _) => &["RW", "access", "update"],
-        ("bitop" | "geosearchstore", 0) | ("georadius" | "georadiusbymember", 1..) => &["OW", "update"],
-        ("bitop" | "geosearchstore" | "georadius" | "georadiusbymember", _) => &["RO", "access"],
-        ("pfmerge", 0) => &["RW", "access", "insert"],
-        ("pfmerge", _) => &["RO", "access"],
-        ("pfadd", _) => &["RW", "insert"],
-        ("pfcount" | "pfdebug", _) => &["RW", "access"],
-        ("set" | "setex" | "psetex" | "mset", _) | ("rename" | "copy", 1) => &["OW", "update"],
-        ("sinterstore", 0) => &["RW", "update"],
-        ("sunionstore" | "sdiffstore", 0) => &["OW", "update"],
-        ("sinterstore" | "sunionstore" | "sdiffstore", _) => &["RO", "access"],
-        ("setnx" | "msetnx", _) | ("renamenx", 1) => &["OW", "insert"],
-        ("getdel" | "spop", _) | ("rename" | "renamenx", _) | ("smove", 0) => &["RW", "access", "delete"],
-        ("append" | "hsetnx" | "sadd" | "smove", _) => &["RW", "insert"],
-        ("hdel" | "srem", _) => &["RW", "delete"],
-        ("del" | "unlink", _) => &["RM", "delete"],
-        ("getset" | "getex" | "move", _) => &["RW", "access", "update"],
-        ("incr" | "decr" | "incrby" | "decrby" | "incrbyfloat", _) => &["RW", "access", "update"],
-        ("hincrby" | "hincrbyfloat", _) => &["RW", "access", "update"],
-        ("copy", _) => &["RO", "access"],
-        ("zunionstore" | "zinterstore" | "zdiffstore" | "zrangestore", 0) => &["OW", "update"],
-        ("zunionstore" | "zinterstore" | "zdiffstore" | "zrangestore", _) => &["RO", "access"],
-        ("sort", 0) => &["RO", "access"],
-        ("sort", _) => &["OW", "update"],
-        ("zpopmin" | "zpopmax" | "zmpop" | "bzpopmin" | "bzpopmax" | "bzmpop", _) => {
-            &["RW", "access", "delete"]
-        }
-        ("zincrby", _) => &["RW", "access", "update"],
-        ("zrem" | "zremrangebyrank" | "zremrangebyscore" | "zremrangebylex", _) => &["RW", "delete"],
-        ("zcard", _) => &["RO"],
-        ("exists" | "touch" | "watch" | "type" | "strlen" | "memory|usage", _) => &["RO"],
-        ("hlen" | "hstrlen" | "hexists" | "scard" | "sismember", _) => &["RO"],
-        (name, _) if name.starts_with("object|") => &["RO"],
-        _ if command.has(WRITE) => &["RW", "update"],
-        _ => &["RO", "access"],
-    }
-}
-
-/// The command that is asked about, and where its keys are.
-fn key_positions(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<(&'static Command, Vec<usize>)> {
-    let invalid = Fault::Error("ERR Invalid command specified");
-    let mut command = ctx.state.registry.get(&request[2]).ok_or(invalid)?;
+/// The command that is asked about, and where its keys are in the request for it.
+fn key_positions(registry: &Registry, request: &Request<'_>) -> Answer<(&'static Command, Vec<usize>)> {
+    let invalid = || Fault::Error("ERR Invalid command specified");
+    let invalid_count = || Fault::Error("ERR Invalid number of arguments specified for command");
+    let mut command = registry.get(request.name()).ok_or_else(invalid)?;
     if !command.subcommands.is_empty() {
-        let invalid = Fault::Error("ERR Invalid command specified");
-        command = command.subcommand(&request[3]).ok_or(invalid)?;
+        command = request.get(1).and_then(|name| command.subcommand(name)).ok_or_else(invalid)?;
     }
     if command.keys.first == 0 && !command.has(MOVABLE_KEYS) || command.has(NOT_KEYS) {
         return Err(Fault::Error("ERR The command has no key arguments"));
     }
-    let count = request.arg_count() - 2;
+    let count = request.arg_count();
     if !command.takes(count) {
-        return Err(Fault::Error("ERR Invalid number of arguments specified for command"));
+        return Err(invalid_count());
     }
-    let positions = if command.has(MOVABLE_KEYS) && command.group == "geo" {
-        // The key of a result is behind a keyword among the options.
-        let options = command.arity.unsigned_abs() as usize..count - 1;
-        let key_behind = |word| options.clone().find(|&at| is(&request[2 + at], word)).map(|at| at + 1);
-        let results = ["STORE", "STOREDIST"].into_iter().filter_map(key_behind);
-        command.keys.positions(count).chain(results).collect()
-    } else if matches!(command.name, "sort" | "sort_ro") {
-        let stores = (2..count.saturating_sub(1)).filter(|at| is(&request[2 + at], "STORE"));
-        let target = if command.has(WRITE) { stores.last().map(|at| at + 1) } else { None };
-        command.keys.positions(count).chain(target).collect()
-    } else if command.has(MOVABLE_KEYS) {
-        // The number of keys, which follow it, is behind the key of the result or a timeout, if there is one.
-        let at = command.keys.positions(count).count() + 1 + usize::from(command.has(BLOCKING));
-        let number = parse_i64(&request[2 + at]).and_then(|number| usize::try_from(number).ok());
-        let number = number.filter(|number| (1..count - at).contains(number));
-        let number = number.ok_or(Fault::Error("ERR Invalid arguments specified for command"))?;
-        command.keys.positions(count).chain(at + 1..at + 1 + number).collect()
-    } else {
-        command.keys.positions(count).collect()
+    let fixed = command.keys.positions(count);
+    let positions = match command.name {
+        "tembo.once" => {
+            let (inner, positions) = key_positions(registry, &request.from(ONCE_COMMAND))?;
+            return Ok((inner, positions.iter().map(|position| position + ONCE_COMMAND).collect()));
+        }
+        _ if command.has(MOVABLE_KEYS) && command.group == "geo" => {
+            // The key of a result is behind a keyword among the options.
+            let options = command.arity.unsigned_abs() as usize..count - 1;
+            let key_behind = |word| options.clone().find(|&at| is(&request[at], word)).map(|at| at + 1);
+            fixed.chain(["STORE", "STOREDIST"].into_iter().filter_map(key_behind)).collect()
+        }
+        "sort" => {
+            let stores = (2..count.saturating_sub(1)).filter(|at| is(&request[*at], "STORE"));
+            fixed.chain(stores.last().map(|at| at + 1)).collect()
+        }
+        "sort_ro" => fixed.collect(),
+        _ if command.has(MOVABLE_KEYS) => {
+            // The number of keys, which follow it, is behind the key of the result or a timeout, if there is
+            // one.
+            let at = command.keys.positions(count).count() + 1 + usize::from(command.has(BLOCKING));
+            let number = parse_i64(&request[at]).and_then(|number| usize::try_from(number).ok());
+            let number = number.filter(|number| (1..count - at).contains(number));
+            let number = number.ok_or(Fault::Error("ERR Invalid arguments specified for command"))?;
+            fixed.chain(at + 1..at + 1 + number).collect()
+        }
+        _ => fixed.collect(),
     };
     Ok((command, positions))
 }

@@ -5,6 +5,7 @@
 //! after themselves.
 
 mod args;
+mod arguments;
 mod bitfield;
 mod bitmap;
 mod blocking;
@@ -20,6 +21,7 @@ mod geo;
 mod hash;
 mod hyperloglog;
 mod info;
+mod key_places;
 mod keys;
 mod list;
 mod list_move;
@@ -42,6 +44,7 @@ mod string;
 mod subsequence;
 mod substring;
 pub(crate) mod table;
+mod tembo;
 mod tracking;
 pub(crate) mod transaction;
 
@@ -97,6 +100,11 @@ impl<'a> Out<'a> {
     /// How many bytes of replies the client gets this turn, so far.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// What was appended since there were so many bytes.
+    pub(crate) fn since(&self, start: usize) -> &[u8] {
+        self.bytes.get(start..).unwrap_or_default()
     }
 
     /// Appends to the reply.
@@ -167,6 +175,7 @@ impl Registry {
             geo::COMMANDS,
             keys::COMMANDS,
             sort::COMMANDS,
+            tembo::COMMANDS,
             scan::COMMANDS,
             expire::COMMANDS,
             object::COMMANDS,

@@ -14,6 +14,7 @@ use super::table::Command;
 use super::table::flag::{DANGEROUS, KEYSPACE, READONLY, WALKS};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
+use crate::keyspace::cursor::Place;
 use crate::keyspace::{Keyspace, Kind};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -53,78 +54,128 @@ impl Filter {
     }
 }
 
-/// The findings of a walk over some keys.
-struct Walked {
-    /// The key at which it stopped, if there may be more.
-    stopped_at: Option<Vec<u8>>,
-    /// How many keys it was given.
+/// A part of a scan: the keys found, and the best place so far to stop at.
+struct Slice<'a> {
+    /// The keys that are taken, encoded.
+    body: Vec<u8>,
     found: usize,
+    looked_at: usize,
+    /// The last key, once there may be a stop behind it.
+    last: Vec<u8>,
+    options: &'a ScanOptions<'a>,
+    /// Keys to be looked at beyond those asked for, for a place that needs no name.
+    slack: usize,
+    /// The place with the shortest prefix that has no name, and the length of `body` and `found` there.
+    best: Option<(Place, usize, usize)>,
+    /// Where it stops.
+    cursor: Option<u64>,
 }
 
-/// Gives to `take` the live keys that `filter` wants, behind `after`, having looked at no more than `limit`;
-/// counts those that it took.
-fn walk(
-    keyspace: &Keyspace<'_>,
-    database: usize,
-    filter: &Filter,
-    after: Option<&[u8]>,
-    limit: usize,
-    mut take: impl FnMut(&[u8], Kind) -> bool,
-) -> Answer<Walked> {
-    let mut walked = Walked { stopped_at: None, found: 0 };
-    let (mut looked_at, mut last) = (0, Vec::new());
-    keyspace.walk(database, filter.begin(after), |key, kind| {
+impl Slice<'_> {
+    /// Looks at a key, or stops before it.
+    fn visit(
+        &mut self,
+        keyspace: &Keyspace<'_>,
+        protocol: Protocol,
+        key: &[u8],
+        kind: Option<Kind>,
+    ) -> Answer<ControlFlow<()>> {
+        let ScanOptions { filter, count, kind: wanted } = self.options;
         if !key.starts_with(&filter.prefix) {
-            return ControlFlow::Break(());
+            self.best = None;
+            return Ok(ControlFlow::Break(()));
         }
-        if looked_at == limit {
-            walked.stopped_at = Some(std::mem::take(&mut last));
-            return ControlFlow::Break(());
+        if self.looked_at >= *count {
+            let place = Place::between(&self.last, key);
+            let is_shorter = self.best.as_ref().is_none_or(|(best, ..)| {
+                place.prefix.len() < best.prefix.len() || place.prefix != best.prefix
+            });
+            if is_shorter {
+                self.cursor = keyspace.cursor(&place)?;
+                if self.cursor.is_some() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                if self.best.as_ref().is_none_or(|(best, ..)| place.prefix.len() < best.prefix.len()) {
+                    self.best = Some((place, self.body.len(), self.found));
+                }
+            }
+            if self.looked_at - count >= self.slack {
+                return Ok(ControlFlow::Break(()));
+            }
         }
-        looked_at += 1;
+        self.looked_at += 1;
         if let Some(kind) = kind
             && glob::matches(&filter.pattern, key, false)
-            && take(key, kind)
+            && wanted.is_none_or(|wanted| is(wanted, kind.name()))
         {
-            walked.found += 1;
+            ReplyWriter::new(&mut self.body, protocol).bulk(key);
+            self.found += 1;
         }
-        if looked_at == limit {
-            last = key.to_vec();
+        if self.looked_at >= *count {
+            self.last.clear();
+            self.last.extend_from_slice(key);
         }
-        ControlFlow::Continue(())
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// Looks at the keys from `begin` on, and at `slack` more for a place that needs no name. The slice that is
+/// returned has no cursor, and a place, if it stopped at one that needs a name.
+fn scan_slice<'a>(
+    ctx: &Context<'_, '_>,
+    options: &'a ScanOptions<'a>,
+    begin: &[u8],
+    slack: usize,
+) -> Answer<Slice<'a>> {
+    let mut slice = Slice {
+        body: Vec::new(),
+        found: 0,
+        looked_at: 0,
+        last: Vec::new(),
+        options,
+        slack,
+        best: None,
+        cursor: None,
+    };
+    let (keyspace, protocol) = (&*ctx.keys, ctx.out.protocol);
+    let begin = begin.max(&options.filter.prefix[..]);
+    let (mut fault, mut is_over) = (None, true);
+    keyspace.walk(ctx.session.database, Bound::Included(begin), |key, kind| {
+        let visited = slice.visit(keyspace, protocol, key, kind);
+        let visited = visited.unwrap_or_else(|error| {
+            fault = Some(error);
+            ControlFlow::Break(())
+        });
+        is_over = visited.is_continue();
+        visited
     })?;
-    Ok(walked)
+    if is_over {
+        slice.best = None;
+    }
+    fault.map_or(Ok(slice), Err)
 }
 
 fn scan(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let cursor = parse_u64(&request[1]).ok_or(INVALID_CURSOR)?;
     let options = ScanOptions::parse(Options::after(request, 2))?;
-    let after = match cursor {
-        0 => None,
-        cursor => Some(ctx.state.cursors.position(cursor).ok_or(INVALID_CURSOR)?),
-    };
-    let mut body = Vec::new();
-    let mut reply = ReplyWriter::new(&mut body, ctx.out.protocol);
-    let take = |key: &[u8], kind: Kind| {
-        let is_wanted = options.kind.is_none_or(|wanted| is(wanted, kind.name()));
-        if is_wanted {
-            reply.bulk(key);
+    let begin = ctx.keys.position(cursor)?.ok_or(INVALID_CURSOR)?;
+    let mut slice = scan_slice(ctx, &options, &begin, ctx.keys.scan_slack()?)?;
+    if let (None, Some((place, body_bytes, found))) = (slice.cursor, slice.best.take()) {
+        slice.cursor = ctx.keys.new_cursor(&place)?;
+        if slice.cursor.is_some() {
+            slice.body.truncate(body_bytes);
+            slice.found = found;
+        } else {
+            // No place can get a name: one that has one, however far away, or the end.
+            slice = scan_slice(ctx, &options, &begin, usize::MAX)?;
         }
-        is_wanted
-    };
-    let walked = walk(ctx.keys, ctx.session.database, &options.filter, after, options.count, take)?;
-    let next = match walked.stopped_at {
-        None => {
-            ctx.state.cursors.end(cursor);
-            0
-        }
-        Some(key) => ctx.state.cursors.advance(cursor, &key, &mut ctx.state.random),
-    };
+    }
+    ctx.out.expect_room(slice.body.len())?;
     let mut reply = ctx.out.write();
     reply.array(2);
-    reply.bulk_integer(next as i64);
-    reply.array(walked.found);
-    ctx.out.raw(&body);
+    reply.bulk_integer(slice.cursor.unwrap_or(0) as i64);
+    reply.array(slice.found);
+    ctx.out.raw(&slice.body);
     Ok(())
 }
 
@@ -195,18 +246,29 @@ impl KeysJob {
         protocol: Protocol,
         mut reply: impl FnMut(&[u8]),
     ) -> Answer<Option<Self>> {
-        let mut writer = ReplyWriter::new(&mut self.body, protocol);
-        let take = |key: &[u8], _| {
-            writer.bulk(key);
-            true
-        };
-        let walked = walk(keyspace, self.database, &self.filter, self.after.as_deref(), SLICE_KEYS, take)?;
-        self.found += walked.found;
+        let database = self.database;
+        let KeysJob { filter, after, body, found, .. } = &mut self;
+        let (mut looked_at, mut stopped_at) = (0, None);
+        keyspace.walk(database, filter.begin(after.as_deref()), |key, kind| {
+            if !key.starts_with(&filter.prefix) {
+                return ControlFlow::Break(());
+            }
+            looked_at += 1;
+            if kind.is_some() && glob::matches(&filter.pattern, key, false) {
+                ReplyWriter::new(body, protocol).bulk(key);
+                *found += 1;
+            }
+            if looked_at == SLICE_KEYS {
+                stopped_at = Some(key.to_vec());
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
         if self.body.len() > self.body_bytes_max {
             return Err(Fault::Error("ERR reply exceeds the maximum (reply-max-bytes)"));
         }
-        if walked.stopped_at.is_some() {
-            self.after = walked.stopped_at;
+        if stopped_at.is_some() {
+            self.after = stopped_at;
             return Ok(Some(self));
         }
         let mut header = Vec::new();

@@ -8,7 +8,7 @@ use super::table::Command;
 use super::table::flag::{
     ALLOW_BUSY, AT_ONCE, DENYOOM, FAST, LOADING, NOSCRIPT, RUNS_QUEUE, SKIP_SLOWLOG, STALE, TRANSACTION,
 };
-use super::{Context, args, keys};
+use super::{Context, args, keys, tembo};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::{DATABASES, Keyspace};
 use crate::queue::{Queue, Watched};
@@ -128,24 +128,33 @@ pub(crate) fn databases_written(queue: &Queue, selected: usize) -> [bool; DATABA
     for (command, request) in queue.iter() {
         match command.name {
             "select" => selected = args::database(&request[1]).unwrap_or(selected),
-            "move" => {
-                if let Ok(database) = args::database(&request[2]) {
-                    written[database] = true;
-                }
+            "tembo.once" => {
+                written[selected] = true;
+                note_named(&request.from(tembo::ONCE_COMMAND), selected, &mut written);
             }
-            "swapdb" => {
-                // Each may be the one that the next commands write to.
-                if let Ok((a, b)) = keys::swapped(&request) {
-                    (written[a], written[b]) = (true, true);
-                }
-            }
-            "copy" => {
-                if let Ok((database, _)) = keys::copy_options(&request, selected) {
-                    written[database] = true;
-                }
-            }
+            "move" | "copy" | "swapdb" => note_named(&request, selected, &mut written),
             _ => written[selected] |= command.has(DENYOOM) || command.name == "smove",
         }
     }
     written
+}
+
+/// Notes the databases that a command names, if it is one that does.
+fn note_named(request: &Request<'_>, selected: usize, written: &mut [bool; DATABASES]) {
+    let (name, count) = (request.name(), request.arg_count());
+    if args::is(name, "move") && count == 3 {
+        if let Ok(database) = args::database(&request[2]) {
+            written[database] = true;
+        }
+    } else if args::is(name, "swapdb") && count == 3 {
+        // Each may be the one that the next commands write to.
+        if let Ok((a, b)) = keys::swapped(request) {
+            (written[a], written[b]) = (true, true);
+        }
+    } else if args::is(name, "copy")
+        && count >= 3
+        && let Ok((database, _)) = keys::copy_options(request, selected)
+    {
+        written[database] = true;
+    }
 }

@@ -6,7 +6,9 @@ use super::collection::check::{Collections, check_collections};
 use super::collection::ordered::Score;
 use super::collection::packed::Packed;
 use super::collection::registry::ORDER;
+use super::cursor::check_cursors;
 use super::format::{COLLECTIONS, Kind, Order, Stored, decode_expiry, encode_expiry, map_names};
+use super::once::check_tokens;
 use super::swap::read_order;
 
 /// The findings of a complete [`check`].
@@ -17,6 +19,10 @@ pub struct CheckReport {
     pub databases: Vec<DatabaseReport>,
     /// The large collections of all of them.
     pub collections: CollectionsReport,
+    /// Beginnings of keys that cursors of scans refer to.
+    pub scan_prefixes: u64,
+    /// Tokens whose replies are remembered.
+    pub tokens: u64,
 }
 
 /// The large collections of a [`CheckReport`]: those whose elements are records of their own.
@@ -109,6 +115,7 @@ pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
         }
     }
     report.collections = check_collections(pool, collections)?;
+    (report.scan_prefixes, report.tokens) = (check_cursors(pool)?, check_tokens(pool)?);
     Ok(report)
 }
 

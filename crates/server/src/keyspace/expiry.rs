@@ -6,8 +6,8 @@ use super::{Keyspace, Old, writer};
 use crate::fault::Answer;
 
 impl Keyspace<'_> {
-    /// Removes up to `limit` expired keys, and returns how many it found. No batch may be open: this reads
-    /// the committed list of deadlines, and opens a batch for the removals.
+    /// Removes up to `limit` expired keys and tokens, and returns how many it found. No batch may be open: this
+    /// reads the committed lists of deadlines, and opens a batch for the removals.
     ///
     /// # Errors
     /// Those of the storage. After an error nothing was removed.
@@ -17,16 +17,18 @@ impl Keyspace<'_> {
         for number in 0..self.databases.len() {
             self.collect_due(number, limit - due.len(), &mut due)?;
         }
-        if due.is_empty() {
+        let tokens = self.due_tokens(limit - due.len())?;
+        if due.is_empty() && tokens.is_empty() {
             return Ok(0);
         }
         let (savepoint, mark) = (self.begin_command()?, self.pubsub.mark());
         let removed = due.iter().try_for_each(|(number, entry)| self.remove_due(*number, entry));
+        let removed = removed.and_then(|()| tokens.iter().try_for_each(|entry| self.forget_token(entry)));
         match removed {
             Ok(()) => {
                 self.end_command();
                 self.stats.expired += due.len() as u64;
-                Ok(due.len())
+                Ok(due.len() + tokens.len())
             }
             Err(fault) => {
                 self.rollback_to(savepoint);

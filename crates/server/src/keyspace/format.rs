@@ -3,11 +3,14 @@
 //! # Media layout
 //!
 //! ```text
-//!   map "dbN"             key                   -> value           N = 0..15, decimal
+//!   map "dbN"             key                   -> value           N = 0..15, decimal; counts its records
+//!                                                                  unless it is older than that
 //!   map "dbN.expires"     deadline_be key       -> (empty)
 //!   map "db.elements"     id_be element         -> content         of large collections, of all databases
 //!   map "db.ordered"      id_be score member    -> rest            of large sorted sets; counts its records
 //!   map "db.lists"        id_be place_be        -> chunk           of large lists, of all databases
+//!   map "db.cursors"      see cursor.rs                            names for positions of scans
+//!   map "db.once"         see once.rs                              tokens of commands that run once
 //!   map "db.collections"  'n'                   -> id_le           the next id
 //!                         's'                   -> 16 bytes        the secret of the positions
 //!                         'h' N                 -> home_be         the home of the maps "dbN", one byte
@@ -83,6 +86,10 @@
 //!   place, and none of other collections; but for the ids of I5, of which either map may have the records
 //!   that are still to be removed. A packed sorted set is in order.
 //! - **I8** No two databases have the same maps: the bytes of `'p'` are the numbers 0 to 15 in some order.
+//! - **I9** "db.cursors" has pairs of records, `'p' prefix` and `'n' name`, each with the other's name or
+//!   prefix. Names are 1, 2, ... without gaps; prefixes have a multiple of 5 bytes.
+//! - **I10** "db.once" has for each `'t' token` the entry `'e' deadline token` with the deadline of its
+//!   value, and no others.
 //!
 //! # Commit point
 //!
@@ -301,6 +308,10 @@ pub(crate) const ELEMENTS: &str = "db.elements";
 pub(crate) const ORDERED: &str = "db.ordered";
 /// The map of the chunks of large lists.
 pub(crate) const LISTS: &str = "db.lists";
+/// The map of the beginnings of positions of scans.
+pub(crate) const CURSORS: &str = "db.cursors";
+/// The map of tokens and replies.
+pub(crate) const ONCE: &str = "db.once";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this
 /// server.
 pub const COLLECTIONS: &str = "db.collections";
@@ -310,6 +321,7 @@ pub fn counting_of(name: &str) -> Counting {
     match name {
         ORDERED => Counting::Records,
         LISTS => Counting::Weights,
+        name if (0..DATABASES).any(|number| map_names(number).0 == name) => Counting::Records,
         _ => Counting::Nothing,
     }
 }

@@ -17,9 +17,12 @@
 
 pub(crate) mod check;
 pub(crate) mod collection;
+pub(crate) mod cursor;
 pub(crate) mod events;
 mod expiry;
 pub(crate) mod format;
+pub(crate) mod once;
+mod prefix;
 mod random;
 mod swap;
 #[cfg(test)]
@@ -31,11 +34,14 @@ mod watch;
 use crate::fault::{Answer, Fault, KEY_TOO_LONG};
 use crate::pubsub::PubSub;
 use events::class;
-use tembo::{Batch, Map, Pool, Savepoint};
+use tembo::{Batch, Map, MapOptions, Pool, Savepoint};
 
 use collection::construction::Parts;
 use collection::registry::Registry;
-use format::{COLLECTIONS, ELEMENTS, KEY_BYTES_MAX, LISTS, ORDERED, Order, Prefix, encode_expiry, map_names};
+use format::{
+    COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order, Prefix, counting_of,
+    encode_expiry, map_names,
+};
 pub(crate) use format::{DATABASES, Kind, Meta, Stored};
 use swap::Places;
 use waiters::Waiters;
@@ -60,7 +66,12 @@ struct Database {
 impl Database {
     fn open(pool: &Pool, number: usize) -> Result<Self, tembo::Error> {
         let (data, expires) = map_names(number);
-        Ok(Database { data: pool.open_map(&data)?, expires: pool.open_map(&expires)?, expires_len: None })
+        let data = match pool.find_map(&data)? {
+            // Databases did not always count their keys.
+            Some(data) => data,
+            None => pool.open_map_with(&data, MapOptions::new().counting(counting_of(&data)))?,
+        };
+        Ok(Database { data, expires: pool.open_map(&expires)?, expires_len: None })
     }
 
     /// Lists `key` under `deadline`.
@@ -164,7 +175,7 @@ impl<'p> Keyspace<'p> {
         let mut databases = [const { None }; DATABASES];
         // A database that this version cannot read is not one that is empty.
         let is_ours = |name: &String| {
-            [ELEMENTS, ORDERED, LISTS, COLLECTIONS].contains(&name.as_str())
+            [ELEMENTS, ORDERED, LISTS, COLLECTIONS, CURSORS, ONCE].contains(&name.as_str())
                 || (0..DATABASES).map(map_names).any(|(data, expires)| [data, expires].contains(name))
         };
         if let Some(unknown) = pool.unknown()?.into_iter().find(|unknown| is_ours(&unknown.name)) {

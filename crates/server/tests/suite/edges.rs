@@ -166,6 +166,8 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         // Subscribers: `pubsub.rs` compares them.
         (b"subscribe" | b"psubscribe" | b"ssubscribe", _) => Treatment::Skip,
         (b"unsubscribe" | b"punsubscribe" | b"sunsubscribe", _) if args.len() > 2 => Treatment::Skip,
+        // Redis does not have them.
+        _ if name.starts_with(b"tembo.") => Treatment::Skip,
         // They would end the connection or the server, or wait.
         (b"shutdown" | b"quit" | b"debug" | b"reset" | b"monitor", _) => Treatment::Skip,
         (b"blpop" | b"brpop" | b"blmove" | b"brpoplpush" | b"blmpop", _)

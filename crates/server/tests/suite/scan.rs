@@ -69,6 +69,86 @@ fn ten_thousand_scans_open_at_once_all_finish() {
     assert!(open.iter().all(|(_, keys)| keys.iter().collect::<BTreeSet<_>>().len() == 30));
 }
 
+/// Cursors were positions that the server kept in memory: 65,536 of them, until it stopped.
+#[test]
+fn any_number_of_scans_is_open_while_keys_change_and_across_a_restart() {
+    const SCANS: usize = 10_000;
+    let mut server = Fixture::start();
+    let mut client = server.client();
+    // Keys that differ early, late, by their ends, and by bytes that text has not.
+    let name = |key: usize| match key % 4 {
+        0 => format!("key:{key:012}"),
+        1 => format!("a long beginning that many keys have in common:{key:06}"),
+        2 => "\u{1}".repeat(key / 4 + 1),
+        _ => format!("{:016x}", (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+    };
+    let is_kept = |key: usize| key % 3 != 0;
+    let set = |client: &mut Client, key: usize| {
+        client.run(&[b"SET", name(key).as_bytes(), b"v"]);
+    };
+    (0..1200).for_each(|key| set(&mut client, key));
+    let mut open: Vec<_> = (0..SCANS).map(|nth| ("0".to_owned(), Vec::new(), 7 + nth % 350)).collect();
+    let (mut round, mut still) = (0, SCANS);
+    while still > 0 {
+        for (nth, (cursor, seen, count)) in open.iter_mut().enumerate() {
+            if cursor == "0" && round > 0 {
+                continue;
+            }
+            let (next, keys) = scan(&mut client, cursor, &format!("COUNT {count}"));
+            seen.extend(keys);
+            still -= usize::from(next == "0");
+            *cursor = next;
+            // Others come and go all the time, those at which scans stand among them.
+            let (key, other) = (3 * (nth * 7 % 400), 3 * (nth * 13 % 400));
+            if nth % 8 == 0 {
+                client.run(&[b"DEL", name(key).as_bytes()]);
+                set(&mut client, other);
+            }
+        }
+        // Scans of the shortest steps would take long; they go on in larger ones.
+        open.iter_mut().for_each(|(_, _, count)| *count *= 2);
+        round += 1;
+        if round < 3 {
+            drop(client);
+            server.restart();
+            client = server.client();
+        }
+    }
+    let kept: Vec<_> = (0..1200).filter(|key| is_kept(*key)).map(name).collect();
+    for (_, seen, _) in &open {
+        let distinct: BTreeSet<_> = seen.iter().collect();
+        assert_eq!(distinct.len(), seen.len(), "a key came twice");
+        assert!(kept.iter().all(|key| distinct.contains(key)));
+    }
+    drop(client);
+    server.check();
+}
+
+/// In a full pool no beginning of keys gets a name. A scan goes on to the next place that needs none.
+#[test]
+fn a_scan_ends_in_a_full_pool() {
+    let server = Fixture::with(|_| {}, |options| options.initial_bytes(12 << 20).max_bytes(12 << 20));
+    let mut client = server.client();
+    let mut keys = 0;
+    for bytes in [100_000, 1000, 100, 50, 30, 20, 10, 0] {
+        for beginning in ["a long beginning of a long name that many keys have:", "a beginning:", "b"] {
+            loop {
+                let name = format!("{beginning}{keys:06}");
+                if client.run(&[b"SET", name.as_bytes(), &vec![b'v'; bytes]]).is_error() {
+                    break;
+                }
+                keys += 1;
+            }
+        }
+    }
+    let all = scan_all(&mut client, "COUNT 3");
+    assert_eq!(all.len(), keys);
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), keys);
+    // Hundreds of places needed a name, and there was room for a few.
+    let named = server.report().scan_prefixes;
+    assert!(named < 10, "there was room for {named} names");
+}
+
 #[test]
 fn a_scan_finds_what_is_there_all_the_time() {
     let server = Fixture::start();

@@ -72,11 +72,16 @@ impl Fixture {
     }
 
     /// Stops the server and proves that the pool is sound.
-    pub(crate) fn check(mut self) {
+    pub(crate) fn check(self) {
+        self.report();
+    }
+
+    /// As [`check`](Self::check); what there is in the pool.
+    pub(crate) fn report(mut self) -> tembo_server::CheckReport {
         self.stop();
         let pool = tembo::Options::new().read_only(true).open(self.dir.path().join("test.pool")).unwrap();
         pool.check().unwrap();
-        tembo_server::check(&pool).unwrap();
+        tembo_server::check(&pool).unwrap()
     }
 }
 

@@ -6,7 +6,9 @@ use tembo::{Batch, Map, MapOptions, Pool};
 use super::element::remove_some;
 use super::position::Secret;
 use crate::fault::Answer;
-use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed, ORDERED, Order, counting_of};
+use crate::keyspace::format::{
+    COLLECTIONS, CURSORS, ELEMENTS, LISTS, Malformed, ONCE, ORDERED, Order, counting_of,
+};
 use crate::keyspace::swap::read_order;
 use crate::random::Random;
 
@@ -26,6 +28,8 @@ pub(crate) struct Registry {
     pub(crate) elements: Map,
     pub(crate) ordered: Map,
     pub(crate) lists: Map,
+    pub(crate) cursors: Map,
+    pub(crate) once: Map,
     list: Map,
     pub(crate) secret: Secret,
 }
@@ -102,12 +106,13 @@ impl Registry {
         let (elements, list) = (pool.open_map(ELEMENTS)?, pool.open_map(COLLECTIONS)?);
         let counting = |name| pool.open_map_with(name, MapOptions::new().counting(counting_of(name)));
         let (ordered, lists) = (counting(ORDERED)?, counting(LISTS)?);
+        let (cursors, once) = (pool.open_map(CURSORS)?, pool.open_map(ONCE)?);
         let mut random = Random::new();
         let fresh: Vec<u8> = (0..2).flat_map(|_| random.next().to_le_bytes()).collect();
         list.insert(SECRET, fresh)?;
         // A secret that is damaged is one with which nothing is found; the check says so.
         let bytes = list.get(SECRET)?.and_then(|bytes| (*bytes).try_into().ok()).unwrap_or_default();
-        Ok(Registry { elements, ordered, lists, list, secret: Secret::from_bytes(bytes) })
+        Ok(Registry { elements, ordered, lists, cursors, once, list, secret: Secret::from_bytes(bytes) })
     }
 
     /// Which maps each database has, as it is committed.

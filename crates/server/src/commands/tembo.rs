@@ -1,0 +1,96 @@
+//! The commands that Redis cannot have: they use the order of the keys, or what a commit is.
+
+use tembo_wire::Request;
+
+use super::Context;
+use super::args::integer;
+use super::table::Command;
+use super::table::flag::{BLOCKING, DENYOOM, FAST, KEYSPACE, MOVABLE_KEYS, READONLY, WRITE};
+use crate::fault::{Answer, Fault};
+use crate::glob;
+use crate::keyspace::once::TOKEN_BYTES_MAX;
+
+/// Where the command begins that TEMBO.ONCE runs.
+pub(super) const ONCE_COMMAND: usize = 3;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("tembo.count", 2, READONLY | FAST | KEYSPACE, count).doc(
+        "generic",
+        "7.0.0",
+        "Returns the number of keys that begin so, in logarithmic time; not a command of Redis",
+    ),
+    Command::new("tembo.unlink", 2, WRITE | KEYSPACE, unlink).doc(
+        "generic",
+        "7.0.0",
+        "Removes the keys that begin so, all or none; not a command of Redis",
+    ),
+    Command::new("tembo.once", -4, WRITE | DENYOOM | MOVABLE_KEYS, once).doc(
+        "generic",
+        "7.0.0",
+        "Runs a command that writes once for a token, and returns its reply each time; not a command of Redis",
+    ),
+];
+
+/// The beginning of keys that an argument names: a literal beginning, and a star.
+fn prefix(arg: &[u8]) -> Answer<Vec<u8>> {
+    glob::as_prefix(arg)
+        .ok_or(Fault::Error("ERR the pattern is to be a beginning of keys, and a * behind it"))
+}
+
+fn count(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let keys = ctx.keys.count_prefix(ctx.session.database, &prefix(&request[1])?)?;
+    ctx.out.write().integer(keys as i64);
+    Ok(())
+}
+
+fn unlink(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (database, prefix) = (ctx.database(), prefix(&request[1])?);
+    let removed = if prefix.is_empty() {
+        let keys = ctx.keys.len(database)?;
+        ctx.keys.clear(database)?;
+        keys
+    } else {
+        ctx.keys.remove_prefix(database, &prefix)?
+    };
+    ctx.out.write().integer(removed as i64);
+    Ok(())
+}
+
+/// The command that TEMBO.ONCE is to run.
+fn command_of(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<&'static Command> {
+    let refused = Fault::Error("ERR TEMBO.ONCE runs commands that write and do not wait");
+    let command =
+        ctx.state.registry.get(request.name()).ok_or(Fault::Error("ERR unknown command in TEMBO.ONCE"))?;
+    if !command.takes(request.arg_count()) {
+        let text = format!("ERR wrong number of arguments for '{}' command", command.name);
+        return Err(Fault::Quoting(text.into_bytes()));
+    }
+    if !command.has(WRITE) || command.has(BLOCKING) || command.name == "tembo.once" {
+        return Err(refused);
+    }
+    Ok(command)
+}
+
+fn once(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (token, ttl) = (&request[1], integer(&request[2])?);
+    if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
+        return Err(Fault::Error("ERR a token has 1 to 512 bytes"));
+    }
+    let ttl = u64::try_from(ttl).ok().filter(|ttl| *ttl > 0);
+    let deadline = ttl.and_then(|ttl| ctx.keys.now_ms.checked_add(ttl));
+    let deadline = deadline.ok_or(Fault::Error("ERR invalid expire time in 'tembo.once' command"))?;
+    let inner = request.from(ONCE_COMMAND);
+    let command = command_of(ctx, &inner)?;
+    let name = command.name.as_bytes();
+    let digest = ctx.keys.digest(ctx.session.database, std::iter::once(name).chain(inner.args().skip(1)))?;
+    let protocol = ctx.out.protocol;
+    if let Some(reply) = ctx.keys.known(token, &digest, protocol)? {
+        ctx.out.expect_room(reply.len())?;
+        ctx.out.raw(&reply);
+        return Ok(());
+    }
+    let start = ctx.out.len();
+    (command.handler)(ctx, &inner)?;
+    let reply = ctx.out.since(start);
+    ctx.keys.remember(token, deadline, &digest, (protocol, reply))
+}

@@ -1,0 +1,130 @@
+//! The keys of a database that begin alike.
+
+use std::ops::{Bound, ControlFlow};
+
+use tembo::Counting;
+
+use super::events::class;
+use super::format::Stored;
+use super::{Keyspace, Old, is_live, note, writer};
+use crate::fault::Answer;
+
+/// The end of the range of keys that begin with `prefix`: the smallest key that is greater than all of them.
+fn end_of(prefix: &[u8]) -> Bound<Vec<u8>> {
+    let Some(last) = prefix.iter().rposition(|&byte| byte != u8::MAX) else {
+        return Bound::Unbounded;
+    };
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Bound::Excluded(end)
+}
+
+impl Keyspace<'_> {
+    /// How many keys begin with `prefix`; those that have expired count until they are removed. O(log n), but
+    /// in a database that does not count its keys, as old ones do not: there it is O(their number).
+    pub(crate) fn count_prefix(&mut self, database: usize, prefix: &[u8]) -> Answer<u64> {
+        let Keyspace { pool, batch, databases, .. } = self;
+        let Some(maps) = databases[database].as_deref() else {
+            return Ok(0);
+        };
+        let (batch, bounds) = (writer(pool, batch)?, (Bound::Included(prefix.to_vec()), end_of(prefix)));
+        if maps.data.counting() == Counting::Records {
+            return Ok(batch.count(&maps.data, bounds)?);
+        }
+        let mut keys = 0;
+        batch.walk(&maps.data, bounds, |_, _| {
+            keys += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok(keys)
+    }
+
+    /// Removes the keys that begin with `prefix`; returns how many had not expired.
+    pub(crate) fn remove_prefix(&mut self, database: usize, prefix: &[u8]) -> Answer<u64> {
+        let mut found = self.find_prefix(database, prefix)?;
+        let watched = self.watches.keys_of(database).into_iter().filter(|key| key.starts_with(prefix));
+        for key in watched.collect::<Vec<_>>() {
+            if self.find(database, &key)?.live.is_some() {
+                self.watches.touch(database, &key);
+            }
+        }
+        let Keyspace { pool, batch, databases, dirty, expiry, changes, .. } = self;
+        let Some(maps) = databases[database].as_deref_mut() else {
+            return Ok(0);
+        };
+        let batch = writer(pool, batch)?;
+        *dirty = true;
+        batch.remove_range(&maps.data, (Bound::Included(prefix.to_vec()), end_of(prefix)))?;
+        for (key, old) in &found.with_more {
+            if let Some(deadline) = old.listed {
+                maps.unlist(batch, expiry, deadline, key)?;
+            }
+        }
+        found.named.iter().for_each(|(key, _)| note(changes, database, key));
+        for (_, old) in found.with_more.drain(..) {
+            self.doom(database, old)?;
+        }
+        for (key, is_live) in &found.named {
+            let (class, event) = if *is_live { (class::GENERIC, "del") } else { (class::EXPIRED, "expired") };
+            self.notify(class, event, database, key);
+        }
+        Ok(found.live)
+    }
+
+    /// What there is to know of the keys that begin with `prefix` before they are removed.
+    fn find_prefix(&mut self, database: usize, prefix: &[u8]) -> Answer<Found> {
+        let Keyspace { pool, batch, databases, now_ms, changes, pubsub, .. } = self;
+        let mut found = Found::default();
+        let Some(maps) = databases[database].as_deref() else {
+            return Ok(found);
+        };
+        let are_named = changes.is_some() || pubsub.notified & (class::GENERIC | class::EXPIRED) != 0;
+        let (mut malformed, bounds) = (None, (Bound::Included(prefix.to_vec()), end_of(prefix)));
+        writer(pool, batch)?.walk(&maps.data, bounds, |key, value| {
+            let stored = match Stored::decode(value) {
+                Ok(stored) => stored,
+                Err(error) => {
+                    malformed = Some(error);
+                    return ControlFlow::Break(());
+                }
+            };
+            let is_live = is_live(stored.meta.deadline, *now_ms);
+            found.live += u64::from(is_live);
+            let old = Old::of(&stored);
+            if old != Old::default() {
+                found.with_more.push((key.to_vec(), old));
+            }
+            if are_named {
+                found.named.push((key.to_vec(), is_live));
+            }
+            ControlFlow::Continue(())
+        })?;
+        malformed.map_or(Ok(found), |error| Err(error.into()))
+    }
+}
+
+/// Keys that begin alike.
+#[derive(Default)]
+struct Found {
+    /// How many have not expired.
+    live: u64,
+    /// Those with a deadline or a large collection, which go, too.
+    with_more: Vec<(Vec<u8>, Old)>,
+    /// All of them, if somebody is to be told, and whether they have not expired.
+    named: Vec<(Vec<u8>, bool)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_range_is_behind_all_that_begin_so() {
+        for (prefix, end) in
+            [(&b"a"[..], Some(&b"b"[..])), (b"a\xff", Some(b"b")), (b"\xff\xff", None), (b"", None)]
+        {
+            let expected = end.map_or(Bound::Unbounded, |end| Bound::Excluded(end.to_vec()));
+            assert_eq!(end_of(prefix), expected, "{prefix:?}");
+        }
+    }
+}
