@@ -1,7 +1,9 @@
 //! The arguments of the command line.
 
+mod redis_file;
 mod store;
 
+pub(crate) use redis_file::{Export, Import};
 pub(crate) use store::{
     Encoding, Place, Range, Reading, SnapshotChoice, Store, StoreAction, StoreSnapshot, Writing,
 };
@@ -20,6 +22,7 @@ Examples:
   tembo serve --pool /mnt/pmem/a.pool --listen 127.0.0.1:7000
   tembo check a.pool && tembo dump a.pool | gzip > a.jsonl.gz
   gunzip < a.jsonl.gz | tembo load b.pool
+  tembo import dump.rdb --pool c.pool            take over the data of a Redis
   tembo snapshot keep a.pool stock monday
   tembo maps a.pool && tembo drop a.pool stock
   tembo store scan a.pool accounts --at yesterday
@@ -49,6 +52,10 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Fill a pool from a dump
     Load(Load),
+    /// Fill the server's databases from a file of Redis
+    Import(Import),
+    /// Write the server's databases as a file of Redis
+    Export(Export),
     /// List the maps of a pool
     Maps(Maps),
     /// Drop maps and stores of a pool
@@ -72,6 +79,8 @@ impl Command {
             Command::Drop(drop) => Some(&drop.pool),
             Command::Dump(dump) => Some(&dump.pool),
             Command::Load(load) => Some(&load.pool),
+            Command::Import(import) => Some(&import.pool),
+            Command::Export(export) => Some(&export.pool),
             Command::Snapshot(snapshot) => Some(match &snapshot.action {
                 SnapshotAction::List { pool, .. } => pool,
                 SnapshotAction::Keep(named)
@@ -93,6 +102,7 @@ impl Command {
             Command::Store(store) => store.action.wants_json(),
             Command::Bench(bench) => bench.json,
             Command::Serve(_) | Command::Drop(_) | Command::Dump(_) | Command::Load(_) => false,
+            Command::Import(_) | Command::Export(_) => false,
         }
     }
 }

@@ -14,6 +14,7 @@ mod load;
 mod log;
 mod maps;
 mod progress;
+mod redis_file;
 mod report;
 mod serve;
 mod served;
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
         Command::Check(check) => check::run(check),
         Command::Dump(dump) => dump::run(dump),
         Command::Load(load) => load::run(load),
+        Command::Import(import) => redis_file::import(import),
+        Command::Export(export) => redis_file::export(export),
         Command::Maps(maps) => maps::run(maps),
         Command::Drop(drop) => maps::drop_maps(drop),
         Command::Snapshot(snapshot) => snapshot::run(snapshot),

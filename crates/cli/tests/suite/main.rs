@@ -10,6 +10,7 @@ mod interrupted;
 mod kinds;
 mod log;
 mod raw;
+mod redis_file;
 mod redis_py;
 mod redis_py_pipeline;
 mod seeded;

@@ -13,6 +13,8 @@ fn help_and_version_are_answers_and_not_failures() {
         "check --help",
         "dump --help",
         "load --help",
+        "import --help",
+        "export --help",
         "snapshot --help",
         "bench --help",
     ];

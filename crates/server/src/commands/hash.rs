@@ -103,7 +103,7 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 /// Gives a field its value; returns whether it had one.
-fn put(
+pub(super) fn put(
     keys: &mut Keyspace<'_>,
     hash: &mut Collection,
     limits: &Encodings,

@@ -6,6 +6,7 @@
 
 mod args;
 mod arguments;
+pub(crate) mod arrival;
 mod bitfield;
 mod bitmap;
 mod blocking;
@@ -15,6 +16,7 @@ pub(crate) mod config;
 mod connection;
 mod counter;
 mod debug;
+pub(crate) mod dump;
 mod element_scan;
 mod expire;
 mod geo;
@@ -176,6 +178,7 @@ impl Registry {
             keys::COMMANDS,
             sort::COMMANDS,
             tembo::COMMANDS,
+            dump::COMMANDS,
             scan::COMMANDS,
             expire::COMMANDS,
             object::COMMANDS,

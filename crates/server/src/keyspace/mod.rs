@@ -24,7 +24,7 @@ pub(crate) mod format;
 pub(crate) mod once;
 mod prefix;
 mod random;
-mod swap;
+pub(crate) mod swap;
 #[cfg(test)]
 mod tests;
 pub(crate) mod waiters;

@@ -14,6 +14,7 @@ mod connection;
 mod databases;
 mod deadlines;
 mod differential;
+mod dump;
 mod durability;
 mod edges;
 mod exact_fits;

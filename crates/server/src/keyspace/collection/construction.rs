@@ -45,6 +45,8 @@ pub(crate) struct Parts {
     pub(crate) chunks_in_place: u64,
     /// The batch had no changes when the command began.
     is_first: bool,
+    /// A part may take changes of others with it.
+    takes_others: bool,
     /// Nothing may be committed before the command under way is done.
     pub(super) in_one_batch: bool,
     /// The undo point of the command since its last part.
@@ -60,6 +62,7 @@ impl Default for Parts {
             removed_in_place: REMOVED_IN_PLACE,
             chunks_in_place: CHUNKS_IN_PLACE,
             is_first: false,
+            takes_others: false,
             // Until there is an executor, which runs commands again.
             in_one_batch: true,
             resumed: None,
@@ -117,6 +120,13 @@ impl Keyspace<'_> {
         std::mem::replace(&mut self.parts.in_one_batch, in_one_batch)
     }
 
+    /// Lets collections be built in parts that take with them whatever else is in the batch, for one that runs
+    /// no commands: nobody waits for replies.
+    pub(crate) fn set_parts_take_others(&mut self, words_max: usize) {
+        (self.parts.in_one_batch, self.parts.takes_others) = (false, true);
+        self.parts.words_max = words_max;
+    }
+
     /// Commits the elements of a collection that is built in parts if the batch has become large.
     ///
     /// # Errors
@@ -129,7 +139,7 @@ impl Keyspace<'_> {
         if collection.construction == Construction::None || !is_large || self.parts.in_one_batch {
             return Ok(());
         }
-        if !self.parts.is_first {
+        if !self.parts.is_first && !self.parts.takes_others {
             return Err(Fault::NeedsCommit);
         }
         if collection.construction == Construction::InParts {

@@ -88,6 +88,11 @@ impl<'a> StoredChunk<'a> {
         }
     }
 
+    /// Its elements.
+    pub(crate) fn elements(self) -> impl Iterator<Item = &'a [u8]> {
+        elements(self.items)
+    }
+
     /// Its id and the number of its elements, if it is as it should be.
     pub(crate) fn check(self) -> Result<(u64, u64), String> {
         let items = Packed::decode(Kind::List, self.items).map_err(|_| "malformed items".to_owned())?;

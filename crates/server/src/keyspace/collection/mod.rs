@@ -96,6 +96,10 @@ impl Collection {
         Ok(Collection { database, meta, old, present: true, body, head_changed, changed, construction })
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.meta.kind
+    }
+
     /// The number of elements.
     pub(crate) fn len(&self) -> u64 {
         match &self.body {
@@ -119,6 +123,12 @@ impl Collection {
     fn abandon(&mut self) {
         self.body = Body::Packed(Packed::new(self.meta.kind));
         (self.meta.large, self.head_changed, self.changed) = (false, true, true);
+    }
+
+    /// Lets the key expire, once the collection is stored.
+    pub(crate) fn set_deadline(&mut self, deadline: Option<u64>) {
+        self.head_changed |= self.meta.deadline != deadline;
+        self.meta.deadline = deadline;
     }
 
     fn note_change(&mut self) {
