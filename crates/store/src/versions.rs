@@ -480,7 +480,7 @@ fn capacity_for(versions: u64) -> u64 {
     match versions {
         ..=MIN_CAPACITY => MIN_CAPACITY,
         4 => 4,
-        ..=UNORDERED_MAX => UNORDERED_MAX,
+        5..=UNORDERED_MAX => UNORDERED_MAX,
         more => 2 * more,
     }
 }

@@ -18,7 +18,8 @@ fn contents(pool: &Pool, name: &str) -> BTreeMap<Option<String>, Contents> {
     let mut all = BTreeMap::new();
     if let Ok(Some(map)) = pool.find_map(name) {
         all.insert(None, map.iter().map(|entry| pair(entry.unwrap())).collect());
-        for kept in map.is_versioned().then(|| map.snapshots().unwrap()).unwrap_or_default() {
+        let kept = if map.is_versioned() { map.snapshots().unwrap() } else { Vec::new() };
+        for kept in kept {
             let snapshot = map.open_snapshot(&kept.name).unwrap();
             all.insert(Some(kept.name), snapshot.iter().map(|entry| pair(entry.unwrap())).collect());
         }
