@@ -247,158 +247,80 @@ fn places_at_the_ends_of_the_world_are_kept() {
 }
 
 /// Arguments and values that nobody means well: each gets a reply, and the pool stays sound.
+/// Commands that take hostile arguments.
+const HOSTILE_NAMES: &str = "\
+    SETBIT GETBIT BITCOUNT BITPOS BITOP BITFIELD BITFIELD_RO PFADD PFCOUNT PFMERGE PFDEBUG GEOADD \
+    GEODIST GEOHASH GEOPOS GEOSEARCH GEOSEARCHSTORE GEORADIUS GEORADIUSBYMEMBER ZADD SET APPEND SETRANGE \
+    DEL";
+
+/// Hostile arguments; an empty one is the last.
+const HOSTILE_WORDS: &str = "\
+    0 1 -1 7 63 64 4095 9223372036854775807 -9223372036854775808 #0 #9223372036854775807 u1 u63 u64 i1 \
+    i64 i65 GET SET INCRBY OVERFLOW SAT FAIL WRAP BIT BYTE AND OR XOR NOT GETREG DECODE TODENSE ENCODING \
+    nan inf -inf 1e308 -1e308 1e-320 180 -180 85.05112878 -85.05112878 0.0000001 m km ft mi FROMMEMBER \
+    FROMLONLAT BYRADIUS BYBOX COUNT ANY ASC DESC STORE STOREDIST WITHDIST WITHHASH WITHCOORD CH NX a b \
+    k0 k1 k2 k3 HYLL \u{ff} \0 ";
+
+/// Well formed as far as the places of arguments go, so that more than the parser is reached.
+const HOSTILE_TEMPLATES: &[&str] = &[
+    "BITFIELD K GET W W SET W W W INCRBY W W W",
+    "GEOSEARCH K FROMLONLAT W W BYBOX W W km WITHDIST WITHCOORD WITHHASH",
+    "GEOSEARCH K FROMMEMBER W BYRADIUS W mi COUNT W ANY DESC",
+    "GEOSEARCHSTORE K K FROMLONLAT W W BYRADIUS W km STOREDIST",
+    "GEOADD K W W W W W W",
+    "ZADD K W W W W",
+    "GEODIST K W W W",
+    "PFCOUNT K K K",
+    "PFMERGE K K K",
+    "BITOP W K K K",
+];
+
+/// A HyperLogLog of chance, or something close to one.
+fn hostile_sketch(random: &mut Random) -> Vec<u8> {
+    let mut bytes = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80".to_vec();
+    (0..random.below(30)).for_each(|_| bytes.push(random.below(256) as u8));
+    if random.below(4) == 0 {
+        bytes[random.below(5)] = random.below(3) as u8;
+        bytes.resize(12_304, 0xFF);
+    }
+    bytes
+}
+
+fn hostile_command(random: &mut Random, names: &[&str], words: &[&str]) -> Vec<Vec<u8>> {
+    let mut args: Vec<Vec<u8>> = match random.below(3) {
+        0 => std::iter::once(random.pick(names))
+            .chain((0..random.below(9)).map(|_| "W"))
+            .map(|word| word.as_bytes().to_vec())
+            .collect(),
+        _ => random.pick(HOSTILE_TEMPLATES).split(' ').map(|word| word.as_bytes().to_vec()).collect(),
+    };
+    for arg in &mut args {
+        match &arg[..] {
+            b"K" => *arg = format!("k{}", random.below(4)).into_bytes(),
+            b"W" if random.below(40) == 0 => *arg = hostile_sketch(random),
+            b"W" => *arg = random.pick(words).as_bytes().to_vec(),
+            _ => {}
+        }
+    }
+    if random.below(25) == 0 {
+        let key = format!("k{}", random.below(4)).into_bytes();
+        args = vec![b"SET".to_vec(), key, hostile_sketch(random)];
+    }
+    args
+}
+
 #[test]
 fn hostile_arguments_and_values_get_replies() {
-    const NAMES: &[&str] = &[
-        "SETBIT",
-        "GETBIT",
-        "BITCOUNT",
-        "BITPOS",
-        "BITOP",
-        "BITFIELD",
-        "BITFIELD_RO",
-        "PFADD",
-        "PFCOUNT",
-        "PFMERGE",
-        "PFDEBUG",
-        "GEOADD",
-        "GEODIST",
-        "GEOHASH",
-        "GEOPOS",
-        "GEOSEARCH",
-        "GEOSEARCHSTORE",
-        "GEORADIUS",
-        "GEORADIUSBYMEMBER",
-        "ZADD",
-        "SET",
-        "APPEND",
-        "SETRANGE",
-        "DEL",
-    ];
-    const WORDS: &[&str] = &[
-        "",
-        "0",
-        "1",
-        "-1",
-        "7",
-        "63",
-        "64",
-        "4095",
-        "9223372036854775807",
-        "-9223372036854775808",
-        "#0",
-        "#9223372036854775807",
-        "u1",
-        "u63",
-        "u64",
-        "i1",
-        "i64",
-        "i65",
-        "GET",
-        "SET",
-        "INCRBY",
-        "OVERFLOW",
-        "SAT",
-        "FAIL",
-        "WRAP",
-        "BIT",
-        "BYTE",
-        "AND",
-        "OR",
-        "XOR",
-        "NOT",
-        "GETREG",
-        "DECODE",
-        "TODENSE",
-        "ENCODING",
-        "nan",
-        "inf",
-        "-inf",
-        "1e308",
-        "-1e308",
-        "1e-320",
-        "180",
-        "-180",
-        "85.05112878",
-        "-85.05112878",
-        "0.0000001",
-        "m",
-        "km",
-        "ft",
-        "mi",
-        "FROMMEMBER",
-        "FROMLONLAT",
-        "BYRADIUS",
-        "BYBOX",
-        "COUNT",
-        "ANY",
-        "ASC",
-        "DESC",
-        "STORE",
-        "STOREDIST",
-        "WITHDIST",
-        "WITHHASH",
-        "WITHCOORD",
-        "CH",
-        "NX",
-        "a",
-        "b",
-        "k0",
-        "k1",
-        "k2",
-        "k3",
-        "HYLL",
-        "\0",
-        "\u{ff}",
-    ];
     let server = Fixture::with_config(|config| {
         config.limits.max_bulk_bytes = 1 << 20;
         config.hll_sparse_bytes = 60;
     });
     let mut client = server.client();
     let mut random = Random(0x7e3b_0062);
-    let header = |random: &mut Random| {
-        let mut bytes = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80".to_vec();
-        (0..random.below(30)).for_each(|_| bytes.push(random.below(256) as u8));
-        if random.below(4) == 0 {
-            bytes[random.below(5)] = random.below(3) as u8;
-            bytes.resize(12_304, 0xFF);
-        }
-        bytes
-    };
-    // Well formed as far as the places of arguments go, so that more than the parser is reached.
-    const TEMPLATES: &[&str] = &[
-        "BITFIELD K GET W W SET W W W INCRBY W W W",
-        "GEOSEARCH K FROMLONLAT W W BYBOX W W km WITHDIST WITHCOORD WITHHASH",
-        "GEOSEARCH K FROMMEMBER W BYRADIUS W mi COUNT W ANY DESC",
-        "GEOSEARCHSTORE K K FROMLONLAT W W BYRADIUS W km STOREDIST",
-        "GEOADD K W W W W W W",
-        "ZADD K W W W W",
-        "GEODIST K W W W",
-        "PFCOUNT K K K",
-        "PFMERGE K K K",
-        "BITOP W K K K",
-    ];
+    let names: Vec<&str> = HOSTILE_NAMES.split(' ').collect();
+    let words: Vec<&str> = HOSTILE_WORDS.split(' ').collect();
     for _ in 0..12_000 {
-        let mut args: Vec<Vec<u8>> = match random.below(3) {
-            0 => std::iter::once(random.pick(NAMES))
-                .chain((0..random.below(9)).map(|_| "W"))
-                .map(|word| word.as_bytes().to_vec())
-                .collect(),
-            _ => random.pick(TEMPLATES).split(' ').map(|word| word.as_bytes().to_vec()).collect(),
-        };
-        for arg in &mut args {
-            match &arg[..] {
-                b"K" => *arg = format!("k{}", random.below(4)).into_bytes(),
-                b"W" if random.below(40) == 0 => *arg = header(&mut random),
-                b"W" => *arg = random.pick(WORDS).as_bytes().to_vec(),
-                _ => {}
-            }
-        }
-        if random.below(25) == 0 {
-            let key = format!("k{}", random.below(4)).into_bytes();
-            args = vec![b"SET".to_vec(), key, header(&mut random)];
-        }
+        let args = hostile_command(&mut random, &names, &words);
         client.run(&args.iter().map(|arg| &arg[..]).collect::<Vec<_>>());
     }
     client.talk("PING => +PONG");

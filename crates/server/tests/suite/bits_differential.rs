@@ -462,6 +462,33 @@ fn shown_of_places(random: &mut Random) -> String {
     words.iter().filter(|_| random.below(3) == 0).map(|word| format!(" {word}")).collect()
 }
 
+/// A search by one of the commands that GEOSEARCH replaced.
+fn older_search(
+    random: &mut Random,
+    key: &str,
+    (crowd, at_edges): (Crowd, bool),
+    [count, order, with]: [&str; 3],
+) -> Args {
+    let from = place(random, crowd, at_edges);
+    let length = length(random);
+    match random.below(3) {
+        0 => {
+            let target = place_key(random, "stored").0;
+            let store = random.pick(&["STORE", "storedist"]);
+            words(&format!("GEORADIUS {key} {from} {length}{count} {store} {target}"))
+        }
+        1 => {
+            let name = random.pick(&["GEORADIUS", "GEORADIUS_RO"]);
+            words(&format!("{name} {key} {from} {length}{with}{count}{order}"))
+        }
+        _ => {
+            let name = random.pick(&["GEORADIUSBYMEMBER", "GEORADIUSBYMEMBER_RO"]);
+            let member = random.below(crowd.span + 1);
+            words(&format!("{name} {key} m{member} {length}{order}{with}{count}"))
+        }
+    }
+}
+
 fn place_command(random: &mut Random) -> Args {
     // Members at the edges are at the same place more often than not, and are not counted.
     let at_edges = random.below(3) == 0;
@@ -491,27 +518,7 @@ fn place_command(random: &mut Random) -> Args {
                 region(random, crowd, at_edges)
             ))
         }
-        13 => {
-            let target = place_key(random, "stored").0;
-            let store = random.pick(&["STORE", "storedist"]);
-            words(&format!(
-                "GEORADIUS {key} {} {}{count} {store} {target}",
-                place(random, crowd, at_edges),
-                length(random)
-            ))
-        }
-        14 => {
-            let name = random.pick(&["GEORADIUS", "GEORADIUS_RO"]);
-            words(&format!(
-                "{name} {key} {} {}{with}{count}{order}",
-                place(random, crowd, at_edges),
-                length(random)
-            ))
-        }
-        15 => {
-            let name = random.pick(&["GEORADIUSBYMEMBER", "GEORADIUSBYMEMBER_RO"]);
-            words(&format!("{name} {key} {a} {}{order}{with}{count}", length(random)))
-        }
+        13..16 => older_search(random, &key, (crowd, at_edges), [&count, order, &with]),
         16 => words(&format!("ZREM {key} {a}")),
         17 => words(&format!(
             "ZADD {kind}:0 {} odd",
