@@ -96,8 +96,8 @@ impl Epochs {
         }
     }
 
-    /// The short way of [`pin_briefly`](Self::pin_briefly), of a few instructions. It works if the thread's slot
-    /// is known and empty and brief pins have begun; else the result is `None`.
+    /// The short way of [`pin_briefly`](Self::pin_briefly), of a few instructions. It works if the thread's
+    /// slot is known and empty and brief pins have begun; else the result is `None`.
     #[inline(always)]
     pub fn try_pin_briefly(&self) -> Option<PinSlot<'_>> {
         let slot = self.threads.get(known_thread_number())?;
