@@ -6,8 +6,8 @@
 //!   count    = 8 bytes: the estimate, if the highest bit of the last one is clear
 //! ```
 //!
-//! The registers are those of [`registers`](super::registers). A sketch begins sparse. It becomes dense when a
-//! register is to have more than 32, or when it would become longer than `hll-sparse-max-bytes`, and stays
+//! The registers are those of [`registers`](super::registers). A sketch begins sparse. It becomes dense when
+//! a register is to have more than 32, or when it would become longer than `hll-sparse-max-bytes`, and stays
 //! so. The bytes of a sparse one depend on the order in which its registers were raised.
 //!
 //! Clients can store any string, so that all that is read here may be wrong; what does not have exactly
