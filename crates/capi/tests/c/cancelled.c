@@ -22,7 +22,8 @@ static void use(tembo_pool *pool) {
     tembo_map *map;
     CHECK(tembo_fixed_open(pool, "fixed", TEMBO_CREATE, &fixed) == TEMBO_OK);
     CHECK(tembo_map_open(pool, "strings", TEMBO_CREATE, &map) == TEMBO_OK);
-    int records = durability == TEMBO_SYNCED ? 50 : RECORDS;
+    int is_slow = durability == TEMBO_SYNCED || durability == TEMBO_JOURNALED;
+    int records = is_slow ? 50 : RECORDS;
     for (int i = 0; i < records; i++)
         CHECK(tembo_fixed_insert(fixed, i, i) == TEMBO_OK);
     uint64_t value;

@@ -23,7 +23,7 @@ static void pools(const char *path) {
     INVALID(tembo_pool_open(path, NULL, NULL));
     options.struct_bytes = 8;
     INVALID(tembo_pool_create(path, &options, &pool));
-    options = (tembo_options){.struct_bytes = sizeof options, .durability = 5};
+    options = (tembo_options){.struct_bytes = sizeof options, .durability = 7};
     INVALID(tembo_pool_create(path, &options, &pool));
     options = (tembo_options){.struct_bytes = sizeof options, .flags = 1};
     INVALID(tembo_pool_create(path, &options, &pool));

@@ -69,6 +69,20 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
+/// ZUNIONSTORE of two sorted sets in place of the first, or DEL of it where its scores have become large.
+fn union_stored(state: &mut State, key: &str, other: &str) -> Vec<String> {
+    let mut union = sorted_of(state, key).clone();
+    let theirs = sorted_of(state, other).clone();
+    theirs.into_iter().for_each(|(member, score)| *union.entry(member).or_default() += score);
+    if union.values().any(|score| score.abs() > 1 << 40) {
+        // Scores stay small, so that they are whole.
+        state.remove(key);
+        return words(&["DEL", key]);
+    }
+    *sorted_of(state, key) = union;
+    words(&["ZUNIONSTORE", key, "2", key, other])
+}
+
 impl History {
     /// A text of some length that no other command uses.
     fn element(&mut self, rng: &mut Xoshiro256PlusPlus) -> String {
@@ -187,18 +201,7 @@ impl History {
                 *sorted_of(state, key).entry(members[0].clone()).or_default() += 5;
                 words(&["ZINCRBY", key, "5", &members[0]])
             }
-            4 => {
-                let mut union = sorted_of(state, key).clone();
-                let theirs = sorted_of(state, other).clone();
-                theirs.into_iter().for_each(|(member, score)| *union.entry(member).or_default() += score);
-                if union.values().any(|score| score.abs() > 1 << 40) {
-                    // Scores stay small, so that they are whole.
-                    state.remove(key);
-                    return words(&["DEL", key]);
-                }
-                *sorted_of(state, key) = union;
-                words(&["ZUNIONSTORE", key, "2", key, other])
-            }
+            4 => union_stored(state, key, other),
             5 => {
                 let set = sorted_of(state, other).clone();
                 let kept = in_order(&set).into_iter().take(20).map(|member| (member.clone(), set[&member]));

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
+use rustix::io::retry_on_intr;
+
 /// The file under a journal, as far as the journal uses it. The simulator of power failures is another one.
 pub trait Medium: Send + Sync {
     /// Its length.
@@ -36,6 +38,8 @@ pub trait Medium: Send + Sync {
     fn synchronise(&self) -> io::Result<()>;
 }
 
+/// Writes and synchronisations are system calls without the C library, whose functions of these names are
+/// points at which a thread of a C program can be cancelled.
 impl Medium for File {
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
@@ -46,11 +50,19 @@ impl Medium for File {
     }
 
     fn write(&self, off: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(bytes, off)
+        let (mut rest, mut at) = (bytes, off);
+        while !rest.is_empty() {
+            let written = retry_on_intr(|| rustix::io::pwrite(self, rest, at))?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            (rest, at) = (&rest[written..], at + written as u64);
+        }
+        Ok(())
     }
 
     fn synchronise(&self) -> io::Result<()> {
-        self.sync_data()
+        Ok(retry_on_intr(|| rustix::fs::fdatasync(self))?)
     }
 }
 

@@ -6,8 +6,8 @@ use super::{Keyspace, Old, writer};
 use crate::fault::Answer;
 
 impl Keyspace<'_> {
-    /// Removes up to `limit` expired keys and tokens, and returns how many it found. No batch may be open: this
-    /// reads the committed lists of deadlines, and opens a batch for the removals.
+    /// Removes up to `limit` expired keys and tokens, and returns how many it found. No batch may be open:
+    /// this reads the committed lists of deadlines, and opens a batch for the removals.
     ///
     /// # Errors
     /// Those of the storage. After an error nothing was removed.
