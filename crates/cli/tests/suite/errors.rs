@@ -151,7 +151,7 @@ fn opening() -> Vec<Case> {
         case(
             "serve --listen 127.0.0.1:0 --pool new.pool --durability dax",
             "tembo: new.pool: the file does not lie on persistent memory (MAP_SYNC is refused); mount its file system with -o dax, \
-             or choose another --durability: auto, page-cache, synced or emulated",
+             or choose another --durability: auto, page-cache, synced, journaled, relaxed or emulated",
         ),
     ]
 }
