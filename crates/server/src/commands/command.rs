@@ -205,8 +205,8 @@ fn key_positions(registry: &Registry, request: &Request<'_>) -> Answer<(&'static
             fixed.chain(["STORE", "STOREDIST"].into_iter().filter_map(key_behind)).collect()
         }
         "sort" => {
-            let stores = (2..count.saturating_sub(1)).filter(|at| is(&request[*at], "STORE"));
-            fixed.chain(stores.last().map(|at| at + 1)).collect()
+            let last_store = (2..count.saturating_sub(1)).rev().find(|&at| is(&request[at], "STORE"));
+            fixed.chain(last_store.map(|at| at + 1)).collect()
         }
         "sort_ro" => fixed.collect(),
         _ if command.has(MOVABLE_KEYS) => {

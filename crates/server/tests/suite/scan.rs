@@ -82,7 +82,7 @@ fn any_number_of_scans_is_open_while_keys_change_and_across_a_restart() {
         2 => "\u{1}".repeat(key / 4 + 1),
         _ => format!("{:016x}", (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
     };
-    let is_kept = |key: usize| key % 3 != 0;
+    let is_kept = |key: usize| !key.is_multiple_of(3);
     let set = |client: &mut Client, key: usize| {
         client.run(&[b"SET", name(key).as_bytes(), b"v"]);
     };
