@@ -145,16 +145,18 @@ fn transfers_of_many_threads_keep_the_sum_and_every_snapshot_has_it() {
         let writers: Vec<_> =
             (0..4).map(|thread| scope.spawn(move || transfer(store, [accounts, log], thread))).collect();
         let reader = scope.spawn(|| {
-            let mut looks = 0;
-            while !done.load(Ordering::Relaxed) {
+            // On a busy machine the writers may be done before this thread runs at all.
+            loop {
+                let is_last = done.load(Ordering::Relaxed);
                 assert_eq!(sum(store, accounts), 100 * ACCOUNTS as i64);
-                looks += 1;
+                if is_last {
+                    break;
+                }
             }
-            looks
         });
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         done.store(true, Ordering::Relaxed);
-        assert!(reader.join().unwrap() > 0);
+        reader.join().unwrap();
     });
     assert_eq!(store.snapshot().iter(&log).unwrap().count(), 2000);
     assert_eq!(store.snapshot().iter(&log).unwrap().rev().count(), 2000);
