@@ -30,7 +30,7 @@ pub enum DiskEvent {
     Write {
         /// Where.
         off: u64,
-        /// What.
+        /// The bytes.
         bytes: Vec<u8>,
     },
     /// Everything that was written before is on the device.
@@ -50,7 +50,7 @@ struct State {
     operations_left: Option<usize>,
 }
 
-/// What was done to a disk.
+/// The calls that a disk got.
 #[derive(Debug, Clone)]
 pub struct History {
     /// The contents before it.

@@ -75,7 +75,7 @@ fn run(seed: u64, interval: Option<Duration>, bug: Bug) -> Run {
             for line in first..first + count {
                 region.store_u64(line * 64 + 8 * chance.below(8), chance.below(1 << 30)).unwrap();
             }
-            // What is stored and not flushed is in memory only, until its line is flushed for another reason.
+            // A store that is not flushed is in memory only, until its line is flushed for another reason.
             if chance.below(4) > 0 {
                 let skips = bug == Bug::Unnoted && chance.below(8) == 0;
                 if !skips {

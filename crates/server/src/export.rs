@@ -41,7 +41,7 @@ pub enum ExportError {
     },
 }
 
-/// What was written.
+/// The counts of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exported {

@@ -98,7 +98,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What has no place here, for one [`Reason`].
+/// Contents that have no place here, for one [`Reason`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftOut {
@@ -120,7 +120,7 @@ pub struct Survey {
     pub is_checked: bool,
 }
 
-/// What became of a file.
+/// The outcome of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Imported {
@@ -130,7 +130,7 @@ pub struct Imported {
     pub expired: u64,
     /// Keys without elements, as some versions of Redis wrote.
     pub empty: u64,
-    /// What was left out.
+    /// Contents that were left out.
     pub left_out: BTreeMap<Reason, LeftOut>,
 }
 
@@ -381,7 +381,7 @@ impl Importing<'_> {
         }
         if self.keys.pending_words() > BATCH_WORDS_MAX {
             self.keys.commit()?;
-            // Of what was replaced, a step at a time.
+            // Replaced collections are freed, a step at a time.
             self.keys.reclaim()?;
         }
         Ok(())

@@ -201,7 +201,7 @@ impl State {
         matches!(self.domain, Domain::Dax | Domain::DaxCpuCache | Domain::Synced | Domain::Journaled)
     }
 
-    /// What writes survive, as Redis would say it.
+    /// The failures that writes survive, in the words of Redis.
     pub(crate) fn in_words_of_redis(&self) -> &'static str {
         match self.domain {
             _ if self.survives_power_failure() => "always",

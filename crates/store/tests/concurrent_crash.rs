@@ -304,7 +304,7 @@ fn random(seed: u64) -> Threads {
             0..4 => Op::Put(keys[0], number),
             4..6 => Op::Delete(keys[0]),
             6..8 => Op::Commit(keys.to_vec(), number),
-            // Of two transactions that write one key, the second conflicts.
+            // The second of two transactions that write one key conflicts.
             8 if keys[0] != keys[1] => Op::Group([keys[0], keys[1]], number),
             9 => Op::Collect(thread),
             10 => Op::Hold(thread),

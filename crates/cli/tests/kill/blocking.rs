@@ -19,7 +19,7 @@ struct Queue {
     taken: u64,
 }
 
-/// What was taken from the second queue.
+/// The numbers that were taken from the second queue.
 const DONE: &str = "done";
 
 fn number(value: &Value) -> u64 {
@@ -76,7 +76,7 @@ fn list(connection: &mut Client, key: &str) -> Vec<u64> {
 }
 
 impl Queue {
-    /// What is left is the numbers from the last one that was taken, or the one after it, to the last
+    /// The numbers that are left are those from the last one that was taken, or the one after it, to the last
     /// acknowledged one, or a later one.
     fn verify(&mut self, connection: &mut Client, key: &str, kill: u64) {
         let left = list(connection, key);

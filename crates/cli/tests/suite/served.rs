@@ -113,7 +113,7 @@ fn info_says_what_the_owner_tells_or_who_it_is() {
         workspace.run(command).fails_with(&this).fails_with("`tembo info`, `tembo check --snapshot`");
     }
     drop(serving);
-    // What a process leaves behind that was killed is nobody's.
+    // A killed process leaves files that belong to nobody.
     drop(std::os::unix::net::UnixListener::bind(workspace.path("a.pool.sock")).unwrap());
     workspace.run("info a.pool").fails_with(&this).fails_with("a.pool.sock");
     drop(pool);

@@ -113,6 +113,7 @@ pub(crate) use worker::Worker;
 use crate::{LINE_BYTES, SyncError};
 use layout::Runs;
 use ring::Ring;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -186,8 +187,8 @@ struct State {
     /// The same for the synchronisation that is under way.
     oldest_under_way: Option<Instant>,
     is_synchronising: bool,
-    /// Notes of threads that are ending.
-    orphans: Runs,
+    /// Notes of threads that are ending, by the thread's id: a thread records its own notes only.
+    orphans: BTreeMap<i32, Runs>,
     record: Vec<u8>,
     failure: Option<String>,
     has_to_stop: bool,
@@ -265,16 +266,16 @@ impl Journal {
     #[inline]
     pub(crate) fn note(&self, first_line: u64, lines: u64) {
         if !notes::note(&self.identity, first_line, lines) {
-            self.lock().orphans.push((first_line, lines));
+            self.lock().orphans.entry(notes::thread_id()).or_default().push((first_line, lines));
         }
     }
 
     /// Records the lines that this thread noted, as `copy` finds them, and waits as the domain demands.
     pub(crate) fn fence(&self, copy: impl Fn(u64, &mut [u8])) -> Result<(), SyncError> {
-        let mut noted = notes::take(&self.identity);
-        if noted.is_empty() {
-            noted = std::mem::take(&mut self.lock().orphans);
-        }
+        let mut noted = match notes::take(&self.identity) {
+            Some(noted) => noted,
+            None => self.lock().orphans.remove(&notes::thread_id()).unwrap_or_default(),
+        };
         if noted.is_empty() {
             return self.lock().check();
         }

@@ -41,9 +41,14 @@ pub(super) fn note(identity: &Arc<()>, first_line: u64, lines: u64) -> bool {
     noted.is_ok()
 }
 
-/// Takes the notes of this thread.
-pub(super) fn take(identity: &Arc<()>) -> Runs {
-    NOTED.try_with(|noted| with_runs(&mut noted.borrow_mut(), identity, std::mem::take)).unwrap_or_default()
+/// Takes the notes of this thread; `None` if it is ending and has no list any more.
+pub(super) fn take(identity: &Arc<()>) -> Option<Runs> {
+    NOTED.try_with(|noted| with_runs(&mut noted.borrow_mut(), identity, std::mem::take)).ok()
+}
+
+/// The id of this thread, also while it is ending.
+pub(super) fn thread_id() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
 }
 
 /// Gives the emptied list back, for its memory.
@@ -66,10 +71,10 @@ mod tests {
         let (one, other) = (Arc::new(()), Arc::new(()));
         assert!(note(&one, 5, 1) && note(&one, 6, 2) && note(&other, 9, 1) && note(&one, 3, 1));
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(take(&one), []));
+            scope.spawn(|| assert_eq!(take(&one), Some(vec![])));
         });
-        assert_eq!(take(&one), [(5, 3), (3, 1)]);
-        assert_eq!((take(&one), take(&other)), (vec![], vec![(9, 1)]));
+        assert_eq!(take(&one), Some(vec![(5, 3), (3, 1)]));
+        assert_eq!((take(&one), take(&other)), (Some(vec![]), Some(vec![(9, 1)])));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub enum JournalError {
     Damaged {
         /// Where the journal lies.
         off: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }

@@ -103,9 +103,9 @@ impl Region {
     }
 
     /// Copies a line as it is at one moment, although other threads may store to it: of two readings one
-    /// after the other that agree, each word had its value at the moment between them. (A word that changes
-    /// and changes back between its two readings could deceive that; it would have to do so twice within
-    /// nanoseconds.)
+    /// after the other that agree, each word had its value at the moment between them, unless it changed and
+    /// changed back meanwhile. No fence returns meanwhile, as each takes the lock under which lines are
+    /// copied: a word that is only changed back after a fence cannot do that.
     fn copy_line(&self, line: u64, into: &mut [u8]) {
         let off = line * LINE_BYTES;
         // A line was checked when it was noted; a region that ends within it has its words up to there.

@@ -32,7 +32,7 @@ struct Integer {
     bits: u32,
 }
 
-/// What becomes of a number that is too large for its integer.
+/// The treatment of a number that is too large for its integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Overflow {
     Wrap,
@@ -203,7 +203,7 @@ fn read_steps(request: &Request<'_>, bytes_max: usize) -> Answer<Vec<Step>> {
         } else {
             let kind = Integer::read(&request[at + 1])?;
             let offset = match &request[at + 2] {
-                // So many integers of this width.
+                // The offset counts integers of this width.
                 [b'#', number @ ..] => {
                     let offset = parse_i64(number).map(|number| number.wrapping_mul(kind.bits.into()));
                     in_string(offset, bytes_max)?

@@ -104,7 +104,7 @@ impl<'a> Out<'a> {
         self.bytes.len()
     }
 
-    /// What was appended since there were so many bytes.
+    /// The bytes that were appended since there were `start` of them.
     pub(crate) fn since(&self, start: usize) -> &[u8] {
         self.bytes.get(start..).unwrap_or_default()
     }

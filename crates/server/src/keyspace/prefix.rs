@@ -71,7 +71,7 @@ impl Keyspace<'_> {
         Ok(found.live)
     }
 
-    /// What there is to know of the keys that begin with `prefix` before they are removed.
+    /// Facts about the keys that begin with `prefix` before they are removed.
     fn find_prefix(&mut self, database: usize, prefix: &[u8]) -> Answer<Found> {
         let Keyspace { pool, batch, databases, now_ms, changes, pubsub, .. } = self;
         let mut found = Found::default();

@@ -416,7 +416,7 @@ fn place(random: &mut Random, crowd: Crowd, at_edges: bool) -> String {
     let mut near = |center: f64, end: f64| {
         let off = (random.below(2_000_001) as f64 / 1e6 - 1.0) * spread;
         let there = center + off;
-        // What is beyond an end is as far on this side of it.
+        // A number beyond an end is moved as far to this side of it.
         if there.abs() > end { (2.0 * end - there.abs()).copysign(there) } else { there }
     };
     format!("{:.9} {:.9}", near(longitude, 180.0), near(latitude, 85.05))
@@ -528,7 +528,7 @@ fn place_command(random: &mut Random) -> Args {
         _ => words(&format!("ZRANGE {key} 0 -1 WITHSCORES")),
     };
     let spoiled = spoiled(random, args.clone());
-    // What is spoiled must not be a COUNT among equals, or make members of other names.
+    // A spoiled command must not be a COUNT among equals, or make members of other names.
     let counts = spoiled.iter().any(|arg| arg.eq_ignore_ascii_case(b"COUNT"));
     if at_edges && counts || spoiled[0].starts_with(b"Z") { args } else { spoiled }
 }

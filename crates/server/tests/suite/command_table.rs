@@ -7,7 +7,7 @@ use tembo_wire::Value;
 use crate::peer::start_redis;
 use crate::support::{Client, Fixture, show};
 
-/// What is told otherwise than by Redis 7.0, and why.
+/// Rows that differ from those of Redis 7.0, and why.
 const DIFFERENCES: &[(&str, &str)] = &[];
 
 fn text(value: &Value) -> String {

@@ -417,7 +417,7 @@ const VALUES: &[&str] = &[
     "\r\n-ERR forged",
 ];
 
-/// What stands for an integer, and is not always one.
+/// A word in the place of an integer, which is not always one.
 const INTEGERS: &[&str] =
     &["0", "1", "-1", "5", "-3", "100", "x", "9223372036854775807", "1.5", "", "-9223372036854775808"];
 

@@ -27,7 +27,7 @@ pub(super) fn distance(a: Position, b: Position) -> f64 {
     2.0 * RADIUS * (u * u + latitude_a.cos() * latitude_b.cos() * v * v).sqrt().asin()
 }
 
-/// What is searched, in metres.
+/// The shape that is searched, in metres.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
     Circle { radius: f64 },
