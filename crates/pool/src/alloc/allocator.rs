@@ -124,8 +124,35 @@ impl Allocator {
                 arena.current[class] = None;
                 self.shed(slab, &mut arena.pending);
             }
-            arena.current[class] = Some(self.find_slab(region, class, room)?);
+            arena.current[class] = Some(match arena.take_pending(class) {
+                Some(slab) => slab,
+                None => self.find_slab(region, class, room)?,
+            });
         }
+    }
+
+    /// Reserves a block that is larger than asked for, up to a chunk, from a slab that exists: for a pool
+    /// without space for another slab.
+    pub(crate) fn reserve_larger(&self, arena: &mut Arena, bytes: u64) -> Option<Block> {
+        let least = self.classes.class_for(bytes)? + 1;
+        for class in least..self.classes.tagged() {
+            if self.classes.get(class)?.block_bytes > self.geometry.chunk() {
+                break;
+            }
+            let current = arena.current.get_mut(class)?;
+            if !current.as_ref().is_some_and(|slab| slab.has_free_block()) {
+                let full = current.take();
+                full.into_iter().for_each(|slab| self.shed(slab, &mut arena.pending));
+                let other = arena.take_pending(class);
+                let found = other.or_else(|| self.shared.lock().partial[class].pop_front());
+                arena.current[class] = found;
+            }
+            let taken = arena.current[class].as_ref().and_then(|slab| Some((slab, slab.take()?)));
+            if let Some((slab, (index, is_zero))) = taken {
+                return Some(Block::of_slab(slab, index, is_zero));
+            }
+        }
+        None
     }
 
     fn reserve_extent(&self, region: &Region, bytes: u64, room: &Room<'_>) -> Result<Block> {

@@ -18,6 +18,13 @@ impl Arena {
         self.pending.is_empty()
     }
 
+    /// Takes back a slab of the class that was given up in this transaction and has a free block.
+    pub(super) fn take_pending(&mut self, class: usize) -> Option<Arc<Slab>> {
+        let fits = |slab: &Arc<Slab>| slab.class_number == class && slab.has_free_block();
+        let at = self.pending.iter().position(fits)?;
+        Some(self.pending.swap_remove(at))
+    }
+
     pub(super) fn is_current(&self, slab: &SlabRef) -> bool {
         let current = self.current.get(slab.class_number).and_then(Option::as_ref);
         current.is_some_and(|current| std::ptr::eq(Arc::as_ptr(current), &**slab))

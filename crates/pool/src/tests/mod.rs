@@ -8,6 +8,7 @@ mod files;
 mod forged_records;
 mod journal;
 mod journal_crashes;
+mod kept_space;
 mod lane_crashes;
 mod lanes;
 mod limbo;

@@ -65,9 +65,11 @@ impl Lane {
         }
         room.kept_chunks = if kept_space == KeptSpace::All { 0 } else { kept_chunks / 2 };
         match (inner.alloc.reserve(region, &mut self.arena, wanted, &room), wanted) {
-            // Where no slab fits any more, a chunk may.
+            // Where no slab fits any more, a larger block or a chunk may.
             (Err(e), Wanted::Bytes(bytes)) if e.is_full() => {
-                inner.alloc.reserve_whole_chunks(region, bytes, &room).map_err(|_| full)
+                let larger = inner.alloc.reserve_larger(&mut self.arena, bytes);
+                let chunks = || inner.alloc.reserve_whole_chunks(region, bytes, &room);
+                larger.map_or_else(chunks, Ok).map_err(|_| full)
             }
             (outcome, _) => outcome.map_err(|_| full),
         }
