@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Import(Import),
     /// Write the server's databases as a file of Redis
     Export(Export),
+    /// Give the space between the records of a pool back
+    Compact(Compact),
     /// List the maps of a pool
     Maps(Maps),
     /// Drop maps and stores of a pool
@@ -75,6 +77,7 @@ impl Command {
             Command::Serve(serve) => Some(serve.pool()),
             Command::Info(info) => Some(&info.pool),
             Command::Check(check) => Some(&check.pool),
+            Command::Compact(compact) => Some(&compact.pool),
             Command::Maps(maps) => Some(&maps.pool),
             Command::Drop(drop) => Some(&drop.pool),
             Command::Dump(dump) => Some(&dump.pool),
@@ -97,6 +100,7 @@ impl Command {
         match self {
             Command::Info(info) => info.json,
             Command::Check(check) => check.json,
+            Command::Compact(compact) => compact.json,
             Command::Maps(maps) => maps.json,
             Command::Snapshot(snapshot) => matches!(snapshot.action, SnapshotAction::List { json: true, .. }),
             Command::Store(store) => store.action.wants_json(),
@@ -315,6 +319,28 @@ pub(crate) struct Maps {
     /// Print JSON: an array with an object for each name
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `tembo compact`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tembo compact a.pool
+  tembo compact a.pool --json | jq .freed_bytes
+
+Removed records leave holes that serve only records of about their length. This moves the records and nodes \
+of maps without versions together, so that the holes become space for everything, and gives runs of at least \
+1 MiB back to the file system; the file stays as long as it is. If it is interrupted, nothing is lost. It \
+works in a full pool. The pool must not be open elsewhere: a server compacts its pool by itself.")]
+pub(crate) struct Compact {
+    /// The pool
+    pub(crate) pool: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Which failures the change survives
+    #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
+    pub(crate) durability: Durability,
 }
 
 /// `tembo drop`

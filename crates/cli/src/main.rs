@@ -7,6 +7,7 @@
 mod args;
 mod bench;
 mod check;
+mod compact;
 mod dump;
 mod failure;
 mod info;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Load(load) => load::run(load),
         Command::Import(import) => redis_file::import(import),
         Command::Export(export) => redis_file::export(export),
+        Command::Compact(compact) => compact::run(compact),
         Command::Maps(maps) => maps::run(maps),
         Command::Drop(drop) => maps::drop_maps(drop),
         Command::Snapshot(snapshot) => snapshot::run(snapshot),

@@ -40,7 +40,7 @@ pub use versioned::{
     VersionedSnapshot, VersionedStats, VersionedStructure, VersionedTree, VersionedValue,
 };
 pub use wbtree::{
-    ConcurrentWriter, Cursor, Entry, InsertHeld, InsertHint, KeyPlace, OwnedRecord, PREFETCH_KEYS_MAX, Range,
-    Value, ValuePlace, WbTree, WriterLocks, Writers,
+    CompactionStep, ConcurrentWriter, Cursor, Entry, InsertHeld, InsertHint, KeyPlace, OwnedRecord,
+    PREFETCH_KEYS_MAX, Range, Value, ValuePlace, WbTree, WriterLocks, Writers,
 };
 pub use wbtree::{Counting, Ranked, WEIGHT_BYTES};

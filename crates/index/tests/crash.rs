@@ -46,6 +46,8 @@ enum Op {
     Reclaim(usize),
     /// Removes a range in groups: several transactions.
     RemoveInGroups(Vec<u8>, Vec<u8>),
+    /// Moves records and nodes out of sparse slabs, a leaf with each transaction, and frees the slabs.
+    Compact,
     /// A reader looks a key up.
     Get(Vec<u8>),
 }
@@ -173,6 +175,9 @@ impl State {
             let removed = self.tree.remove_range_in_groups::<Vec<u8>>(low..high, || self.writer.begin());
             return removed.map(drop).map_err(text);
         }
+        if matches!(op, Op::Compact) {
+            return self.compact().map(drop);
+        }
         let mut tx = self.writer.begin();
         match op {
             Op::Edits(edits) => self.edit(&mut tx, edits)?,
@@ -190,9 +195,23 @@ impl State {
                 self.edit(&mut tx, after)?;
             }
             Op::Reclaim(steps) => _ = self.tree.reclaim(&mut tx, *steps).map_err(text)?,
-            Op::Get(_) | Op::RemoveInGroups(..) => return Ok(()),
+            Op::Get(_) | Op::RemoveInGroups(..) | Op::Compact => return Ok(()),
         }
         tx.commit().map_err(text)
+    }
+
+    /// Returns the bytes that were moved.
+    fn compact(&self) -> Result<u64, String> {
+        let compaction = self.pool.compaction().map_err(text)?.ok_or("a compaction is under way")?;
+        let (mut from, mut moved_bytes) = (Some(Vec::new()), 0);
+        while let Some(key) = from {
+            let mut tx = self.writer.begin();
+            let step = self.tree.compact_at(&mut tx, &compaction, &key).map_err(text)?;
+            tx.commit().map_err(text)?;
+            (from, moved_bytes) = (step.next, moved_bytes + step.moved_bytes);
+        }
+        self.pool.trim().map_err(text)?;
+        Ok(moved_bytes)
     }
 
     fn allocated_blocks(&self) -> i64 {
@@ -260,7 +279,7 @@ impl Scenario for Trees {
                 edit_model(model, after);
             }
             Op::RemoveInGroups(low, high) => model.retain(|key, _| !(low..high).contains(&key)),
-            Op::Abort(_) | Op::Reclaim(_) | Op::Get(_) => {}
+            Op::Abort(_) | Op::Reclaim(_) | Op::Get(_) | Op::Compact => {}
         }
     }
 
@@ -495,6 +514,41 @@ fn clearing_and_freeing_survive_crashes() {
     }
 }
 
+/// A tree in which little is left of what was put: whole slabs of records and of leaves.
+fn thinned(records: u32) -> Vec<Edit> {
+    let mixed = |i: u32| Edit::Put(key(i), vec![i as u8; [10, 40, 90, 300][i as usize / 8 % 4]]);
+    let few = |i: &u32| !i.is_multiple_of(9);
+    then((0..records).map(mixed).collect(), (0..records).filter(few).map(remove))
+}
+
+fn compacted(records: u32, counting: Counting) -> Trees {
+    let name = format!("{records} records, of which a ninth is left, are compacted; counts: {counting:?}");
+    let ops = vec![Op::Edits(vec![put(3)]), Op::Compact, Op::Edits(vec![put(9), remove(18)])];
+    let continuation = vec![Op::Compact, Op::Edits(vec![put(101)])];
+    let script = Script { bytes: 1 << 20, ..Script::new(name, ops, continuation) };
+    Trees { counting, ..Trees::new(thinned(records), script) }
+}
+
+#[test]
+fn compaction_survives_crashes() {
+    for (records, counting) in
+        [(1200, Counting::Nothing), (1500, Counting::Weights), (1300, Counting::Records)]
+    {
+        let scenario = compacted(records, counting);
+        let dry = scenario.setup(Region::simulated(&vec![0; 1 << 20], 1 << 24, None).unwrap()).unwrap();
+        let (before, model) = (dry.pool.stats().unused_bytes, scenario.observe(&dry).unwrap());
+        assert!(dry.compact().unwrap() > 0);
+        let gained = dry.pool.stats().unused_bytes - before;
+        assert!(gained >= 16 << 10, "{records}: {gained}");
+        assert_eq!(scenario.observe(&dry).unwrap(), model);
+        // A second one moves the little that the first has made room for, and a third finds nothing.
+        dry.compact().unwrap();
+        assert_eq!(dry.compact(), Ok(0));
+        let simulation = Simulation::new(&scenario).limit(6).nested_limit(2).depth(1);
+        survived(simulation.audit(audit(true)).run());
+    }
+}
+
 /// Keys of a family that a seed chooses: short, long, with shared prefixes, some of them long separators.
 fn random_key(rng: &mut Xoshiro256PlusPlus, family: u32, range: u32) -> Vec<u8> {
     let number = rng.random_range(0..range);
@@ -553,6 +607,7 @@ impl Trees {
                 3 => Op::Abort(edits(30)),
                 4 => Op::Partly { undone: edits(30), kept: edits(3) },
                 5..8 => Op::Edits(edits(40)),
+                8 => Op::Compact,
                 _ => Op::Edits(edits(1)),
             })
             .collect();

@@ -88,6 +88,7 @@
 //! `log/recover.rs`, `alloc/mod.rs` (blocks), `file/create.rs` and `file/header.rs`, `alloc/check.rs`.
 
 mod alloc;
+mod compaction;
 mod ending;
 mod error;
 mod feature;
@@ -107,6 +108,7 @@ mod writers;
 mod tests;
 
 pub use alloc::check::{BlockInfo, Marks, Usage};
+pub use compaction::Compaction;
 pub use ending::Ending;
 pub use error::{Error, ErrorKind, Quoted, Result};
 pub use feature::Feature;

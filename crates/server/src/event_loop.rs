@@ -135,7 +135,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let delivering = self.executor.keys.pubsub.has_deliveries();
         let idle = self.ready.is_empty() && !self.accepting && !self.tidying && !delivering;
         let waiters = &self.executor.keys.waiters;
-        let next = waiters.deadline().map_or(self.next_cron, |deadline| deadline.min(self.next_cron));
+        let next = self.next_cron.min(self.executor.state.compactor.next());
+        let next = waiters.deadline().map_or(next, |deadline| deadline.min(next));
         let until_next = next.saturating_duration_since(self.executor.state.now);
         let mut waiting_since = None;
         if idle {
@@ -213,6 +214,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.executor.state.now >= self.next_cron {
             self.cron();
         }
+        self.executor.compact();
         if self.executor.state.has_waiting && self.executor.state.pause().is_none() {
             self.end_pause();
         }

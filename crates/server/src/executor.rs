@@ -429,6 +429,13 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
+    /// Does what is due of a compaction. No batch is open.
+    pub(crate) fn compact(&mut self) {
+        if self.state.now >= self.state.compactor.next() {
+            self.state.compactor.run(self.keys.pool(), self.state.now);
+        }
+    }
+
     /// Does a little of the deferred work: reclaims space of cleared databases, and removes up to `limit`
     /// expired keys in the batch that this begins. Returns whether there may be more to do.
     ///

@@ -120,6 +120,8 @@ fn memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     let pool = facts.pool.stats();
     let used = pool.pool_bytes - pool.unused_bytes;
     let peak = facts.state.used_bytes_peak;
+    let spare = facts.pool.spare_bytes();
+    let ratio = used as f64 / used.saturating_sub(spare).max(1) as f64;
     fields!(out,
         used_memory: used,
         used_memory_human: human(used),
@@ -130,7 +132,11 @@ fn memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         maxmemory_policy: "noeviction",
         mem_clients_normal: facts.client_bytes,
         mem_allocator: "tembo-pool",
-        active_defrag_running: 0,
+        mem_fragmentation_ratio: format!("{ratio:.2}"),
+        mem_fragmentation_bytes: spare,
+        allocator_frag_ratio: format!("{ratio:.2}"),
+        allocator_frag_bytes: spare,
+        active_defrag_running: u8::from(facts.state.compactor.is_running()),
         lazyfree_pending_objects: u8::from(facts.is_reclaiming),
     )?;
     if let Some(resident) = machine::resident_bytes() {
@@ -219,6 +225,9 @@ fn tembo(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         pool_bytes: pool.pool_bytes,
         pool_bytes_max: pool.max_bytes,
         pool_unused_bytes: pool.unused_bytes,
+        pool_spare_bytes: facts.pool.spare_bytes(),
+        pool_compactions: facts.state.compactor.finished(),
+        pool_compaction_moved_bytes: facts.state.compactor.moved_bytes(),
         pool_full: u8::from(facts.state.is_full()),
         commits: keys.commits,
         failed_commits: keys.failed_commits,

@@ -48,6 +48,8 @@
 //!   OBJECT ENCODING as it is. A command on a corrupt HyperLogLog changes nothing.
 //! - **LCS** has the option LEN only.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
+//! - **Fragmentation.** Space between records comes back by itself while the server runs; MEMORY PURGE begins
+//!   that at once, and answers before it is done.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
 //! - **Messages** leave after the commit that they depend on.
 //! - **Clients' memory** has a limit by default ([`Config::client_memory`]).
@@ -66,6 +68,7 @@ mod clients;
 mod clock;
 mod command_stats;
 mod commands;
+mod compactor;
 mod config;
 mod config_file;
 mod conn;

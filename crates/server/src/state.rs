@@ -8,6 +8,7 @@ use tembo::{Domain, Pool};
 
 use crate::command_stats::CommandStats;
 use crate::commands::Registry;
+use crate::compactor::Compactor;
 use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
 use crate::log::{Kind, Log};
@@ -105,6 +106,7 @@ pub(crate) struct State {
     pub(crate) used_bytes_peak: u64,
     /// A write was refused for want of space, and there is no more of it since: how the pool was then.
     full: Option<Space>,
+    pub(crate) compactor: Compactor,
     domain: Domain,
     log: Log,
     /// The folder of the pool.
@@ -139,6 +141,7 @@ impl State {
         State {
             config,
             pool_bytes_max: pool.stats().max_bytes,
+            compactor: Compactor::new(),
             used_bytes_peak: 0,
             full: None,
             domain: pool.domain(),

@@ -73,6 +73,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod compaction;
 mod contents;
 mod converting;
 mod dropping;
@@ -174,6 +175,7 @@ pub mod store {
 struct Readme;
 
 pub use batch::{Batch, Savepoint};
+pub use compaction::{Compacted, Compaction};
 pub use contents::{Kind, Listed, Unknown};
 pub use converting::Converted;
 pub use error::{Error, Result};

@@ -5,7 +5,7 @@ use crate::open_trees::TreeHandle;
 use crate::records::{CursorKind, EntryKind, IterKind, ValueKind};
 use crate::{Cursor, Entry, Iter, Pool, Result, Value};
 use std::ops::RangeBounds;
-use tembo_index::{ConcurrentWriter, Counting, VersionedTree, WbTree};
+use tembo_index::{CompactionStep, ConcurrentWriter, Counting, VersionedTree, WbTree};
 use tembo_pool::Tx;
 
 /// An ordered map from byte strings to byte strings, kept in a [`Pool`]. Cheap to clone; all clones are the
@@ -288,8 +288,18 @@ impl Map {
         }
     }
 
-    /// The map for changes of one record.
-    #[inline]
+    /// One step of a compaction, at the leaf of `from`; `None` for a map with versions, whose blocks stay.
+    pub(crate) fn compact_at(
+        &self,
+        chosen: &tembo_pool::Compaction,
+        from: &[u8],
+    ) -> Result<Option<CompactionStep>> {
+        match &self.tree {
+            Tree::Plain(tree) => self.exclusively(|tx| tree.compact_at(tx, chosen, from)).map(Some),
+            Tree::Versioned(_) => Ok(None),
+        }
+    }
+
     /// The sums that the map keeps.
     pub fn counting(&self) -> Counting {
         match &self.tree {
@@ -298,6 +308,8 @@ impl Map {
         }
     }
 
+    /// The map for changes of one record.
+    #[inline]
     fn concurrent<'m>(&'m self, tree: &'m WbTree) -> Result<ConcurrentWriter<'m>> {
         Ok(tree.concurrent(self.pool.shared.writers()?))
     }

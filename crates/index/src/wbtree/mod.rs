@@ -112,6 +112,7 @@
 mod change;
 mod check;
 mod clear;
+mod compact;
 mod concurrent;
 mod counting;
 mod create;
@@ -138,6 +139,7 @@ mod split;
 mod tests;
 mod unnamed;
 
+pub use compact::CompactionStep;
 pub use concurrent::ConcurrentWriter;
 pub use counting::{Counting, Ranked, WEIGHT_BYTES};
 pub use create::WbTree;

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tembo_pmem::Region;
 
 /// Everything that the allocator's lock guards.
@@ -26,6 +27,9 @@ pub(super) struct Shared {
     pub(super) unread: Vec<Vec<UnreadSlab>>,
     /// Zones with this number and below are not scanned yet.
     pub(super) scan_next: usize,
+    /// Slabs that a compaction empties: held, so that nobody allocates from them.
+    pub(super) closed: Vec<Arc<Slab>>,
+    pub(super) is_compacting: bool,
     /// The zone that last supplied new chunks, and the zone that the media word names as such.
     pub(super) newest: usize,
     pub(super) noted_newest: u64,
@@ -39,6 +43,8 @@ pub(crate) struct Allocator {
     /// The slabs that this process made or read. Changed under the lock.
     pub(super) slabs: SlabTable,
     pub(super) shared: CachePadded<Mutex<Shared>>,
+    /// Whether there are closed slabs. Changed under the lock.
+    pub(super) has_closed: AtomicBool,
 }
 
 const KEPT_BYTES_MAX: u64 = 2 << 20;
@@ -62,10 +68,18 @@ impl Allocator {
             partial: vec![VecDeque::new(); classes.len()],
             unread: vec![Vec::new(); classes.len()],
             scan_next: zones.len(),
+            closed: Vec::new(),
+            is_compacting: false,
             zones,
         };
         let slabs = SlabTable::new(geometry.chunk_key(region.max_bytes()) + 1);
-        Allocator { geometry, classes, slabs, shared: CachePadded::new(Mutex::new(shared)) }
+        Allocator {
+            geometry,
+            classes,
+            slabs,
+            shared: CachePadded::new(Mutex::new(shared)),
+            has_closed: AtomicBool::new(false),
+        }
     }
 
     /// Bytes of the largest possible block.
@@ -369,29 +383,39 @@ impl Allocator {
     /// the pool, otherwise it looks only at those that this process knows.
     pub(crate) fn take_empty_slabs(&self, region: &Region, all: bool) -> Result<Vec<Arc<Slab>>> {
         let mut shared = self.shared.lock();
-        while all && self.scan_one(&mut shared, region)? {}
-        for class in 0..shared.unread.len() {
-            while let Some(unread) = if all { shared.unread[class].pop() } else { None } {
-                if let Some(slab) = self.adopt(region, unread)? {
-                    shared.partial[class].push_back(slab);
-                }
-            }
+        if all {
+            self.read_all(&mut shared, region)?;
         }
-        let mut taken = Vec::new();
-        let Shared { zones, partial, .. } = &mut *shared;
+        let Shared { zones, partial, closed, .. } = &mut *shared;
+        let is_spare = |zones: &[Zone], slab: &Arc<Slab>| {
+            slab.is_empty() && slab.is_published() && zones[slab.zone as usize].scanned
+        };
+        let (mut taken, kept): (Vec<_>, Vec<_>) = closed.drain(..).partition(|slab| is_spare(zones, slab));
+        *closed = kept;
         for list in partial {
             // Media does not name a slab whose blocks were never committed.
             let is_unknown = |slab: &Arc<Slab>| slab.is_empty() && !slab.is_published();
             let (mut unknown, known): (VecDeque<_>, VecDeque<_>) = list.drain(..).partition(is_unknown);
             self.free_chunks_of(zones, unknown.make_contiguous());
-            let is_spare = |slab: &Arc<Slab>| {
-                slab.is_empty() && slab.is_published() && zones[slab.zone as usize].scanned
-            };
-            let (spare, kept): (VecDeque<_>, VecDeque<_>) = known.into_iter().partition(is_spare);
+            let (spare, kept): (VecDeque<_>, VecDeque<_>) =
+                known.into_iter().partition(|slab| is_spare(zones, slab));
             *list = kept;
             taken.extend(spare);
         }
         Ok(taken)
+    }
+
+    /// Reads every slab of the pool that is not known yet.
+    pub(super) fn read_all(&self, shared: &mut Shared, region: &Region) -> Result<()> {
+        while self.scan_one(shared, region)? {}
+        for class in 0..shared.unread.len() {
+            while let Some(unread) = shared.unread[class].pop() {
+                if let Some(slab) = self.adopt(region, unread)? {
+                    shared.partial[class].push_back(slab);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Frees the chunks of slabs that media no longer names.

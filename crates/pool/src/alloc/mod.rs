@@ -66,6 +66,7 @@ pub(crate) mod check;
 mod chunks;
 pub(crate) mod classes;
 pub(crate) mod slab;
+mod sparse;
 mod table;
 pub(crate) mod zone;
 

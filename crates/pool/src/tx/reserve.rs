@@ -55,6 +55,7 @@ impl Lane {
         let region = &inner.log.region;
         // The slabs that this lane holds for other sizes may be empty too.
         inner.alloc.put_arena(&mut self.arena);
+        inner.alloc.open_closed();
         inner.reclaim_all()?;
         self.dissolve_empty_slabs(true)?;
         let kept_chunks = inner.alloc.kept_chunks(region);

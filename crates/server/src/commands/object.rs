@@ -208,6 +208,7 @@ fn memory_malloc_stats(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 }
 
 fn memory_purge(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    ctx.state.compactor.ask(ctx.state.now);
     ctx.out.write().ok();
     Ok(())
 }
@@ -234,7 +235,7 @@ fn memory_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "MALLOC-STATS",
         "    Not supported.",
         "PURGE",
-        "    Nothing: space comes back by itself.",
+        "    Begin to give space between records back, which the server also does by itself.",
         "STATS",
         "    What memory is used for.",
         "USAGE <key> [SAMPLES <count>]",

@@ -10,6 +10,7 @@ mod clients;
 mod collections;
 mod collections_differential;
 mod command_table;
+mod compaction;
 mod connection;
 mod databases;
 mod deadlines;

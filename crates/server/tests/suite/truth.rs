@@ -30,6 +30,12 @@ impl Known {
 
 type Proof = fn(&str, &Known) -> bool;
 
+/// The used bytes, to those that are not in holes between records.
+fn is_fragmentation(text: &str, known: &Known) -> bool {
+    let used = known.number("used_memory") as f64;
+    text == format!("{:.2}", used / (used - known.number("pool_spare_bytes") as f64))
+}
+
 fn is_zero(text: &str, _: &Known) -> bool {
     text.parse() == Ok(0.0)
 }
@@ -112,6 +118,10 @@ const INFO: &[(&str, Proof)] = &[
     ("maxmemory_policy", |text, _| text == "noeviction"),
     ("mem_clients_normal", |text, _| (1000..1 << 20).contains(&text.parse::<u64>().unwrap())),
     ("mem_allocator", |text, _| text == "tembo-pool"),
+    ("mem_fragmentation_ratio", is_fragmentation),
+    ("mem_fragmentation_bytes", |text, known| text == known.fields["pool_spare_bytes"]),
+    ("allocator_frag_ratio", is_fragmentation),
+    ("allocator_frag_bytes", |text, known| text == known.fields["pool_spare_bytes"]),
     ("active_defrag_running", is_zero),
     ("lazyfree_pending_objects", is_zero),
     // Persistence: there is nothing to load, to save or to rewrite
@@ -171,6 +181,9 @@ const INFO: &[(&str, Proof)] = &[
     ("pool_bytes", |text, known| text.parse() == Ok(known.pool_file_bytes())),
     ("pool_bytes_max", |text, _| text.parse() == Ok(MAX_BYTES)),
     ("pool_unused_bytes", |text, known| text.parse::<u64>().unwrap() < known.pool_file_bytes()),
+    ("pool_spare_bytes", |text, known| text.parse::<u64>().unwrap() < known.pool_file_bytes()),
+    ("pool_compactions", is_zero),
+    ("pool_compaction_moved_bytes", is_zero),
     ("pool_full", is_zero),
     // SET k v, SET large, SET short, and the removal of the last.
     ("commits", |text, _| text == "4"),
