@@ -549,6 +549,22 @@ fn compaction_survives_crashes() {
     }
 }
 
+/// Of the mutants of a compaction, those are caught that lose a copy, or the word that leads to it.
+#[test]
+fn seeded_bugs_of_compaction_are_caught() {
+    let long = |i: u32| Edit::Put(key(i), vec![i as u8; 300]);
+    let few = |i: &u32| !i.is_multiple_of(9);
+    let start = then((0..200).map(long).collect(), (0..200).filter(few).map(remove));
+    let script = Script::new("seeded bugs of compaction", vec![Op::Compact], vec![Op::Edits(vec![put(70)])]);
+    let scenario = Trees::new(start, Script { bytes: 256 << 10, ..script });
+    let simulation = Simulation::new(&scenario).limit(24).depth(0).continue_ops(1).audit(audit(true));
+    simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    let mutants = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
+    let report = mutants.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+    report.assert_some_caught(&Mutation::ALWAYS_HARMFUL);
+}
+
 /// Keys of a family that a seed chooses: short, long, with shared prefixes, some of them long separators.
 fn random_key(rng: &mut Xoshiro256PlusPlus, family: u32, range: u32) -> Vec<u8> {
     let number = rng.random_range(0..range);
