@@ -17,8 +17,8 @@ pub struct Compaction {
 }
 
 impl Compaction {
-    /// Whether the block at `off` is to be moved. O(log n) of the number of closed slabs. Nothing is after the
-    /// pool was found full, as new blocks may lie in these slabs again.
+    /// Whether the block at `off` is to be moved. O(log n) of the number of closed slabs. Nothing is after
+    /// the pool was found full, as new blocks may lie in these slabs again.
     pub fn has(&self, off: u64) -> bool {
         if !self.pool.inner.alloc.has_closed() {
             return false;

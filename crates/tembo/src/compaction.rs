@@ -16,7 +16,8 @@ pub struct Compacted {
     pub freed_bytes: u64,
 }
 
-/// A compaction under way ([`Pool::compaction`]). Dropping it ends it at any point; what was moved stays moved.
+/// A compaction under way ([`Pool::compaction`]). Dropping it ends it at any point; what was moved stays
+/// moved.
 #[derive(Debug)]
 pub struct Compaction {
     pool: Pool,
@@ -81,9 +82,9 @@ impl Compaction {
 }
 
 impl Pool {
-    /// Begins a compaction: chooses slabs of which little is in use and whose blocks find room in fuller ones.
-    /// Nobody allocates from them until it ends. `None` if there is nothing to gain, or another compaction is
-    /// under way. Reads the head of every slab.
+    /// Begins a compaction: chooses slabs of which little is in use and whose blocks find room in fuller
+    /// ones. Nobody allocates from them until it ends. `None` if there is nothing to gain, or another
+    /// compaction is under way. Reads the head of every slab.
     ///
     /// Records and nodes of maps without versions can move; everything else stays where it is.
     ///
@@ -135,8 +136,8 @@ impl Pool {
         Ok(sum)
     }
 
-    /// Bytes of free blocks between allocated ones, which serve only allocations of their size; as far as this
-    /// process knows the slabs.
+    /// Bytes of free blocks between allocated ones, which serve only allocations of their size; as far as
+    /// this process knows the slabs.
     pub fn spare_bytes(&self) -> u64 {
         self.shared.pool.spare_bytes()
     }

@@ -1,8 +1,8 @@
 //! Moves records and nodes to other blocks, for a compaction of the pool.
 //!
-//! A step goes to one leaf. It copies the records and the nodes on the way that lie in sparse slabs, and makes
-//! the words that led to them lead to the copies, as a put or a division would: readers meet the old copy or
-//! the new one, which are equal. Separators in blocks of their own stay where they are.
+//! A step goes to one leaf. It copies the records and the nodes on the way that lie in sparse slabs, and
+//! makes the words that led to them lead to the copies, as a put or a division would: readers meet the old
+//! copy or the new one, which are equal. Separators in blocks of their own stay where they are.
 //!
 //! A tree whose values change in place ([`unnamed`](super::unnamed)) must not be compacted: its owner keeps
 //! places of values.

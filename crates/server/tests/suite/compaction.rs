@@ -7,7 +7,7 @@ fn key(number: usize) -> String {
 }
 
 /// Sends commands by a thousand, and takes their replies.
-fn send_all<'k>(client: &mut Client, commands: impl Iterator<Item = Vec<Vec<u8>>>, reply: &str) {
+fn send_all(client: &mut Client, commands: impl Iterator<Item = Vec<Vec<u8>>>, reply: &str) {
     let commands: Vec<_> = commands.collect();
     for group in commands.chunks(1000) {
         for command in group {
