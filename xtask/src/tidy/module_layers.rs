@@ -29,7 +29,7 @@ pub(super) const CRATES: &[LayeredCrate] = &[LayeredCrate {
         &["log"],
         &["inner", "pin"],
         &["tx"],
-        &["pool", "journal", "writers", "alloc::check", "format"],
+        &["pool", "compaction", "journal", "writers", "alloc::check", "format"],
     ],
 }];
 
