@@ -107,19 +107,18 @@ fn rebase<'m>(view: impl View<'m>, items: &mut [Item], skip: usize) -> Result<()
     Ok(())
 }
 
-/// Insertion sort of a few entries. (The sorts of the standard library may panic if a comparison fails
-/// midway, as it does if a record is damaged.)
+/// Sorts entries by the keys of their records, which are read once each. The keys are looked at before
+/// anything is sorted, so that damage is an error and no order without rules.
 fn sort_by_record<'m>(view: impl View<'m>, items: &mut [Item]) -> Result<()> {
-    for sorted in 1..items.len() {
-        let mut at = sorted;
-        while at > 0 && key_of(view, &items[at])? < key_of(view, &items[at - 1])? {
-            items.swap(at, at - 1);
-            at -= 1;
-        }
+    if items.len() < 2 {
+        return Ok(());
     }
+    let mut keyed = [(&[][..], Item::default()); LEAF_SLOTS + 1];
+    let keyed = &mut keyed[..items.len()];
+    for (to, item) in keyed.iter_mut().zip(&*items) {
+        *to = (Record::read(view.region(), item.record)?.key, *item);
+    }
+    keyed.sort_unstable_by_key(|(key, _)| *key);
+    keyed.iter().zip(items).for_each(|((_, item), to)| *to = *item);
     Ok(())
-}
-
-fn key_of<'m>(view: impl View<'m>, item: &Item) -> Result<&'m [u8]> {
-    Ok(Record::read(view.region(), item.record)?.key)
 }

@@ -160,9 +160,19 @@ impl Chunks<'_, '_> {
         Ok((chunk.decode()?, found.rank.saturating_sub(before)))
     }
 
-    /// The first chunk, or the last one, of so many elements.
-    fn end(&self, count: u64, left: bool) -> Answer<Chunk> {
-        Ok(self.at(if left { 0 } else { count.saturating_sub(1) })?.0)
+    /// The first chunk, or the last one, of a list that is not empty.
+    fn end(&self, left: bool) -> Answer<Chunk> {
+        let bounds = key(self.id, 0)..=key(self.id, u64::MAX);
+        let mut found = Err(Fault::Malformed);
+        let take = |key: &[u8], value: &[u8]| {
+            found = StoredChunk::read(key, value).and_then(|chunk| chunk.decode()).map_err(Fault::from);
+            ControlFlow::Break(())
+        };
+        match left {
+            true => self.batch.walk(self.map, bounds, take)?,
+            false => self.batch.walk_back(self.map, bounds, take)?,
+        }
+        found
     }
 
     fn put(&mut self, place: u64, items: &Packed) -> Answer {
@@ -281,7 +291,7 @@ impl Chunks<'_, '_> {
         // LMOVE takes the only element of a large list, and gives it back.
         let mut chunk = match *count {
             0 => Chunk { place: FIRST, items: Packed::new(Kind::List) },
-            count => self.end(count, left)?,
+            _ => self.end(left)?,
         };
         let mut next = Some(first);
         while let Some(element) = next {
@@ -290,7 +300,7 @@ impl Chunks<'_, '_> {
                 chunk.items.insert(index, element);
             } else {
                 self.put(chunk.place, &chunk.items)?;
-                chunk = self.begin_chunk(chunk, left, element, *count + 1)?;
+                chunk = self.begin_chunk(chunk, left, element)?;
             }
             *count += 1;
             next = new.next();
@@ -298,9 +308,8 @@ impl Chunks<'_, '_> {
         self.put(chunk.place, &chunk.items)
     }
 
-    /// A new chunk, of one element, beyond the one at an end, which is written. The list then has `count`
-    /// elements.
-    fn begin_chunk(&mut self, old: Chunk, left: bool, element: &[u8], count: u64) -> Answer<Chunk> {
+    /// A new chunk, of one element, beyond the one at an end, which is written.
+    fn begin_chunk(&mut self, old: Chunk, left: bool, element: &[u8]) -> Answer<Chunk> {
         let place = if left { old.place.checked_sub(STEP) } else { old.place.checked_add(STEP) };
         let mut items = Packed::new(Kind::List);
         items.insert(0, element);
@@ -309,14 +318,14 @@ impl Chunks<'_, '_> {
         }
         let parts = if left { [items, old.items] } else { [old.items, items] };
         self.renumber(old.place, &parts)?;
-        self.end(count, left)
+        self.end(left)
     }
 
     /// Removes up to `wanted` elements from an end of a list of `count`, and returns them in this order.
     fn pop(&mut self, count: &mut u64, left: bool, mut wanted: u64) -> Answer<Vec<Vec<u8>>> {
         let mut popped = Vec::new();
         while wanted > 0 && *count > 0 {
-            let mut chunk = self.end(*count, left)?;
+            let mut chunk = self.end(left)?;
             let taken = cut_end(&mut chunk.items, left, wanted, &mut popped);
             self.write(&chunk)?;
             (wanted, *count) = (wanted - taken, count.saturating_sub(taken));
