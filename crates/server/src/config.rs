@@ -36,6 +36,8 @@ pub struct Config {
     pub debug_commands: DebugCommands,
     /// For the program that opens the pool: the folder that it is in. None.
     pub dir: Option<PathBuf>,
+    /// The name of the file in the folder of the pool that SAVE and BGSAVE write, `dbfilename`. "dump.rdb".
+    pub dump_file: String,
     /// For the program that opens the pool: the length up to which it may grow. None.
     pub pool_bytes_max: Option<u64>,
     /// The classes of changes of keys that are published, *settable* as `notify-keyspace-events`. None.
@@ -261,6 +263,7 @@ impl Default for Config {
             password: None,
             debug_commands: DebugCommands::No,
             dir: None,
+            dump_file: "dump.rdb".to_owned(),
             pool_bytes_max: None,
             notified_events: 0,
             noted: Noted::default(),

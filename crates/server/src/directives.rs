@@ -43,7 +43,7 @@ pub enum ConfigError {
     },
 }
 
-const NO_FILES: &str = "every write is in the pool: there are neither snapshots nor append-only files";
+const NO_FILES: &str = "every write is in the pool: there are no append-only files, and SAVE writes a file only when it is called";
 const NO_CLUSTER: &str = "there is no cluster";
 const NO_REPLICATION: &str = "there is no replication";
 const NO_EVICTION: &str = "keys are not evicted";
@@ -73,7 +73,6 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
             "auto-aof-rewrite-min-size",
             "auto-aof-rewrite-percentage",
             "bgsave_cpulist",
-            "dbfilename",
             "no-appendfsync-on-rewrite",
             "rdb-del-sync-files",
             "rdb-save-incremental-fsync",

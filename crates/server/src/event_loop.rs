@@ -45,6 +45,7 @@ use crate::executor::Executor;
 use crate::foreign_input;
 use crate::idle::Idle;
 use crate::log::Kind;
+use crate::saving;
 use crate::server::{LISTENER, Stop, WAKER};
 use crate::state::{Space, State};
 
@@ -244,6 +245,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         ready.clear();
         self.spare = ready;
         self.deliver();
+        if self.executor.state.saving.is_scheduled {
+            saving::save_scheduled(&self.executor.keys, self.executor.state);
+        }
     }
 
     /// Serves clients until they have run enough commands to be answered; returns those that are left.

@@ -292,6 +292,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         let has_reply = session.waiting.is_none();
         if has_reply && self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
             self.state.stats.batched_commands += u64::from(command.has(WRITE));
+            self.state.saving.changes += u64::from(command.has(WRITE));
             self.mark(start, (slot, output));
         }
         if self.keys.waiters.has_ready() {

@@ -148,12 +148,21 @@ fn memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// Every acknowledged write is in the pool, so there is nothing to load, nothing to save and no log.
-fn persistence(_: &Facts<'_>, out: &mut String) -> std::fmt::Result {
+/// Every acknowledged write is in the pool, so there is nothing to load and no log; files are written for
+/// others only.
+fn persistence(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
+    let saving = &facts.state.saving;
     fields!(out,
         loading: 0,
         async_loading: 0,
-        rdb_bgsave_in_progress: 0,
+        rdb_changes_since_last_save: saving.changes,
+        rdb_bgsave_in_progress: u8::from(saving.is_scheduled),
+        rdb_last_save_time: saving.last_seconds,
+        rdb_last_bgsave_status: if saving.background_failed { "err" } else { "ok" },
+        rdb_last_bgsave_time_sec: saving.background_seconds.map_or(-1, |seconds| seconds as i64),
+        rdb_current_bgsave_time_sec: if saving.is_scheduled { 0 } else { -1 },
+        rdb_saves: saving.count,
+        rdb_last_cow_size: 0,
         aof_enabled: 0,
         aof_rewrite_in_progress: 0,
         aof_rewrite_scheduled: 0,

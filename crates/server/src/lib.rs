@@ -52,6 +52,7 @@
 //!   that at once, and answers before it is done.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
 //! - **Messages** leave after the commit that they depend on.
+//! - **BGSAVE** saves in the foreground, once the clients of its turn are answered.
 //! - **Clients' memory** has a limit by default ([`Config::client_memory`]).
 //!
 //! # Events
@@ -94,6 +95,7 @@ mod password;
 mod pubsub;
 mod queue;
 mod random;
+mod saving;
 mod server;
 mod session;
 mod state;

@@ -13,6 +13,7 @@ use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
 use crate::log::{Kind, Log};
 use crate::random::Random;
+use crate::saving::Saving;
 
 /// Counts for INFO.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,6 +118,7 @@ pub(crate) struct State {
     pub(crate) stats: Stats,
     pub(crate) commands: CommandStats,
     samples: Samples,
+    pub(crate) saving: Saving,
     pub(crate) random: Random,
     pub(crate) started: Instant,
     /// The time that this turn acts at.
@@ -152,6 +154,7 @@ impl State {
             stats: Stats::default(),
             commands: CommandStats::default(),
             samples: Samples::default(),
+            saving: Saving::new(),
             random,
             started: now,
             now,

@@ -125,6 +125,7 @@ impl Executor<'_, '_> {
         if self.keys.is_dirty() {
             let writes = queue.commands.iter().filter(|command| command.has(WRITE)).count();
             self.state.stats.batched_commands += writes as u64;
+            self.state.saving.changes += writes as u64;
             self.mark(start, (slot, output));
         }
     }

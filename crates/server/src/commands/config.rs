@@ -20,6 +20,7 @@ use crate::keyspace::{DATABASES, events};
 use crate::log::Kind;
 use crate::machine::clients_allowed;
 use crate::password::Password;
+use crate::saving::is_file_name;
 use crate::state::State;
 use crate::{config_file, directives};
 
@@ -107,6 +108,15 @@ const PARAMETERS: &[Parameter] = &[
         "databases",
         |_| DATABASES.to_string(),
         |_, value| integer(value, 1, DATABASES as i64).map(drop),
+    ),
+    Parameter::at_start(
+        "dbfilename",
+        |state| state.config.dump_file.clone(),
+        |config, value| {
+            let name = str::from_utf8(value).ok().filter(|name| is_file_name(name));
+            config.dump_file = name.ok_or("dbfilename can't be a path, just a filename")?.to_owned();
+            Ok(())
+        },
     ),
     Parameter::at_start(
         "dir",
@@ -544,7 +554,7 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             return Err(not_settable(name).unwrap_or_else(unknown));
         };
         // The value asked for may hold already: tools turn persistence off, for example.
-        if parameter.name == "dir" {
+        if ["dir", "dbfilename"].contains(&parameter.name) {
             return Err(refused(name, "can't set protected config"));
         }
         if parameter.set.is_none() && (parameter.get)(ctx.state).as_bytes() != value {
@@ -568,10 +578,7 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 /// The answer for a directive of Redis that is no setting here.
 fn not_settable(name: &[u8]) -> Option<Fault> {
     let why = directives::why_not(str::from_utf8(name).ok()?)?;
-    Some(match name.eq_ignore_ascii_case(b"dbfilename") {
-        true => refused(name, "can't set protected config"),
-        false => refused(name, &format!("it has no meaning here: {why}")),
-    })
+    Some(refused(name, &format!("it has no meaning here: {why}")))
 }
 
 fn refused(name: &[u8], why: &str) -> Fault {

@@ -30,6 +30,7 @@ mod list_move;
 mod object;
 mod pubsub;
 mod sampling;
+mod saving;
 mod scan;
 mod score;
 mod scripting;
@@ -188,6 +189,7 @@ impl Registry {
             config::COMMANDS,
             info::COMMANDS,
             server::COMMANDS,
+            saving::COMMANDS,
             transaction::COMMANDS,
             pubsub::COMMANDS,
             slow::COMMANDS,

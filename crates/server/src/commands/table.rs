@@ -41,6 +41,8 @@ pub(crate) mod flag {
     pub(crate) const HASH: u32 = 1 << 13;
     /// See [`KEYSPACE`].
     pub(crate) const SET: u32 = 1 << 14;
+    /// Not while data is being loaded beside the old.
+    pub(crate) const NO_ASYNC_LOADING: u32 = 1 << 15;
     /// Categories that no other bit implies.
     pub(crate) const KEYSPACE: u32 = 1 << 16;
     /// See [`KEYSPACE`].
@@ -92,6 +94,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (flag::SKIP_SLOWLOG, "skip_slowlog"),
     (flag::FAST, "fast"),
     (flag::NO_AUTH, "no_auth"),
+    (flag::NO_ASYNC_LOADING, "no_async_loading"),
     (flag::NO_MULTI, "no_multi"),
     (flag::ALLOW_BUSY, "allow_busy"),
     (flag::MOVABLE_KEYS, "movablekeys"),

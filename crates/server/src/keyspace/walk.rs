@@ -51,7 +51,7 @@ impl Keyspace<'_> {
     }
 
     /// Returns [`Fault::NeedsCommit`] unless walks see every change.
-    pub(super) fn expect_committed(&self) -> Answer {
+    pub(crate) fn expect_committed(&self) -> Answer {
         if self.batch.is_some() && self.changes.is_none() { Err(Fault::NeedsCommit) } else { Ok(()) }
     }
 

@@ -33,6 +33,7 @@ mod protocol;
 mod pubsub;
 mod reachable;
 mod replies;
+mod saving;
 mod scan;
 mod slow;
 mod sorted_sets;

@@ -24,8 +24,13 @@ pub(crate) struct Redis {
 impl Redis {
     /// Starts redis-server if it is installed; says so if it is not.
     fn start() -> Option<(Self, Client)> {
+        Self::start_with(|_| {})
+    }
+
+    /// [`Redis::start`], in a folder that is prepared.
+    pub(crate) fn start_with(prepare: impl Fn(&std::path::Path)) -> Option<(Self, Client)> {
         loop {
-            let mut redis = match Self::spawn() {
+            let mut redis = match Self::spawn(&prepare) {
                 Ok(redis) => redis,
                 Err(error) => {
                     eprintln!("skipped: redis-server cannot be run here ({error})");
@@ -39,8 +44,9 @@ impl Redis {
         }
     }
 
-    fn spawn() -> std::io::Result<Self> {
+    fn spawn(prepare: impl Fn(&std::path::Path)) -> std::io::Result<Self> {
         let dir = tempfile::tempdir()?;
+        prepare(dir.path());
         // Not of the ports that the system gives to clients: connecting to one of those before anybody
         // listens can connect a socket to itself.
         let port = 20_000 + (std::process::id() as u16 ^ PORTS.fetch_add(1, Ordering::Relaxed)) % 10_000;

@@ -50,6 +50,11 @@ impl Fixture {
         Client::connect(self.address)
     }
 
+    /// The folder of the pool.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
     /// Stops the server and starts another on the same pool.
     pub(crate) fn restart(&mut self) {
         self.stop();

@@ -127,7 +127,17 @@ const INFO: &[(&str, Proof)] = &[
     // Persistence: there is nothing to load, to save or to rewrite
     ("loading", is_zero),
     ("async_loading", is_zero),
+    // The value with a deadline makes three commands that write.
+    ("rdb_changes_since_last_save", |text, _| text == "3"),
     ("rdb_bgsave_in_progress", is_zero),
+    ("rdb_last_save_time", |text, known| {
+        text.parse::<u64>().unwrap().abs_diff(known.number("server_time_usec") / 1_000_000) < 60
+    }),
+    ("rdb_last_bgsave_status", |text, _| text == "ok"),
+    ("rdb_last_bgsave_time_sec", |text, _| text == "-1"),
+    ("rdb_current_bgsave_time_sec", |text, _| text == "-1"),
+    ("rdb_saves", is_zero),
+    ("rdb_last_cow_size", is_zero),
     ("aof_enabled", is_zero),
     ("aof_rewrite_in_progress", is_zero),
     ("aof_rewrite_scheduled", is_zero),
@@ -227,6 +237,7 @@ const CONFIG: &[(&str, Proof)] = &[
     ("notify-keyspace-events", is_empty),
     ("port", |text, known| text.parse() == Ok(known.port)),
     ("protected-mode", |text, _| text == "yes"),
+    ("dbfilename", |text, _| text == "dump.rdb"),
     ("dir", |text, known| {
         std::path::Path::new(&known.fields["pool_path"]).parent().unwrap() == std::path::Path::new(text)
     }),

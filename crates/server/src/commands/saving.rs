@@ -1,0 +1,55 @@
+//! SAVE, BGSAVE and LASTSAVE: see [`crate::saving`].
+
+use tembo_wire::Request;
+
+use super::Context;
+use super::args::is;
+use super::table::Command;
+use super::table::flag::{
+    ADMIN, ADMIN_ONLY, DANGEROUS, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE,
+};
+use crate::fault::{Answer, Fault, SYNTAX};
+use crate::saving::save;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("save", 1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI, save_now).doc(
+        "server",
+        "1.0.0",
+        "Writes all keys into a file of Redis",
+    ),
+    Command::new("bgsave", -1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING, schedule).doc(
+        "server",
+        "1.0.0",
+        "Writes all keys into a file of Redis once the clients of this turn are answered",
+    ),
+    Command::new("lastsave", 1, LOADING | STALE | FAST | ADMIN_ONLY | DANGEROUS, last)
+        .tips(&["nondeterministic_output"])
+        .doc("server", "1.0.0", "Returns when the keys were saved last, in seconds"),
+];
+
+fn save_now(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    if ctx.state.saving.is_scheduled {
+        return Err(Fault::Error("ERR Background save already in progress"));
+    }
+    ctx.keys.expect_committed()?;
+    save(ctx.keys, ctx.state)?;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn schedule(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if request.arg_count() > 2 || request.get(1).is_some_and(|word| !is(word, "SCHEDULE")) {
+        return Err(SYNTAX);
+    }
+    if std::mem::replace(&mut ctx.state.saving.is_scheduled, true) {
+        return Err(Fault::Error("ERR Background save already in progress"));
+    }
+    ctx.out.write().simple("Background saving started");
+    Ok(())
+}
+
+fn last(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let seconds = ctx.state.saving.last_seconds;
+    ctx.out.write().integer(seconds as i64);
+    Ok(())
+}
