@@ -10,6 +10,7 @@ use tembo_wire::Limits;
 use crate::command_stats::Noted;
 use crate::machine;
 use crate::password::Password;
+use crate::replica::ReplicaSettings;
 use crate::session::Session;
 
 /// How a server listens and what it allows its clients. Those marked *settable* can be changed while it runs,
@@ -38,6 +39,8 @@ pub struct Config {
     pub dir: Option<PathBuf>,
     /// The name of the file in the folder of the pool that SAVE and BGSAVE write, `dbfilename`. "dump.rdb".
     pub dump_file: String,
+    /// How the server follows a master.
+    pub replica: ReplicaSettings,
     /// For the program that opens the pool: the length up to which it may grow. None.
     pub pool_bytes_max: Option<u64>,
     /// The classes of changes of keys that are published, *settable* as `notify-keyspace-events`. None.
@@ -264,6 +267,7 @@ impl Default for Config {
             debug_commands: DebugCommands::No,
             dir: None,
             dump_file: "dump.rdb".to_owned(),
+            replica: ReplicaSettings::default(),
             pool_bytes_max: None,
             notified_events: 0,
             noted: Noted::default(),

@@ -45,7 +45,7 @@ pub enum ConfigError {
 
 const NO_FILES: &str = "every write is in the pool: there are no append-only files, and SAVE writes a file only when it is called";
 const NO_CLUSTER: &str = "there is no cluster";
-const NO_REPLICATION: &str = "there is no replication";
+const NO_REPLICATION: &str = "the server has no replicas of its own";
 const NO_EVICTION: &str = "keys are not evicted";
 const NO_TLS: &str = "TLS is not spoken";
 const POOL_SPACE: &str = "the pool frees and arranges its space by itself";
@@ -110,8 +110,6 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
     (
         NO_REPLICATION,
         &[
-            "masterauth",
-            "masteruser",
             "min-replicas-max-lag",
             "min-slaves-max-lag",
             "propagation-error-behavior",
@@ -124,23 +122,11 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
             "repl-diskless-sync-max-replicas",
             "repl-ping-replica-period",
             "repl-ping-slave-period",
-            "repl-timeout",
-            "replica-announce-ip",
-            "replica-announce-port",
-            "replica-announced",
             "replica-ignore-disk-write-errors",
             "replica-ignore-maxmemory",
             "replica-lazy-flush",
-            "replica-priority",
-            "replica-read-only",
-            "replica-serve-stale-data",
-            "slave-announce-ip",
-            "slave-announce-port",
             "slave-ignore-maxmemory",
             "slave-lazy-flush",
-            "slave-priority",
-            "slave-read-only",
-            "slave-serve-stale-data",
         ],
     ),
     (
@@ -248,8 +234,6 @@ const REFUSED: &[(&str, &[&str], &str)] = &[
     ("user", &[], NO_USERS),
     ("rename-command", &[], "commands keep their names"),
     ("cluster-enabled", &["no"], NO_CLUSTER),
-    ("replicaof", &["", "no one"], NO_REPLICATION),
-    ("slaveof", &["", "no one"], NO_REPLICATION),
     ("min-replicas-to-write", &["0"], NO_REPLICATION),
     ("min-slaves-to-write", &["0"], NO_REPLICATION),
     ("maxmemory-policy", &["noeviction"], NO_EVICTION),
@@ -365,7 +349,7 @@ mod tests {
     #[test]
     fn what_would_be_dangerous_to_ignore_is_refused() {
         let mut config = Config::default();
-        for name in ["user", "rename-command", "tls-port", "replicaof", "maxmemory-policy", "loadmodule"] {
+        for name in ["user", "rename-command", "tls-port", "maxmemory-policy", "loadmodule"] {
             let why = config.take_directive(name, b"secret").unwrap_err();
             assert!(why.starts_with(&format!("{name} cannot be obeyed here: ")) && !why.contains("secret"));
         }

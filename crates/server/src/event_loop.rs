@@ -45,8 +45,9 @@ use crate::executor::Executor;
 use crate::foreign_input;
 use crate::idle::Idle;
 use crate::log::Kind;
+use crate::replica::link::Link;
 use crate::saving;
-use crate::server::{LISTENER, Stop, WAKER};
+use crate::server::{LISTENER, MASTER, Stop, WAKER};
 use crate::state::{Space, State};
 
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
@@ -79,6 +80,7 @@ pub(crate) struct EventLoop<'s, 'p> {
     spare: Vec<usize>,
     /// There may be connections to accept.
     accepting: bool,
+    link: Link<'p>,
     /// There may be expired keys to remove or space to give back.
     tidying: bool,
     next_cron: Instant,
@@ -98,8 +100,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         poll: &'s mut Poll,
         acceptors: &'s [Acceptor],
         stop: &'s Stop,
-        executor: Executor<'s, 'p>,
+        mut executor: Executor<'s, 'p>,
     ) -> Self {
+        executor.begin_role();
         EventLoop {
             poll,
             acceptors,
@@ -110,6 +113,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             ready: Vec::new(),
             spare: Vec::new(),
             accepting: true,
+            link: Link::new(stop.waker.clone()),
             tidying: true,
             next_cron: Instant::now(),
             next_client: 1,
@@ -124,6 +128,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS_PER_POLL);
         self.executor.state.now = Instant::now();
+        if self.executor.state.role.is_changed {
+            self.executor.persist_role();
+        }
         while !self.stop.is_requested() && !self.executor.state.stopping {
             self.wait(&mut events)?;
             self.note(&events);
@@ -134,7 +141,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let delivering = self.executor.keys.pubsub.has_deliveries();
-        let idle = self.ready.is_empty() && !self.accepting && !self.tidying && !delivering;
+        let busy = self.accepting || self.tidying || delivering || self.link.is_busy();
+        let idle = self.ready.is_empty() && !busy;
         let waiters = &self.executor.keys.waiters;
         let next = self.next_cron.min(self.executor.state.compactor.next());
         let next = waiters.deadline().map_or(next, |deadline| deadline.min(next));
@@ -185,6 +193,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             match event.token() {
                 LISTENER => self.accepting = true,
                 WAKER => {}
+                MASTER => self.link.note(event.is_readable() || event.is_read_closed() || event.is_error()),
                 Token(slot) => {
                     let Some(conn) = self.executor.clients.get_mut(slot) else {
                         continue;
@@ -229,6 +238,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.executor.keys.waiters.has_ready() {
             self.executor.serve_waiting(None);
         }
+        self.link.advance(&mut self.executor, self.poll.registry());
         let spare = std::mem::take(&mut self.spare);
         let mut ready = std::mem::replace(&mut self.ready, spare);
         let mut rest = &ready[..];
@@ -236,6 +246,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             rest = self.round(rest);
         }
         self.executor.commit_batch(None);
+        self.link.end_turn(&mut self.executor);
         for slot in self.executor.clients.take_unblocked() {
             self.finish(slot);
         }
@@ -262,6 +273,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             served += 1;
         }
         self.executor.commit_batch(None);
+        if self.executor.state.role.is_changed {
+            self.executor.persist_role();
+        }
         let (served, rest) = ready.split_at(served);
         served.iter().for_each(|&slot| self.finish(slot));
         self.hold_to_memory();

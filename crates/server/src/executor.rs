@@ -21,7 +21,8 @@ use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 use crate::clients::Clients;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{
-    AFTER_COMMIT, AT_ONCE, DENYOOM, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, UNSUBSCRIBES, WRITE,
+    AFTER_COMMIT, AT_ONCE, DENYOOM, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, STALE, UNSUBSCRIBES,
+    WRITE,
 };
 use crate::commands::{Context, KeysJob, Out};
 use crate::config::LogLevel;
@@ -31,6 +32,7 @@ use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::log::Kind;
 use crate::pubsub::ClientRef;
+use crate::replica::Phase;
 use crate::session::{Replies, Session};
 use crate::state::State;
 use crate::waiting::note_replies;
@@ -44,6 +46,9 @@ const RECLAIMS_PER_RETRY: usize = 64;
 /// The limits of a client that has not given the password yet.
 const STRANGERS_LIMITS: Limits =
     Limits { max_bulk_bytes: 16 << 10, max_args: 10, max_line_bytes: 64 << 10, max_request_bytes: 1 << 20 };
+const ARRIVING: &str = "LOADING a copy of the master's data is being loaded, or dropped";
+const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
+const MASTER_DOWN: &str = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
 const NOT_FOR_MONITORS: &str = "ERR Replica can't interact with the keyspace";
 
 /// A reply that depends on uncommitted writes.
@@ -291,8 +296,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         // One that waits has no reply.
         let has_reply = session.waiting.is_none();
         if has_reply && self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
-            self.state.stats.batched_commands += u64::from(command.has(WRITE));
-            self.state.saving.changes += u64::from(command.has(WRITE));
+            self.state.note_writes(u64::from(command.has(WRITE)));
             self.mark(start, (slot, output));
         }
         if self.keys.waiters.has_ready() {
@@ -309,8 +313,33 @@ impl<'s, 'p> Executor<'s, 'p> {
         if session.is_subscriber() && session.protocol == Protocol::Resp2 && !command.has(FOR_SUBSCRIBERS) {
             return Some(not_for_subscribers(command));
         }
+        let is_replica = self.state.role.master.is_some() || self.keys.replication.is_arriving;
+        if is_replica && !session.is_master {
+            let fault = self.not_on_replica(session, command);
+            if fault.is_some() {
+                return fault;
+            }
+        }
         let is_monitor = session.monitors.is_some() && command.has(READONLY | WRITE | AFTER_COMMIT);
         is_monitor.then(|| Fault::Quoting(NOT_FOR_MONITORS.as_bytes().to_vec()))
+    }
+
+    /// Why a client of a replica may not run a command, if it may not.
+    #[cold]
+    fn not_on_replica(&self, session: &Session, command: &Command) -> Option<Fault> {
+        let State { role, config, .. } = &*self.state;
+        let writes = match &session.queue {
+            Some(queue) if command.has(RUNS_QUEUE) => queue.has(WRITE),
+            _ => command.has(WRITE),
+        };
+        if writes && role.master.is_some() && config.replica.read_only {
+            return Some(Fault::Quoting(READ_ONLY.as_bytes().to_vec()));
+        }
+        if writes && self.keys.replication.is_arriving {
+            return Some(Fault::Quoting(ARRIVING.as_bytes().to_vec()));
+        }
+        let is_stale = role.master.is_some() && role.phase != Phase::Up && !config.replica.serves_stale;
+        is_stale.then_some(MASTER_DOWN).filter(|_| !command.has(STALE)).map(Fault::Error)
     }
 
     /// Notes how long a command took, which has ended.
@@ -443,7 +472,9 @@ impl<'s, 'p> Executor<'s, 'p> {
     /// A pool that refuses is asked again later: expired keys are invisible in any case.
     pub(crate) fn tidy(&mut self, limit: usize) -> bool {
         let reclaimed = self.keys.reclaim();
-        let waits = self.state.keeps_expired || self.state.pause().is_some();
+        // A replica's keys expire by the master's word.
+        let is_replica = self.state.role.master.is_some();
+        let waits = self.state.keeps_expired || self.state.pause().is_some() || is_replica;
         let expired = if waits { 0 } else { self.keys.expire_due(limit).unwrap_or(0) };
         expired > 0 && expired == limit || reclaimed.is_ok() && self.keys.is_reclaiming()
     }

@@ -15,6 +15,7 @@ use crate::keyspace::collection::packed::Packed;
 use crate::keyspace::collection::registry::ORDER;
 use crate::keyspace::collection::{element, ordered};
 use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed, ORDERED, Order, map_names};
+use crate::keyspace::replication::hidden_maps;
 use crate::keyspace::swap::read_order;
 use crate::keyspace::{Kind, Stored};
 
@@ -97,7 +98,8 @@ pub fn export<W: Write>(
         (pool.find_map(ELEMENTS)?, pool.find_map(ORDERED)?, pool.find_map(LISTS)?);
     let mut exporting = Exporting { writer, elements, ordered, lists };
     let mut exported = Exported::default();
-    for (number, maps) in order(pool)?.iter() {
+    let hidden = hidden_maps(pool)?;
+    for (number, maps) in order(pool)?.iter().filter(|(_, maps)| hidden >> maps & 1 == 0) {
         let (data, expires) = map_names(maps);
         let Some(data) = pool.find_map(&data)? else { continue };
         let deadlines = pool.find_map(&expires)?.map_or(Ok(0), |map| map.len())?;

@@ -4,7 +4,7 @@
 //! has what this server lacks, is known before anything is written. [`import`] then writes in commits of
 //! bounded size. A key appears with its whole value in one of them, whatever its size.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Read;
 use std::time::SystemTime;
@@ -16,6 +16,7 @@ use crate::commands::arrival::{Arrival, Refusal, kind_of};
 use crate::config::{Config, Encodings};
 use crate::fault::{Answer, Fault, MALFORMED};
 use crate::keyspace::format::{KEY_BYTES_MAX, map_names};
+use crate::keyspace::replication::hidden_maps;
 use crate::keyspace::{DATABASES, Keyspace};
 
 /// Keys that are named for each reason why some are left out.
@@ -114,6 +115,8 @@ pub struct LeftOut {
 pub struct Survey {
     /// The keys that have a place here, expired ones included.
     pub keys: KindCounts,
+    /// The databases of these keys.
+    pub databases: BTreeSet<u64>,
     /// All that has none.
     pub left_out: BTreeMap<Reason, LeftOut>,
     /// Whether a checksum proves the file whole.
@@ -161,7 +164,9 @@ pub enum ImportError {
 /// # Errors
 /// Errors of the pool.
 pub fn count_keys(pool: &Pool) -> Result<u64, tembo::Error> {
-    (0..DATABASES).try_fold(0, |sum, number| match pool.find_map(&map_names(number).0)? {
+    let hidden = hidden_maps(pool)?;
+    let mut seen = (0..DATABASES).filter(|number| hidden >> number & 1 == 0);
+    seen.try_fold(0, |sum, number| match pool.find_map(&map_names(number).0)? {
         Some(map) => Ok(sum + map.len()?),
         None => Ok(sum),
     })
@@ -228,7 +233,10 @@ pub fn survey<R: Read>(
             Event::KeyEnd => {
                 if let Some((database, name, kind)) = current.take() {
                     match reason.take() {
-                        None => survey.keys.add(kind),
+                        None => {
+                            survey.keys.add(kind);
+                            survey.databases.insert(database);
+                        }
                         Some(reason) => note(&mut survey.left_out, reason, Some((database, &name))),
                     }
                 }
@@ -253,13 +261,7 @@ pub fn import<R: Read>(
     reader: &mut Reader<R>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Imported, ImportError> {
-    let mut keys = Keyspace::open(pool)?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    keys.now_ms = now.as_millis() as u64;
-    keys.set_parts_take_others(BATCH_WORDS_MAX);
-    let limits = Config::default().encodings;
-    let mut importing = Importing { keys, limits, current: None, done: Imported::default() };
-    importing.reclaim()?;
+    let mut importing = Importing::into(Keyspace::open(pool)?, Config::default().encodings)?;
     for events in 0u64.. {
         if events % STRIDE == 0 {
             progress(reader.offset());
@@ -272,8 +274,9 @@ pub fn import<R: Read>(
     Ok(importing.done)
 }
 
-struct Importing<'p> {
-    keys: Keyspace<'p>,
+/// An import that is under way.
+pub(crate) struct Importing<'p> {
+    pub(crate) keys: Keyspace<'p>,
     limits: Encodings,
     current: Option<Current>,
     done: Imported,
@@ -291,7 +294,17 @@ struct Current {
     reason: Option<Reason>,
 }
 
-impl Importing<'_> {
+impl<'p> Importing<'p> {
+    /// Begins to fill these databases.
+    pub(crate) fn into(mut keys: Keyspace<'p>, limits: Encodings) -> Result<Self, ImportError> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        keys.now_ms = now.as_millis() as u64;
+        keys.set_parts_take_others(BATCH_WORDS_MAX);
+        let mut importing = Importing { keys, limits, current: None, done: Imported::default() };
+        importing.reclaim()?;
+        Ok(importing)
+    }
+
     /// Gives back the space of what was removed, also by an import that was interrupted.
     fn reclaim(&mut self) -> Result<(), ImportError> {
         while self.keys.is_reclaiming() {
@@ -300,7 +313,11 @@ impl Importing<'_> {
         Ok(())
     }
 
-    fn take(&mut self, event: Event<'_>) -> Result<(), ImportError> {
+    /// Takes the next part of a file.
+    ///
+    /// # Errors
+    /// Those of the pool, and a value that cannot be stored.
+    pub(crate) fn take(&mut self, event: Event<'_>) -> Result<(), ImportError> {
         match event {
             Event::Key(key) => self.begin(&key).map_err(|fault| self.failed(fault)),
             Event::Element(element) => self.add(element).map_err(|fault| self.failed(fault)),

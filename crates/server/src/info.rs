@@ -8,7 +8,9 @@ use std::path::Path;
 
 use crate::clock::{self, HZ};
 use crate::keyspace::KeyspaceStats;
+use crate::keyspace::replication::Position;
 use crate::machine;
+use crate::replica::{Master, Phase};
 use crate::state::State;
 use tembo::{JournalStats, Pool};
 
@@ -31,6 +33,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) pubsub_counts: [usize; 3],
     /// Each database that is not empty: its number, its count of keys, and its count of keys with a deadline.
     pub(crate) keyspace: Vec<(usize, u64, u64)>,
+    /// How far a replica is.
+    pub(crate) position: Option<Position>,
 }
 
 type Section = fn(&Facts<'_>, &mut String) -> std::fmt::Result;
@@ -200,14 +204,60 @@ fn stats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
 }
 
 fn replication(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
+    let state = facts.state;
+    fields!(out, role: if state.role.master.is_some() { "slave" } else { "master" })?;
+    let offset = facts.position.map_or(0, |position| position.offset);
+    if let Some(master) = &state.role.master {
+        replica(facts, master, out)?;
+    }
+    let id = facts.position.filter(|_| state.role.master.is_some()).map(|position| position.id);
+    let id = id.map_or(state.run_id.clone(), |id| String::from_utf8_lossy(&id).into_owned());
     fields!(out,
-        role: "master",
         connected_slaves: 0,
         master_failover_state: "no-failover",
-        master_replid: facts.state.run_id,
-        master_repl_offset: 0,
+        master_replid: id,
+        master_replid2: "0".repeat(40),
+        master_repl_offset: offset,
+        second_repl_offset: -1,
         repl_backlog_active: 0,
     )
+}
+
+/// The fields that only a replica has, with Redis's names; but for the last, which is Tembo's.
+fn replica(facts: &Facts<'_>, master: &Master, out: &mut String) -> std::fmt::Result {
+    let (role, settings, now) = (&facts.state.role, &facts.state.config.replica, facts.state.now);
+    let is_up = role.phase == Phase::Up;
+    let seconds = |since| now.saturating_duration_since(since).as_secs() as i64;
+    let (total, received) = role.transferred();
+    let offset = facts.position.map_or(0, |position| position.offset);
+    fields!(out,
+        master_host: master.host,
+        master_port: master.port,
+        master_link_status: if is_up { "up" } else { "down" },
+        master_last_io_seconds_ago: role.last_io.map_or(-1, seconds),
+        master_sync_in_progress: u8::from(role.phase == Phase::Synchronising),
+        slave_read_repl_offset: offset,
+        slave_repl_offset: offset,
+    )?;
+    if role.phase == Phase::Synchronising {
+        fields!(out,
+            master_sync_total_bytes: total,
+            master_sync_read_bytes: received,
+            master_sync_left_bytes: total.saturating_sub(received),
+        )?;
+    }
+    if !is_up {
+        fields!(out, master_link_down_since_seconds: seconds(role.down_since))?;
+    }
+    fields!(out,
+        slave_priority: settings.priority,
+        slave_read_only: u8::from(settings.read_only),
+        replica_announced: u8::from(settings.is_announced),
+    )?;
+    match &role.error {
+        Some(error) => fields!(out, master_link_error: error.replace(['\r', '\n'], " ")),
+        None => Ok(()),
+    }
 }
 
 fn cpu(_: &Facts<'_>, out: &mut String) -> std::fmt::Result {

@@ -6,6 +6,7 @@
 //!                     |- log, foreign_input    messages to the operator; input of other protocols
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     transaction     EXEC: the commands since MULTI in one batch
+//!                     replica/        the stream of a master; saving: a file of Redis
 //!                     waiting         clients that wait for a key, and get its value with a commit
 //!                     |- commands/    a file per family; the command table
 //!                     |- pubsub, delivery    messages, after the commit that they depend on
@@ -53,6 +54,8 @@
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
 //! - **Messages** leave after the commit that they depend on.
 //! - **BGSAVE** saves in the foreground, once the clients of its turn are answered.
+//! - **Replication** goes one way: the server can be a replica, and has none. A replica's expired keys are
+//!   removed by its master; DBSIZE counts them until then.
 //! - **Clients' memory** has a limit by default ([`Config::client_memory`]).
 //!
 //! # Events
@@ -95,6 +98,7 @@ mod password;
 mod pubsub;
 mod queue;
 mod random;
+mod replica;
 mod saving;
 mod server;
 mod session;
@@ -110,5 +114,6 @@ pub use import::{ImportError, Imported, KindCounts, LeftOut, Reason, Survey, cou
 pub use keyspace::check::{CheckError, CheckReport, CollectionsReport, DatabaseReport, check};
 pub use keyspace::format::{COLLECTIONS as COLLECTIONS_MAP, counting_of};
 pub use password::Password;
+pub use replica::{Master, ReplicaSettings};
 pub use server::{Handle, Listener, Server};
 pub use tembo_wire::Limits;

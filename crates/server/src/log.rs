@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     Fault,
     /// The configuration was read or written.
     Configuration,
+    /// The link to the master.
+    Replication,
     /// The keys were saved, or could not be.
     Saving,
     /// A turn of the event loop was slow.
@@ -63,6 +65,7 @@ impl Kind {
             Kind::Damage => "damage",
             Kind::Fault => "faults",
             Kind::Configuration => "the configuration",
+            Kind::Replication => "replication",
             Kind::Saving => "saving",
             Kind::SlowTurn => "slow turns",
         }

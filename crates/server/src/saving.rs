@@ -9,8 +9,8 @@
 //! # Commit point
 //!
 //! The file is written under a temporary name, forced to the device, renamed, and its folder is forced to the
-//! device. A file of that name is the old one or the new one, whole. A kill in the middle leaves the temporary
-//! file, which the next save of a process with that number overwrites.
+//! device. A file of that name is the old one or the new one, whole. A kill in the middle leaves the
+//! temporary file, which the next save of a process with that number overwrites.
 
 use std::fs::File;
 use std::path::Path;

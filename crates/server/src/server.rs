@@ -26,6 +26,8 @@ use tembo::Pool;
 const BACKLOG: i32 = 1024;
 pub(crate) const LISTENER: Token = Token(usize::MAX);
 pub(crate) const WAKER: Token = Token(usize::MAX - 1);
+/// The link to a master.
+pub(crate) const MASTER: Token = Token(usize::MAX - 2);
 
 /// A server that listens and does not serve yet.
 ///
@@ -213,7 +215,7 @@ impl Handle {
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
     requested: Arc<AtomicBool>,
-    waker: Arc<Waker>,
+    pub(crate) waker: Arc<Waker>,
 }
 
 impl Stop {

@@ -45,6 +45,8 @@ pub(crate) struct Session {
     pub(crate) no_evict: bool,
     /// It has given the password, or came when there was none.
     pub(crate) authenticated: bool,
+    /// It is the link to the master.
+    pub(crate) is_master: bool,
     /// The commands since MULTI.
     pub(crate) queue: Option<Rc<Queue>>,
     pub(crate) watched: Watched,
@@ -82,6 +84,7 @@ impl Session {
             command: "NULL",
             no_evict: false,
             authenticated: false,
+            is_master: false,
             queue: None,
             watched: Watched::default(),
             waiting: None,

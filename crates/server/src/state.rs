@@ -13,6 +13,7 @@ use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
 use crate::log::{Kind, Log};
 use crate::random::Random;
+use crate::replica::Role;
 use crate::saving::Saving;
 
 /// Counts for INFO.
@@ -119,6 +120,7 @@ pub(crate) struct State {
     pub(crate) commands: CommandStats,
     samples: Samples,
     pub(crate) saving: Saving,
+    pub(crate) role: Role,
     pub(crate) random: Random,
     pub(crate) started: Instant,
     /// The time that this turn acts at.
@@ -155,6 +157,7 @@ impl State {
             commands: CommandStats::default(),
             samples: Samples::default(),
             saving: Saving::new(),
+            role: Role::new(),
             random,
             started: now,
             now,
@@ -190,6 +193,13 @@ impl State {
         if self.full.take_if(|full| space.has_room_since(full)).is_some() {
             self.log(LogLevel::Notice, Kind::Full, format_args!("the pool has room again"));
         }
+    }
+
+    /// Counts commands that wrote.
+    #[inline]
+    pub(crate) fn note_writes(&mut self, count: u64) {
+        self.stats.batched_commands += count;
+        self.saving.changes += count;
     }
 
     /// Remembers how much of the pool is in use, if it is more than ever.

@@ -124,8 +124,7 @@ impl Executor<'_, '_> {
         let start = self.run_all(queue, failed.as_deref(), slot, session, output);
         if self.keys.is_dirty() {
             let writes = queue.commands.iter().filter(|command| command.has(WRITE)).count();
-            self.state.stats.batched_commands += writes as u64;
-            self.state.saving.changes += writes as u64;
+            self.state.note_writes(writes as u64);
             self.mark(start, (slot, output));
         }
     }

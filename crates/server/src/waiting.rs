@@ -50,11 +50,16 @@ pub(crate) struct Waiting {
     replied: Option<usize>,
 }
 
+const DEMOTED: &str =
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+
 /// How a wait ends without a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InVain {
     Timeout,
     Error,
+    /// The server became a replica.
+    Demoted,
 }
 
 impl Waiting {
@@ -108,6 +113,7 @@ pub(crate) fn end_in_vain(conn: &mut Conn, keys: &mut Keyspace<'_>, how: InVain)
         let mut reply = ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol);
         match how {
             InVain::Timeout => reply.null_array(),
+            InVain::Demoted => reply.error(DEMOTED),
             InVain::Error => reply.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
         }
     }

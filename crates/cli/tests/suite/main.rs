@@ -14,6 +14,7 @@ mod raw;
 mod redis_file;
 mod redis_py;
 mod redis_py_pipeline;
+mod replica;
 mod seeded;
 mod serve;
 mod served;

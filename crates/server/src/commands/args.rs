@@ -19,7 +19,7 @@ pub(super) fn database(arg: &[u8]) -> Answer<usize> {
     usize::try_from(number).ok().filter(|&number| number < DATABASES).ok_or(DB_OUT_OF_RANGE)
 }
 
-pub(super) fn is(arg: &[u8], word: &str) -> bool {
+pub(crate) fn is(arg: &[u8], word: &str) -> bool {
     arg.eq_ignore_ascii_case(word.as_bytes())
 }
 

@@ -11,7 +11,7 @@ use tembo_wire::{Limits, Request};
 use super::args::quoting;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use super::{Context, write_help};
+use super::{Context, config_replica, write_help};
 use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
 use crate::fault::{Answer, Fault, SYNTAX};
@@ -58,7 +58,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, 0, help)
 const SLOW_LEN_MAX: i64 = 100_000;
 
 /// A setting: its name, how it is shown, and how it is changed if it can be.
-struct Parameter {
+pub(super) struct Parameter {
     name: &'static str,
     get: fn(&State) -> String,
     set: Option<Setter>,
@@ -67,19 +67,19 @@ struct Parameter {
 }
 
 /// Changes a setting, or says why not.
-type Setter = fn(&mut Config, &[u8]) -> Result<(), String>;
+pub(super) type Setter = fn(&mut Config, &[u8]) -> Result<(), String>;
 
 impl Parameter {
     const fn fixed(name: &'static str, get: fn(&State) -> String) -> Self {
         Parameter { name, get, set: None, start: None }
     }
 
-    const fn settable(name: &'static str, get: fn(&State) -> String, set: Setter) -> Self {
+    pub(super) const fn settable(name: &'static str, get: fn(&State) -> String, set: Setter) -> Self {
         Parameter { name, get, set: Some(set), start: None }
     }
 
     /// Settable in a configuration file only.
-    const fn at_start(name: &'static str, get: fn(&State) -> String, start: Setter) -> Self {
+    pub(super) const fn at_start(name: &'static str, get: fn(&State) -> String, start: Setter) -> Self {
         Parameter { name, get, set: None, start: Some(start) }
     }
 }
@@ -334,22 +334,26 @@ const PARAMETERS: &[Parameter] = &[
     ),
 ];
 
+fn parameters() -> impl Iterator<Item = &'static Parameter> {
+    PARAMETERS.iter().chain(config_replica::PARAMETERS)
+}
+
 /// The names of all settings.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    PARAMETERS.iter().map(|parameter| parameter.name)
+    parameters().map(|parameter| parameter.name)
 }
 
 /// How a configuration file changes a setting, if it can.
 pub(crate) fn setter_at_start(name: &str) -> Option<Setter> {
-    let parameter = PARAMETERS.iter().find(|parameter| parameter.name == name)?;
+    let parameter = parameters().find(|parameter| parameter.name == name)?;
     parameter.start.or(parameter.set)
 }
 
-fn yes_or_no(on: bool) -> String {
+pub(super) fn yes_or_no(on: bool) -> String {
     if on { "yes" } else { "no" }.to_owned()
 }
 
-fn read_yes_or_no(value: &[u8]) -> Result<bool, String> {
+pub(super) fn read_yes_or_no(value: &[u8]) -> Result<bool, String> {
     match value.to_ascii_lowercase().as_slice() {
         b"yes" => Ok(true),
         b"no" => Ok(false),
@@ -423,7 +427,7 @@ fn bytes(value: &[u8]) -> Result<u64, String> {
     memory(value, 0, i64::MAX as u64)
 }
 
-fn integer(value: &[u8], min: i64, max: i64) -> Result<i64, String> {
+pub(super) fn integer(value: &[u8], min: i64, max: i64) -> Result<i64, String> {
     let number = parse_i64(value).ok_or("argument couldn't be parsed into an integer")?;
     in_range(number, min, max)
 }
@@ -529,7 +533,7 @@ fn get(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let is_wanted = |parameter: &&Parameter| {
         request.args().skip(2).any(|pattern| glob::matches(pattern, parameter.name.as_bytes(), true))
     };
-    let found: Vec<_> = PARAMETERS.iter().filter(is_wanted).collect();
+    let found: Vec<_> = parameters().filter(is_wanted).collect();
     let mut reply = ctx.out.write();
     reply.map(found.len());
     for parameter in found {
@@ -548,8 +552,7 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut chosen: Vec<(&[u8], &[u8], &Parameter)> = Vec::new();
     for (name, value) in settings {
         let unknown = || quoting("ERR Unknown option or number of arguments for CONFIG SET - '", name, "'");
-        let parameter =
-            PARAMETERS.iter().find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(name));
+        let parameter = parameters().find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(name));
         let Some(parameter) = parameter else {
             return Err(not_settable(name).unwrap_or_else(unknown));
         };
@@ -615,7 +618,7 @@ fn rewrite(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 
 /// The settings that can change while the server runs, with their values.
 fn values(state: &State) -> Vec<(&'static str, String)> {
-    let settable = PARAMETERS.iter().filter(|parameter| parameter.set.is_some());
+    let settable = parameters().filter(|parameter| parameter.set.is_some());
     settable.map(|parameter| (parameter.name, (parameter.get)(state))).collect()
 }
 

@@ -39,6 +39,7 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             ctx.keys.pubsub.channels_len(Kind::Shard),
         ],
         keyspace,
+        position: ctx.keys.replication.position,
     };
     let wanted: Vec<_> = request.args().skip(1).collect();
     let text = info::write(&facts, &wanted);

@@ -4,7 +4,7 @@
 //! executor undoes its writes to the keyspace and drops its part of a reply. So handlers need not clean up
 //! after themselves.
 
-mod args;
+pub(crate) mod args;
 mod arguments;
 pub(crate) mod arrival;
 mod bitfield;
@@ -13,6 +13,7 @@ mod blocking;
 mod client;
 mod command;
 pub(crate) mod config;
+mod config_replica;
 mod connection;
 mod counter;
 mod debug;
@@ -29,6 +30,7 @@ mod list;
 mod list_move;
 mod object;
 mod pubsub;
+mod replication;
 mod sampling;
 mod saving;
 mod scan;
@@ -190,6 +192,7 @@ impl Registry {
             info::COMMANDS,
             server::COMMANDS,
             saving::COMMANDS,
+            replication::COMMANDS,
             transaction::COMMANDS,
             pubsub::COMMANDS,
             slow::COMMANDS,

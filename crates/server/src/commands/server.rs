@@ -8,8 +8,7 @@ use tembo_wire::number::parse_f64;
 use super::args::{integer, is};
 use super::table::Command;
 use super::table::flag::{
-    ADMIN, ADMIN_ONLY, ALLOW_BUSY, CONNECTION, DANGEROUS, FAST, LOADING, NO_MULTI, NOSCRIPT, READONLY, STALE,
-    WALKS,
+    ADMIN, ALLOW_BUSY, CONNECTION, FAST, LOADING, NO_MULTI, NOSCRIPT, READONLY, STALE, WALKS,
 };
 use super::{Context, debug, write_help};
 use crate::clock;
@@ -35,8 +34,6 @@ pub(super) const COMMANDS: &[Command] = &[
         "1.0.0",
         "Shows all commands as they are run",
     ),
-    Command::new("role", 1, NOSCRIPT | LOADING | STALE | FAST | ADMIN_ONLY | DANGEROUS, super::slow::role)
-        .doc("server", "2.8.12", "Returns that this is a master without replicas"),
     Command::new("wait", 3, NOSCRIPT | CONNECTION, super::slow::wait)
         .tips(&["request_policy:all_shards", "response_policy:agg_min"])
         .doc("generic", "3.0.0", "Returns that no replicas have acknowledged the writes"),

@@ -252,13 +252,3 @@ pub(super) fn wait(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     ctx.out.write().integer(0);
     Ok(())
 }
-
-/// ROLE: a master without replicas.
-pub(super) fn role(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
-    let mut reply = ctx.out.write();
-    reply.array(3);
-    reply.bulk("master");
-    reply.integer(0);
-    reply.array(0);
-    Ok(())
-}

@@ -8,6 +8,7 @@
 
 mod commands;
 mod faults;
+mod replica;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

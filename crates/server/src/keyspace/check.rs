@@ -9,6 +9,7 @@ use super::collection::registry::ORDER;
 use super::cursor::check_cursors;
 use super::format::{COLLECTIONS, Kind, Order, Stored, decode_expiry, encode_expiry, map_names};
 use super::once::check_tokens;
+use super::replication::check_replication;
 use super::swap::read_order;
 
 /// The findings of a complete [`check`].
@@ -23,6 +24,8 @@ pub struct CheckReport {
     pub scan_prefixes: u64,
     /// Tokens whose replies are remembered.
     pub tokens: u64,
+    /// The server was a replica.
+    pub is_replica: bool,
 }
 
 /// The large collections of a [`CheckReport`]: those whose elements are records of their own.
@@ -116,6 +119,7 @@ pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
     }
     report.collections = check_collections(pool, collections)?;
     (report.scan_prefixes, report.tokens) = (check_cursors(pool)?, check_tokens(pool)?);
+    report.is_replica = check_replication(pool)?;
     Ok(report)
 }
 

@@ -11,6 +11,7 @@
 //!   map "db.lists"        id_be place_be        -> chunk           of large lists, of all databases
 //!   map "db.cursors"      see cursor.rs                            names for positions of scans
 //!   map "db.once"         see once.rs                              tokens of commands that run once
+//!   map "db.replication"  see replication.rs                       the master of a replica, and its position
 //!   map "db.collections"  'n'                   -> id_le           the next id
 //!                         's'                   -> 16 bytes        the secret of the positions
 //!                         'h' N                 -> home_be         the home of the maps "dbN", one byte
@@ -90,6 +91,8 @@
 //!   prefix. Names are 1, 2, ... without gaps; prefixes have a multiple of 5 bytes.
 //! - **I10** "db.once" has for each `'t' token` the entry `'e' deadline token` with the deadline of its
 //!   value, and no others.
+//! - **I11** The records of "db.replication" are well formed: an id has 40 letters and digits, a database is
+//!   below 16, a host has 1 to 255 bytes.
 //!
 //! # Commit point
 //!
@@ -140,6 +143,12 @@ impl Order {
         let order: [u8; DATABASES] = bytes.try_into().map_err(|_| Malformed)?;
         let is_whole = (0..DATABASES as u8).all(|number| order.contains(&number));
         is_whole.then_some(Order(order)).ok_or(Malformed)
+    }
+
+    /// The order that gives the databases the maps of these numbers, which are all different.
+    pub(super) fn of(numbers: [u8; DATABASES]) -> Self {
+        debug_assert!(Order::decode(&numbers).is_ok());
+        Order(numbers)
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -312,6 +321,8 @@ pub(crate) const LISTS: &str = "db.lists";
 pub(crate) const CURSORS: &str = "db.cursors";
 /// The map of tokens and replies.
 pub(crate) const ONCE: &str = "db.once";
+/// The map of a replica's master and position.
+pub(crate) const REPLICATION: &str = "db.replication";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this
 /// server.
 pub const COLLECTIONS: &str = "db.collections";

@@ -24,6 +24,7 @@ pub(crate) mod format;
 pub(crate) mod once;
 mod prefix;
 mod random;
+pub(crate) mod replication;
 pub(crate) mod swap;
 #[cfg(test)]
 mod tests;
@@ -39,10 +40,11 @@ use tembo::{Batch, Map, MapOptions, Pool, Savepoint};
 use collection::construction::Parts;
 use collection::registry::Registry;
 use format::{
-    COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order, Prefix, counting_of,
-    encode_expiry, map_names,
+    COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order, Prefix, REPLICATION,
+    counting_of, encode_expiry, map_names,
 };
 pub(crate) use format::{DATABASES, Kind, Meta, Stored};
+use replication::Replication;
 use swap::Places;
 use waiters::Waiters;
 use walk::Changes;
@@ -166,23 +168,35 @@ pub(crate) struct Keyspace<'p> {
     pub(crate) watches: Watches,
     pub(crate) waiters: Waiters,
     pub(crate) pubsub: PubSub,
+    pub(crate) replication: Replication,
     pub(crate) stats: KeyspaceStats,
 }
 
 impl<'p> Keyspace<'p> {
-    /// Opens the databases that the pool has.
+    /// Opens the databases that the pool has. A new state whose arrival was cut off is dropped.
     pub(crate) fn open(pool: &'p Pool) -> Result<Self, tembo::Error> {
+        let mut keys = Self::open_in_order(pool, None)?;
+        match keys.give_up_arrival() {
+            Err(Fault::Engine(error)) => Err(error),
+            // A record that is damaged is one that the check names.
+            Err(_) | Ok(()) => Ok(keys),
+        }
+    }
+
+    /// Opens the databases, with the maps that an order gives them, or with their own.
+    fn open_in_order(pool: &'p Pool, order: Option<Order>) -> Result<Self, tembo::Error> {
         let mut databases = [const { None }; DATABASES];
         // A database that this version cannot read is not one that is empty.
         let is_ours = |name: &String| {
-            [ELEMENTS, ORDERED, LISTS, COLLECTIONS, CURSORS, ONCE].contains(&name.as_str())
+            [ELEMENTS, ORDERED, LISTS, COLLECTIONS, CURSORS, ONCE, REPLICATION].contains(&name.as_str())
                 || (0..DATABASES).map(map_names).any(|(data, expires)| [data, expires].contains(name))
         };
         if let Some(unknown) = pool.unknown()?.into_iter().find(|unknown| is_ours(&unknown.name)) {
             return Err(tembo::Error::Unknown(Box::new(unknown)));
         }
         let (names, collections) = (pool.map_names()?, Registry::find(pool)?);
-        let order = collections.as_ref().map_or(Ok(Order::default()), Registry::committed_order)?;
+        let own = || collections.as_ref().map_or(Ok(Order::default()), Registry::committed_order);
+        let order = order.map_or_else(own, Ok)?;
         for (database, number) in order.iter() {
             if names.contains(&map_names(number).0) {
                 databases[database] = Some(Box::new(Database::open(pool, number)?));
@@ -203,6 +217,7 @@ impl<'p> Keyspace<'p> {
             watches: Watches::default(),
             waiters: Waiters::default(),
             pubsub: PubSub::default(),
+            replication: Replication::find(pool)?,
             stats: KeyspaceStats::default(),
         })
     }
@@ -240,6 +255,7 @@ impl<'p> Keyspace<'p> {
     /// Makes all writes since the last commit durable, with one fence, or none of them.
     pub(crate) fn commit(&mut self) -> Result<(), tembo::Error> {
         let dirty = std::mem::take(&mut self.dirty);
+        let noted = if dirty { self.replication.write(self.batch.as_mut()) } else { Ok(()) };
         let Some(batch) = self.batch.take() else {
             return Ok(());
         };
@@ -247,7 +263,10 @@ impl<'p> Keyspace<'p> {
             counts_are_right(&self.databases, &batch),
             "a count of deadlines is not its map's length"
         );
-        let result = batch.commit();
+        let result = noted.and_then(|()| batch.commit());
+        if dirty {
+            self.replication.note_end(result.is_ok());
+        }
         match &result {
             Ok(()) => self.places.note_committed(),
             Err(_) => self.forget_state(),

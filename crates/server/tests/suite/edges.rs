@@ -173,6 +173,8 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         _ if name.starts_with(b"tembo.") => Treatment::Skip,
         // They would end the connection or the server, or wait.
         (b"shutdown" | b"quit" | b"debug" | b"reset" | b"monitor", _) => Treatment::Skip,
+        // Saves of the other server take time, and a replica refuses most of what follows.
+        (b"save" | b"bgsave" | b"lastsave" | b"replicaof" | b"slaveof", _) => Treatment::Skip,
         (b"blpop" | b"brpop" | b"blmove" | b"brpoplpush" | b"blmpop", _)
         | (b"bzpopmin" | b"bzpopmax" | b"bzmpop", _) => Treatment::Skip,
         (b"client", b"kill" | b"setinfo" | b"no-evict") => Treatment::Skip,

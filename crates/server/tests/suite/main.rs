@@ -32,6 +32,7 @@ mod peer;
 mod protocol;
 mod pubsub;
 mod reachable;
+mod replica;
 mod replies;
 mod saving;
 mod scan;

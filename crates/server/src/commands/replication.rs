@@ -1,0 +1,88 @@
+//! REPLICAOF and ROLE: see [`crate::replica`].
+
+use tembo_wire::Request;
+use tembo_wire::number::parse_u64;
+
+use super::Context;
+use super::args::is;
+use super::table::Command;
+use super::table::flag::{ADMIN, ADMIN_ONLY, DANGEROUS, FAST, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
+use crate::config::LogLevel;
+use crate::fault::{Answer, Fault};
+use crate::keyspace::replication::HOST_BYTES_MAX;
+use crate::log::Kind;
+use crate::replica::{Master, Phase};
+
+const FLAGS: u32 = ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("replicaof", 3, FLAGS, replicaof).doc(
+        "server",
+        "5.0.0",
+        "Makes the server a replica of another one, or a master",
+    ),
+    Command::new("slaveof", 3, FLAGS, replicaof).doc("server", "1.0.0", "The old name of REPLICAOF"),
+    Command::new("role", 1, NOSCRIPT | LOADING | STALE | FAST | ADMIN_ONLY | DANGEROUS, role).doc(
+        "server",
+        "2.8.12",
+        "Returns whether this is a master or a replica, and how far it is",
+    ),
+];
+
+/// Reads the address of a master.
+pub(crate) fn read_master(host: &[u8], port: &[u8]) -> Result<Master, &'static str> {
+    let port = parse_u64(port).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+    let port = port.ok_or("Invalid master port")?;
+    let host = str::from_utf8(host).ok();
+    let is_host = |host: &&str| (1..=HOST_BYTES_MAX).contains(&host.len()) && host.chars().all(|c| c > ' ');
+    let host = host.filter(is_host).ok_or("Invalid master host")?.to_owned();
+    Ok(Master { host, port })
+}
+
+/// The role is durable before the answer is sent: see [`crate::replica::link`].
+fn replicaof(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let role = &mut ctx.state.role;
+    let master = match (is(&request[1], "NO"), is(&request[2], "ONE")) {
+        (true, true) => None,
+        _ => {
+            let read = read_master(&request[1], &request[2]);
+            Some(read.map_err(|why| Fault::Quoting(format!("ERR {why}").into_bytes()))?)
+        }
+    };
+    if role.master == master {
+        let text = "OK Already connected to specified master";
+        if matches!(role.phase, Phase::Stopped | Phase::Down) {
+            // What cannot be applied is tried again.
+            role.begin();
+        }
+        ctx.out.write().simple(if master.is_some() { text } else { "OK" });
+        return Ok(());
+    }
+    let text = match &master {
+        Some(Master { host, port }) => format!("this is a replica of {host}:{port} from now on"),
+        None => "this is a master from now on".to_owned(),
+    };
+    role.choose(master);
+    ctx.state.log(LogLevel::Notice, Kind::Replication, format_args!("{text}"));
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn role(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let (role, offset) = (&ctx.state.role, ctx.keys.replication.position.map(|position| position.offset));
+    let mut reply = ctx.out.write();
+    let Some(Master { host, port }) = &role.master else {
+        reply.array(3);
+        reply.bulk("master");
+        reply.integer(0);
+        reply.array(0);
+        return Ok(());
+    };
+    reply.array(5);
+    reply.bulk("slave");
+    reply.bulk(host);
+    reply.integer((*port).into());
+    reply.bulk(role.phase.name());
+    reply.integer(offset.map_or(-1, |offset| offset as i64));
+    Ok(())
+}

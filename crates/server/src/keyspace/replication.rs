@@ -1,0 +1,365 @@
+//! A replica's master, its position in the master's stream, and the arrival of a whole new state.
+//!
+//! # Media layout
+//!
+//! The map "db.replication"; a pool that was never a replica has none:
+//!
+//! ```text
+//!   'm'  -> port_le host              2 bytes, and the rest      the master, if the server is a replica
+//!   'p'  -> id offset_le database     40, 8 and 1 bytes          how far its stream has been applied
+//!   'a'  -> maps_le                   2 bytes                    bit N: a new state arrives in "dbN"
+//! ```
+//!
+//! The id is the master's name of its history (its replication id), the offset counts the bytes of the stream
+//! since that history began, and the database is the one that the stream has selected there.
+//!
+//! A new state arrives in maps that hold nothing, beside the old state. Clients do not see them: the server
+//! takes them off its databases until the new state is whole. If there are too few of them, the old state is
+//! cleared first.
+//!
+//! # Invariants
+//!
+//! Those of [`format`](super::format): I11. While there is `'a'`, each of its maps was empty when it was
+//! written, so that all that is in them belongs to the state that is arriving.
+//!
+//! # Commit point
+//!
+//! The commit of the batch. `'p'` is written with the effects of the commands up to its offset, and never
+//! without them: a stream that is resumed there repeats nothing and leaves out nothing. A new state begins
+//! with one commit of `'a'`. One other commit ends it: it gives the databases their new maps, clears the old
+//! ones, removes `'a'` and writes `'p'`.
+//!
+//! # Recovery
+//!
+//! `'a'` without a server that fills the maps is an arrival that was cut off: the maps are cleared and `'a'`
+//! is removed, in one commit, when the databases are opened. The old state and its position are as they were.
+
+use tembo::{Batch, Map, Pool};
+
+use super::check::CheckError;
+use super::collection::registry::Registry;
+use super::format::{DATABASES, Malformed, Order, REPLICATION, map_names};
+use super::{Database, Keyspace, writer};
+use crate::fault::{Answer, Fault};
+
+const MASTER: &[u8] = b"m";
+const POSITION: &[u8] = b"p";
+const ARRIVING: &[u8] = b"a";
+/// The length of a replication id.
+pub(crate) const ID_BYTES: usize = 40;
+/// The longest name of a host.
+pub(crate) const HOST_BYTES_MAX: usize = 255;
+
+/// The name of a history.
+pub(crate) type Id = [u8; ID_BYTES];
+
+/// The address of a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Master {
+    /// A name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Master {
+    fn decode(value: &[u8]) -> Result<Self, Malformed> {
+        let (port, host) = value.split_first_chunk().ok_or(Malformed)?;
+        let host = str::from_utf8(host).map_err(|_| Malformed)?;
+        if host.is_empty() || host.len() > HOST_BYTES_MAX {
+            return Err(Malformed);
+        }
+        Ok(Master { host: host.to_owned(), port: u16::from_le_bytes(*port) })
+    }
+}
+
+/// How far a stream has been applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) id: Id,
+    pub(crate) offset: u64,
+    pub(crate) database: u8,
+}
+
+impl Position {
+    fn decode(value: &[u8]) -> Result<Self, Malformed> {
+        let (id, rest) = value.split_first_chunk().ok_or(Malformed)?;
+        let (offset, rest) = rest.split_first_chunk().ok_or(Malformed)?;
+        let &[database] = rest else { return Err(Malformed) };
+        let is_sound = is_id(id) && usize::from(database) < DATABASES;
+        let position = Position { id: *id, offset: u64::from_le_bytes(*offset), database };
+        is_sound.then_some(position).ok_or(Malformed)
+    }
+
+    fn write(&self, batch: &mut Batch<'_>, map: &Map) -> Result<(), tembo::Error> {
+        batch.put_parts(map, POSITION, &[&self.id, &self.offset.to_le_bytes(), &[self.database]]).map(drop)
+    }
+}
+
+/// Whether these bytes may be a replication id.
+pub(crate) fn is_id(id: &[u8]) -> bool {
+    id.len() == ID_BYTES && id.iter().all(u8::is_ascii_alphanumeric)
+}
+
+/// The position of a keyspace, as its batch has it.
+#[derive(Default)]
+pub(crate) struct Replication {
+    map: Option<Map>,
+    /// How far the stream has been applied, committed or not.
+    pub(crate) position: Option<Position>,
+    committed: Option<Position>,
+    /// A commit failed, and the position went back.
+    pub(crate) went_back: bool,
+    /// A new state is arriving in maps that were taken off the databases, so that nobody may write.
+    pub(crate) is_arriving: bool,
+}
+
+impl Replication {
+    pub(super) fn find(pool: &Pool) -> Result<Self, tembo::Error> {
+        let map = pool.find_map(REPLICATION)?;
+        let stored = map.as_ref().map(|map| map.get(POSITION)).transpose()?.flatten();
+        // A record that is damaged is one that the check names; without it all is copied anew.
+        let position = stored.and_then(|value| Position::decode(&value).ok());
+        Ok(Replication { map, position, committed: position, ..Replication::default() })
+    }
+
+    /// Writes the position into the batch, if it is another one than is committed.
+    pub(super) fn write(&mut self, batch: Option<&mut Batch<'_>>) -> Result<(), tembo::Error> {
+        match (batch, &self.map, &self.position) {
+            (Some(batch), Some(map), Some(position)) if self.position != self.committed => {
+                position.write(batch, map)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes the end of a commit that wrote the position.
+    pub(super) fn note_end(&mut self, is_committed: bool) {
+        if is_committed {
+            self.committed = self.position;
+        } else if self.position != self.committed {
+            (self.position, self.went_back) = (self.committed, true);
+        }
+    }
+}
+
+impl<'p> Keyspace<'p> {
+    /// Whether the pool's role was ever chosen; and the master, if it is a replica.
+    pub(crate) fn stored_master(&self) -> Answer<(bool, Option<Master>)> {
+        let Some(map) = &self.replication.map else { return Ok((false, None)) };
+        let master = map.get(MASTER)?.map(|value| Master::decode(&value)).transpose()?;
+        Ok((true, master))
+    }
+
+    /// Stores the master, or that there is none; then there is no position either. Commits. There must be no
+    /// batch.
+    pub(crate) fn store_master(&mut self, master: Option<&Master>) -> Answer {
+        self.put_master(master).inspect_err(|_| self.abandon_batch())
+    }
+
+    fn put_master(&mut self, master: Option<&Master>) -> Answer {
+        let map = self.replication_map()?;
+        let batch = writer(self.pool, &mut self.batch)?;
+        match master {
+            Some(Master { host, port }) => {
+                batch.put_parts(&map, MASTER, &[&port.to_le_bytes(), host.as_bytes()])?;
+            }
+            None => {
+                batch.remove(&map, MASTER)?;
+                batch.remove(&map, POSITION)?;
+            }
+        }
+        self.dirty = true;
+        self.commit()?;
+        if master.is_none() {
+            (self.replication.position, self.replication.committed) = (None, None);
+        }
+        Ok(())
+    }
+
+    fn replication_map(&mut self) -> Answer<Map> {
+        debug_assert!(self.batch.is_none(), "opening a map needs the pool's writer");
+        let map = match self.replication.map.take() {
+            Some(map) => map,
+            None => self.pool.open_map(REPLICATION)?,
+        };
+        self.replication.map = Some(map.clone());
+        Ok(map)
+    }
+
+    /// The maps that a new state arrives in, as bits, if one does.
+    fn arriving(&self) -> Answer<Option<u16>> {
+        let Some(map) = &self.replication.map else { return Ok(None) };
+        let bytes = map.get(ARRIVING)?;
+        bytes
+            .map(|bytes| (*bytes).try_into().map(u16::from_le_bytes).map_err(|_| Fault::Malformed))
+            .transpose()
+    }
+
+    /// Drops what has arrived of a new state. The old one has all its databases again. There must be no
+    /// batch.
+    pub(crate) fn give_up_arrival(&mut self) -> Answer {
+        self.drop_arrival().inspect_err(|_| self.abandon_batch())
+    }
+
+    fn drop_arrival(&mut self) -> Answer {
+        let (Some(maps), Some(map)) = (self.arriving()?, self.replication.map.clone()) else { return Ok(()) };
+        if self.collections.is_none() {
+            self.collections = Registry::find(self.pool)?;
+        }
+        for (database, number) in self.places.now.iter().filter(|(_, number)| maps >> number & 1 == 1) {
+            if self.databases[database].is_none() && self.pool.find_map(&map_names(number).0)?.is_some() {
+                self.databases[database] = Some(Box::new(Database::open(self.pool, number)?));
+            }
+        }
+        for (database, _) in self.places.now.iter().filter(|(_, number)| maps >> number & 1 == 1) {
+            self.clear(database)?;
+        }
+        writer(self.pool, &mut self.batch)?.remove(&map, ARRIVING)?;
+        (self.dirty, self.reclaiming) = (true, true);
+        self.commit()?;
+        self.replication.is_arriving = false;
+        Ok(())
+    }
+
+    /// Begins a new state in these databases, beside the old one: a keyspace in which they are empty. Without
+    /// enough free maps the old state is cleared, and the second value is true. There must be no batch. After
+    /// an error there is nothing to be given up.
+    pub(crate) fn begin_arrival(&mut self, wanted: &[bool; DATABASES]) -> Answer<(Keyspace<'p>, bool)> {
+        let begun = self.make_room(wanted);
+        if begun.is_err() {
+            self.abandon_batch();
+            self.give_up_arrival()?;
+        }
+        begun
+    }
+
+    fn make_room(&mut self, wanted: &[bool; DATABASES]) -> Answer<(Keyspace<'p>, bool)> {
+        // One that could not be given up before.
+        self.drop_arrival()?;
+        let map = self.replication_map()?;
+        let mut free = [false; DATABASES];
+        for (database, number) in self.places.now.iter() {
+            free[number] = self.len(database)? == 0;
+        }
+        self.commit()?;
+        let count = |which: &[bool]| which.iter().filter(|is| **is).count();
+        let clears = count(wanted) > count(&free);
+        if clears {
+            // Without its position, a restart in the middle copies everything anew.
+            (0..DATABASES).try_for_each(|database| self.clear(database))?;
+            writer(self.pool, &mut self.batch)?.remove(&map, POSITION)?;
+            self.dirty = true;
+            (self.replication.position, self.replication.committed) = (None, None);
+            self.commit()?;
+            free = [true; DATABASES];
+        }
+        let order = new_order(&self.places.now, wanted, free);
+        let arriving =
+            (0..DATABASES).filter(|&database| wanted[database]).map(|database| order.maps(database));
+        let arriving = arriving.fold(0u16, |bits, number| bits | 1 << number);
+        writer(self.pool, &mut self.batch)?.put(&map, ARRIVING, &arriving.to_le_bytes())?;
+        self.dirty = true;
+        self.commit()?;
+        self.replication.is_arriving = true;
+        for (database, _) in self.places.now.iter().filter(|(_, number)| arriving >> number & 1 == 1) {
+            self.databases[database] = None;
+        }
+        let mut arrival = Keyspace::open_in_order(self.pool, Some(order))?;
+        (arrival.replication.position, arrival.replication.committed) = (None, None);
+        Ok((arrival, clears))
+    }
+
+    /// Takes a new state that is whole in place of the old one, in one commit.
+    pub(crate) fn complete_arrival(
+        &mut self,
+        mut arrival: Keyspace<'p>,
+        wanted: &[bool; DATABASES],
+        position: Position,
+    ) -> Answer {
+        arrival.commit()?;
+        let map = self.replication_map()?;
+        for database in (0..DATABASES).filter(|&database| !wanted[database]) {
+            arrival.clear(database)?;
+        }
+        let Keyspace { pool, batch, collections, places, .. } = &mut arrival;
+        let batch = writer(pool, batch)?;
+        if let Some(collections) = collections {
+            collections.set_order(batch, places.now)?;
+        }
+        batch.remove(&map, ARRIVING)?;
+        position.write(batch, &map)?;
+        arrival.dirty = true;
+        arrival.commit()?;
+        (self.databases, self.places) = (arrival.databases, arrival.places);
+        self.collections = arrival.collections.or(self.collections.take());
+        (self.replication.position, self.replication.committed) = (Some(position), Some(position));
+        (self.reclaiming, self.replication.is_arriving) = (true, false);
+        self.watches.touch_everything();
+        self.waiters.touch_all();
+        Ok(())
+    }
+
+    /// Drops the batch: nothing of it has happened.
+    pub(crate) fn abandon_batch(&mut self) {
+        self.dirty = false;
+        if self.batch.take().is_some() {
+            self.forget_state();
+        }
+    }
+}
+
+/// An order in which these databases have maps that are free, their own where that is possible.
+fn new_order(before: &Order, wanted: &[bool; DATABASES], mut free: [bool; DATABASES]) -> Order {
+    let mut numbers = [None; DATABASES];
+    let mut rest = [true; DATABASES];
+    let mut choose = |database: usize, number: usize, free: &mut [bool; DATABASES]| {
+        (numbers[database], free[number], rest[number]) = (Some(number as u8), false, false);
+    };
+    let mut homeless = Vec::new();
+    for (database, number) in before.iter().filter(|(database, _)| wanted[*database]) {
+        match free[number] {
+            true => choose(database, number, &mut free),
+            false => homeless.push(database),
+        }
+    }
+    for database in homeless {
+        if let Some(number) = free.iter().position(|is_free| *is_free) {
+            choose(database, number, &mut free);
+        }
+    }
+    let mut rest = (0..DATABASES).filter(|&number| rest[number]).map(|number| number as u8);
+    Order::of(numbers.map(|number| number.or_else(|| rest.next()).unwrap_or_default()))
+}
+
+/// The maps of a pool that a new state was arriving in, as bits: commands do not see them.
+pub(crate) fn hidden_maps(pool: &Pool) -> Result<u16, tembo::Error> {
+    let Some(map) = pool.find_map(REPLICATION)? else { return Ok(0) };
+    let bytes = map.get(ARRIVING)?;
+    Ok(bytes.and_then(|bytes| (*bytes).try_into().ok()).map_or(0, u16::from_le_bytes))
+}
+
+/// Proves I11; returns whether the pool is that of a replica.
+pub(crate) fn check_replication(pool: &Pool) -> Result<bool, CheckError> {
+    let Some(map) = pool.find_map(REPLICATION)? else {
+        return Ok(false);
+    };
+    let mut is_replica = false;
+    for entry in map.iter() {
+        let entry = entry?;
+        let sound = match entry.key() {
+            MASTER => {
+                is_replica = true;
+                Master::decode(entry.value()).map(drop)
+            }
+            POSITION => Position::decode(entry.value()).map(drop),
+            ARRIVING if entry.value().len() == 2 => Ok(()),
+            _ => Err(Malformed),
+        };
+        sound.map_err(|Malformed| CheckError::Collection {
+            place: format!("the state of a replica, entry \"{}\"", entry.key().escape_ascii()),
+            what: "malformed".to_owned(),
+        })?;
+    }
+    Ok(is_replica)
+}

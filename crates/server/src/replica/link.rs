@@ -1,0 +1,419 @@
+//! The stages of a replica's link, in the event loop.
+//!
+//! ```text
+//!   down --> asking (a thread) --> loading --> streaming
+//!    ^          | or                  |            |
+//!    +----------+--> streaming -------+------------+     again, after a while; or stopped
+//! ```
+//!
+//! Each turn does a little: a slice of the file, or a number of commands. What the commands did is committed
+//! with what the clients of the turn did, and acknowledged after that.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Waker};
+use tembo_wire::write_request;
+
+use super::apply::Stream;
+use super::ask::{ALIVE_EVERY, Failure, Question, Ready, Whole, ask, failed, is_wait};
+use super::load::Loading;
+use super::{Phase, Transfer};
+use crate::config::LogLevel;
+use crate::executor::Executor;
+use crate::keyspace::replication::Position;
+use crate::log::Kind;
+use crate::server::MASTER;
+use crate::waiting::{InVain, end_in_vain};
+
+/// Before the first retry, and before one after many.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// Bytes that are read in a turn, unless one command has more.
+const READ_BYTES: usize = 256 << 10;
+
+type Answer = (u64, Result<Ready, Failure>);
+
+enum Stage<'p> {
+    Down,
+    /// A thread is asking; it ends when this is set.
+    Asking(Arc<AtomicBool>),
+    /// Also when the master was told last that the replica is alive.
+    Loading(Box<Loading<'p, File>>, std::net::TcpStream, Instant),
+    Streaming(Box<Streaming>),
+}
+
+struct Streaming {
+    socket: TcpStream,
+    stream: Stream,
+    is_readable: bool,
+    /// Bytes that the socket has not taken yet.
+    unsent: Vec<u8>,
+    acknowledged: Instant,
+    last_io: Instant,
+}
+
+pub(crate) struct Link<'p> {
+    waker: Arc<Waker>,
+    stage: Stage<'p>,
+    /// The role for which this is.
+    epoch: u64,
+    /// Which of the threads this waits for.
+    asked: u64,
+    failures: u32,
+    retry_at: Instant,
+    answers: (Sender<Answer>, Receiver<Answer>),
+}
+
+impl<'p> Link<'p> {
+    pub(crate) fn new(waker: Arc<Waker>) -> Self {
+        let (stage, retry_at) = (Stage::Down, Instant::now());
+        Link { waker, stage, epoch: 0, asked: 0, failures: 0, retry_at, answers: channel() }
+    }
+
+    /// Notes an event of the socket.
+    pub(crate) fn note(&mut self, is_readable: bool) {
+        if let Stage::Streaming(streaming) = &mut self.stage {
+            streaming.is_readable |= is_readable;
+        }
+    }
+
+    /// Whether there is something to do without an event.
+    pub(crate) fn is_busy(&self) -> bool {
+        match &self.stage {
+            Stage::Down | Stage::Asking(_) => false,
+            Stage::Loading(..) => true,
+            Stage::Streaming(streaming) => streaming.is_readable || streaming.stream.is_waiting(),
+        }
+    }
+
+    /// Does what a turn may. Called before clients are served; the batch may have something afterwards.
+    pub(crate) fn advance(&mut self, executor: &mut Executor<'_, 'p>, registry: &Registry) {
+        let role = &executor.state.role;
+        if self.epoch != role.epoch {
+            self.epoch = role.epoch;
+            (self.failures, self.retry_at) = (0, executor.state.now);
+            self.part(executor);
+        }
+        if executor.state.role.master.is_none() || executor.state.role.phase == Phase::Stopped {
+            return;
+        }
+        if let Err(failure) = self.advance_stage(executor, registry) {
+            self.fail(executor, failure);
+        }
+    }
+
+    /// Ends whatever is under way.
+    fn part(&mut self, executor: &mut Executor<'_, 'p>) {
+        self.asked += 1;
+        match std::mem::replace(&mut self.stage, Stage::Down) {
+            Stage::Down => {}
+            Stage::Asking(is_cancelled) => is_cancelled.store(true, Ordering::Relaxed),
+            Stage::Loading(loading, ..) => {
+                // Its batch goes first: it has the pool's writer.
+                drop(loading);
+                executor.commit_batch(None);
+                if let Err(fault) = executor.keys.give_up_arrival() {
+                    let message = format_args!(
+                        "a state that did not arrive stays hidden: {}",
+                        super::apply::shown(&fault)
+                    );
+                    executor.state.log(LogLevel::Warning, Kind::Replication, message);
+                }
+            }
+            Stage::Streaming(mut streaming) => streaming.stream.end(executor),
+        }
+    }
+
+    fn fail(&mut self, executor: &mut Executor<'_, 'p>, failure: Failure) {
+        self.part(executor);
+        let state = &mut *executor.state;
+        if matches!(state.role.phase, Phase::Up) {
+            state.role.down_since = state.now;
+            self.failures = 0;
+        }
+        let (first, most) = RETRY;
+        let delay = first.saturating_mul(1 << self.failures.min(10)).min(most);
+        (self.failures, self.retry_at) = (self.failures + 1, state.now + delay);
+        let is_news = state.role.error.as_deref() != Some(&failure.why);
+        state.role.phase = if failure.is_final { Phase::Stopped } else { Phase::Down };
+        state.role.last_io = None;
+        if failure.is_final {
+            // The reason has a key; logs have none.
+            let text = "replication stopped at something that cannot be applied; INFO replication names it";
+            state.log(LogLevel::Warning, Kind::Replication, format_args!("{text}"));
+        } else if is_news {
+            let message = format_args!("the link to the master is down: {}", failure.why);
+            state.log(LogLevel::Warning, Kind::Replication, message);
+        }
+        state.role.error = Some(failure.why);
+    }
+
+    fn advance_stage(&mut self, executor: &mut Executor<'_, 'p>, registry: &Registry) -> Result<(), Failure> {
+        let now = executor.state.now;
+        match &mut self.stage {
+            Stage::Down if now >= self.retry_at => self.ask(executor),
+            Stage::Down => Ok(()),
+            Stage::Asking(_) => self.take_answer(executor, registry),
+            Stage::Loading(loading, stream, told) => {
+                executor.commit_batch(None);
+                if now.saturating_duration_since(*told) >= ALIVE_EVERY {
+                    *told = now;
+                    // If it fails, the stream that follows tells why.
+                    let _ = stream.write_all(b"\n");
+                }
+                if loading.step()? {
+                    self.complete(executor, registry)?;
+                }
+                Ok(())
+            }
+            Stage::Streaming(streaming) => streaming.advance(executor),
+        }
+    }
+
+    /// Lets a thread ask for the stream.
+    fn ask(&mut self, executor: &mut Executor<'_, 'p>) -> Result<(), Failure> {
+        let state = &mut *executor.state;
+        let Some(master) = state.role.master.clone() else { return Ok(()) };
+        let (settings, is_cancelled) = (&state.config.replica, Arc::new(AtomicBool::new(false)));
+        state.role.transfer = Arc::new(Transfer::default());
+        let question = Question {
+            master,
+            password: settings.password.clone(),
+            user: settings.user.clone(),
+            port: settings.announced_port.unwrap_or(state.listen.port()),
+            announced_ip: settings.announced_ip.clone(),
+            position: executor.keys.replication.position,
+            timeout: settings.timeout,
+            folder: PathBuf::from(&state.folder),
+            transfer: state.role.transfer.clone(),
+            is_cancelled: is_cancelled.clone(),
+        };
+        state.role.phase = Phase::Asking;
+        executor.keys.replication.went_back = false;
+        self.asked += 1;
+        let (sender, number, waker) = (self.answers.0.clone(), self.asked, self.waker.clone());
+        let run = move || {
+            // Nobody may be listening any more.
+            let _ = sender.send((number, ask(&question)));
+            let _ = waker.wake();
+        };
+        std::thread::Builder::new().name("replica".to_owned()).spawn(run)?;
+        self.stage = Stage::Asking(is_cancelled);
+        Ok(())
+    }
+
+    fn take_answer(&mut self, executor: &mut Executor<'_, 'p>, registry: &Registry) -> Result<(), Failure> {
+        let role = &mut executor.state.role;
+        if role.transfer.is_begun.load(Ordering::Relaxed) {
+            role.phase = Phase::Synchronising;
+        }
+        let Ok((number, answer)) = self.answers.1.try_recv() else { return Ok(()) };
+        if number != self.asked {
+            return Ok(());
+        }
+        match answer? {
+            Ready::Goes { stream, id } => {
+                if let (Some(id), Some(position)) = (id, &mut executor.keys.replication.position) {
+                    position.id = id;
+                }
+                executor.state.log(
+                    LogLevel::Notice,
+                    Kind::Replication,
+                    format_args!("the master's stream goes on where this replica was"),
+                );
+                self.stream(executor, registry, stream)
+            }
+            Ready::Whole(whole) => {
+                executor.commit_batch(None);
+                let keys = whole.survey.keys.total();
+                let Whole { stream, id, offset, file, survey } = *whole;
+                let position = Position { id, offset, database: 0 };
+                let encodings = executor.state.config.encodings;
+                let (loading, cleared) =
+                    Loading::begin(&mut executor.keys, (file, &survey), position, encodings)?;
+                let note = if cleared { "; the old ones had to be cleared first" } else { "" };
+                let message = format_args!("loading {keys} keys of the master{note}");
+                executor.state.log(LogLevel::Notice, Kind::Replication, message);
+                self.stage = Stage::Loading(Box::new(loading), stream, executor.state.now);
+                Ok(())
+            }
+        }
+    }
+
+    fn complete(&mut self, executor: &mut Executor<'_, 'p>, registry: &Registry) -> Result<(), Failure> {
+        let Stage::Loading(loading, stream, _) = std::mem::replace(&mut self.stage, Stage::Down) else {
+            return Ok(());
+        };
+        if let Err(failure) = loading.complete(&mut executor.keys) {
+            // As if the loading had failed; there is no stage that would do it.
+            let _ = executor.keys.give_up_arrival();
+            return Err(failure);
+        }
+        executor.state.log(
+            LogLevel::Notice,
+            Kind::Replication,
+            format_args!("the master's state is whole and has taken the place of the old one"),
+        );
+        self.stream(executor, registry, stream)
+    }
+
+    fn stream(
+        &mut self,
+        executor: &mut Executor<'_, 'p>,
+        registry: &Registry,
+        stream: std::net::TcpStream,
+    ) -> Result<(), Failure> {
+        let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+        stream.set_nonblocking(true)?;
+        let mut socket = TcpStream::from_std(stream);
+        registry.register(&mut socket, MASTER, Interest::READABLE | Interest::WRITABLE)?;
+        let now = executor.state.now;
+        let mut streaming = Streaming {
+            socket,
+            stream: Stream::new(executor, peer, local),
+            is_readable: true,
+            unsent: Vec::new(),
+            acknowledged: now,
+            last_io: now,
+        };
+        // A master without a disk sends nothing before it hears this.
+        streaming.acknowledge(executor)?;
+        (executor.state.role.phase, executor.state.role.error) = (Phase::Up, None);
+        executor.state.role.last_io = Some(now);
+        self.stage = Stage::Streaming(Box::new(streaming));
+        Ok(())
+    }
+
+    /// Acknowledges what is committed, if it is time. Called when the batch of a turn is committed.
+    pub(crate) fn end_turn(&mut self, executor: &mut Executor<'_, 'p>) {
+        let Stage::Streaming(streaming) = &mut self.stage else { return };
+        let now = executor.state.now;
+        let is_due = now.saturating_duration_since(streaming.acknowledged) >= ALIVE_EVERY;
+        let is_asked = std::mem::take(&mut streaming.stream.is_asked);
+        let acknowledged = executor.expect_no_way_back().and_then(|()| match is_due || is_asked {
+            true => streaming.acknowledge(executor),
+            false => Ok(()),
+        });
+        if let Err(failure) = acknowledged {
+            self.fail(executor, failure);
+        }
+    }
+}
+
+impl Drop for Link<'_> {
+    fn drop(&mut self) {
+        if let Stage::Asking(is_cancelled) = &self.stage {
+            is_cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Streaming {
+    fn advance(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), Failure> {
+        executor.expect_no_way_back()?;
+        let now = executor.state.now;
+        // The commands that are there come first, so that memory is bounded.
+        if self.is_readable && !self.stream.is_waiting() {
+            self.receive(executor)?;
+        }
+        if now.saturating_duration_since(self.last_io) > executor.state.config.replica.timeout {
+            return Err(failed("the master was silent for too long (repl-timeout)"));
+        }
+        executor.apply(&mut self.stream)
+    }
+
+    fn receive(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), Failure> {
+        let input = &mut self.stream.input;
+        let before = input.len();
+        input.resize(before + READ_BYTES.min(self.stream.needed.max(16 << 10)).max(16 << 10), 0);
+        let read = self.socket.read(&mut input[before..]);
+        input.truncate(before + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Err(failed("the master closed the connection")),
+            Ok(count) => {
+                self.last_io = executor.state.now;
+                executor.state.role.last_io = Some(self.last_io);
+                executor.state.stats.bytes_in += count as u64;
+                Ok(())
+            }
+            Err(error) if is_wait(&error) => {
+                self.is_readable = error.kind() == io::ErrorKind::Interrupted;
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Tells the master how far the pool is.
+    fn acknowledge(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), Failure> {
+        self.acknowledged = executor.state.now;
+        let offset = executor.keys.replication.position.map_or(0, |position| position.offset);
+        write_request(&mut self.unsent, [&b"REPLCONF"[..], b"ACK", offset.to_string().as_bytes()]);
+        while !self.unsent.is_empty() {
+            match self.socket.write(&self.unsent) {
+                Ok(0) => return Err(failed("the connection takes nothing")),
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Executor<'_, '_> {
+    /// Takes up the role that the pool has; or, in a new pool, that of the configuration.
+    pub(crate) fn begin_role(&mut self) {
+        let configured = self.state.config.replica.master.clone();
+        match self.keys.stored_master() {
+            Ok((true, master)) => {
+                self.state.role.master = master;
+                self.state.role.begin();
+            }
+            Ok((false, _)) if configured.is_some() => match crate::import::count_keys(self.keys.pool()) {
+                Ok(0) => self.state.role.choose(configured),
+                _ => {
+                    let text = "replicaof is not obeyed: the pool has data of its own; use REPLICAOF";
+                    self.state.log(LogLevel::Warning, Kind::Replication, format_args!("{text}"));
+                }
+            },
+            Ok((false, _)) => {}
+            Err(fault) => {
+                let message = format_args!("the pool's role is unreadable: {}", super::apply::shown(&fault));
+                self.state.log(LogLevel::Warning, Kind::Replication, message);
+            }
+        }
+    }
+
+    /// Makes a role durable that was chosen. Called between the commit of a batch and its replies.
+    #[cold]
+    pub(crate) fn persist_role(&mut self) {
+        self.state.role.is_changed = false;
+        self.commit_batch(None);
+        let master = self.state.role.master.clone();
+        if let Err(fault) = self.keys.store_master(master.as_ref()) {
+            let why = super::apply::shown(&fault);
+            let message = format_args!("the role is not durable, and a restart has the old one: {why}");
+            self.state.log(LogLevel::Warning, Kind::Replication, message);
+        }
+        if master.is_none() {
+            return;
+        }
+        let waiting = self.clients.iter().filter(|conn| conn.session.waiting.is_some());
+        let slots: Vec<usize> = waiting.map(|conn| conn.session.slot).collect();
+        for slot in slots {
+            if let Some(conn) = self.clients.get_mut(slot)
+                && end_in_vain(conn, &mut self.keys, InVain::Demoted)
+            {
+                self.clients.note_unblocked(slot);
+            }
+        }
+    }
+}
