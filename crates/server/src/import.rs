@@ -16,7 +16,7 @@ use crate::commands::arrival::{Arrival, Refusal, kind_of};
 use crate::config::{Config, Encodings};
 use crate::fault::{Answer, Fault, MALFORMED};
 use crate::keyspace::format::{KEY_BYTES_MAX, map_names};
-use crate::keyspace::replication::hidden_maps;
+use crate::keyspace::replication::{Master, hidden_maps};
 use crate::keyspace::{DATABASES, Keyspace};
 
 /// Keys that are named for each reason why some are left out.
@@ -147,6 +147,14 @@ pub enum ImportError {
     /// The pool.
     #[error(transparent)]
     Pool(#[from] tembo::Error),
+    /// The pool follows a master, from which an import would part it.
+    #[error("the pool is that of a replica of {host}:{port}; make it a master first (REPLICAOF NO ONE)")]
+    Replica {
+        /// The master's host.
+        host: String,
+        /// Its port.
+        port: u16,
+    },
     /// A value that cannot be stored.
     #[error("database {database}, key \"{key}\": {what}")]
     Value {
@@ -261,7 +269,11 @@ pub fn import<R: Read>(
     reader: &mut Reader<R>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Imported, ImportError> {
-    let mut importing = Importing::into(Keyspace::open(pool)?, Config::default().encodings)?;
+    let keys = Keyspace::open(pool)?;
+    if let Some(Master { host, port }) = keys.stored_master().map_err(|fault| value_error(0, b"", fault))?.1 {
+        return Err(ImportError::Replica { host, port });
+    }
+    let mut importing = Importing::into(keys, Config::default().encodings)?;
     for events in 0u64.. {
         if events % STRIDE == 0 {
             progress(reader.offset());
@@ -488,6 +500,44 @@ mod tests {
         assert_eq!(exported.keys.total(), 3);
         let survey = survey(&mut Reader::new(&out[..]).unwrap(), &mut |_| {}).unwrap();
         assert_eq!((survey.keys, survey.is_checked), (exported.keys, true));
+    }
+
+    #[test]
+    fn the_pool_of_a_replica_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = tembo::Options::new().create(true).open(dir.path().join("import.pool")).unwrap();
+        let mut keys = Keyspace::open(&pool).unwrap();
+        keys.store_master(Some(&Master { host: "there".to_owned(), port: 7 })).unwrap();
+        let error = import_all(&pool, &file()).unwrap_err();
+        assert!(error.to_string().contains("replica of there:7"), "{error}");
+        assert_eq!(count_keys(&pool).unwrap(), 0);
+        assert!(crate::check(&pool).unwrap().is_replica);
+        keys.store_master(None).unwrap();
+        drop(keys);
+        assert_eq!(import_all(&pool, &file()).unwrap().keys.total(), 3);
+    }
+
+    #[test]
+    fn damaged_records_of_a_replica_are_named() {
+        for (key, value) in [
+            (&b"m"[..], &b"\x07\0"[..]),
+            (b"m", b"\x07"),
+            (b"p", b"short"),
+            (b"p", &[b'a'; 49]),
+            (b"a", b"\x01"),
+            (b"x", b""),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let pool = tembo::Options::new().create(true).open(dir.path().join("a.pool")).unwrap();
+            let map = pool.open_map("db.replication").unwrap();
+            map.put(key, value).unwrap();
+            let error = crate::check(&pool).unwrap_err();
+            assert!(error.to_string().contains("the state of a replica"), "{error}");
+            // Nothing of it is believed, and nothing of it is a panic.
+            let keys = Keyspace::open(&pool).unwrap();
+            assert!(keys.replication.position.is_none());
+            assert!(!keys.replication.is_arriving);
+        }
     }
 
     #[test]

@@ -302,6 +302,8 @@ fn expect_equal(master: &Master, replica: &Server, workspace: &Workspace) {
 
 /// From the first copy under writes, over kills in the middle of the stream, to equal data.
 fn follow(program: &Path, options: &[&str], kills: usize) {
+    let wanted = std::env::var("TEMBO_KILLS").ok().and_then(|count| count.parse().ok());
+    let kills = wanted.unwrap_or(kills);
     let workspace = Workspace::new();
     let Some(master) = Master::start(program, &workspace.path("master"), options) else { return };
     let mut theirs = master.client();
@@ -323,7 +325,7 @@ fn follow(program: &Path, options: &[&str], kills: usize) {
     assert_eq!(ours.line("EXISTS old"), Value::Integer(0));
     assert_eq!(theirs.info("sync_full"), "1");
     for kill in 0..kills {
-        std::thread::sleep(Duration::from_millis(150 + 50 * kill as u64));
+        std::thread::sleep(Duration::from_millis(150 + 50 * (kill as u64 % 8)));
         replica.kill();
         replica = Server::start(&workspace, SERVE);
         let mut ours = Client::connect(replica.port).unwrap();

@@ -34,8 +34,8 @@ use crate::waiting::{InVain, end_in_vain};
 
 /// Before the first retry, and before one after many.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
-/// Bytes that are read in a turn, unless one command has more.
-const READ_BYTES: usize = 256 << 10;
+/// The least bytes that a turn has room for, and the most: those of a large command.
+const READ_BYTES: (usize, usize) = (64 << 10, 1 << 20);
 
 type Answer = (u64, Result<Ready, Failure>);
 
@@ -331,7 +331,7 @@ impl Streaming {
     fn receive(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), Failure> {
         let input = &mut self.stream.input;
         let before = input.len();
-        input.resize(before + READ_BYTES.min(self.stream.needed.max(16 << 10)).max(16 << 10), 0);
+        input.resize(before + self.stream.needed.clamp(READ_BYTES.0, READ_BYTES.1), 0);
         let read = self.socket.read(&mut input[before..]);
         input.truncate(before + *read.as_ref().unwrap_or(&0));
         match read {
