@@ -4,8 +4,11 @@
 //!
 //! The file is an array of sectors of 512 bytes. A write changes sectors in the page cache. Until the next
 //! synchronisation each changed sector may be on the device in any of the versions that it has had since the
-//! last one, that one included, whatever the other sectors have. A synchronisation puts all of them there. A
-//! sector is never torn.
+//! last one, that one included, whatever the other sectors have. A synchronisation puts all of them there, or
+//! those of a range. A sector is never torn.
+//!
+//! A file that is extended has either length until the next synchronisation of the whole of it, whatever its
+//! sectors have; in the new part any of them may still be zeros. Files never become shorter.
 //!
 //! [`SectorDisk`] remembers every write and synchronisation. [`PowerCuts`] goes through them and builds
 //! images of the device as a power failure at that moment may leave it. A killed process leaves
@@ -33,11 +36,17 @@ pub enum DiskEvent {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Everything that was written before is on the device.
-    Synchronised,
+    /// The file has this length from now on, with zeros in its new part.
+    Extended(u64),
+    /// Everything that was written to this range before is on the device; the length too, if the range has no
+    /// end (`u64::MAX`).
+    Synchronised(Range<u64>),
     /// A remark of the test.
     Mark(u64),
 }
+
+/// The range of a synchronisation of all.
+const WHOLE: Range<u64> = 0..u64::MAX;
 
 /// A disk that remembers its history. Clones are the same disk.
 #[derive(Clone)]
@@ -145,10 +154,30 @@ impl Medium for SectorDisk {
         })
     }
 
+    fn extend(&self, bytes: u64) -> io::Result<()> {
+        self.with(|state| {
+            state.operate()?;
+            let is_longer =
+                bytes as usize >= state.contents.len() && bytes.is_multiple_of(SECTOR_BYTES as u64);
+            assert!(is_longer, "a disk grows by whole sectors");
+            state.contents.resize(bytes as usize, 0);
+            state.history.events.push(DiskEvent::Extended(bytes));
+            Ok(())
+        })
+    }
+
     fn synchronise(&self) -> io::Result<()> {
         self.with(|state| {
             state.operate()?;
-            state.history.events.push(DiskEvent::Synchronised);
+            state.history.events.push(DiskEvent::Synchronised(WHOLE));
+            Ok(())
+        })
+    }
+
+    fn synchronise_range(&self, off: u64, bytes: u64) -> io::Result<()> {
+        self.with(|state| {
+            state.operate()?;
+            state.history.events.push(DiskEvent::Synchronised(off..off + bytes));
             Ok(())
         })
     }
@@ -165,8 +194,27 @@ impl History {
                 last_write = Some(*off);
                 true
             }
-            DiskEvent::Synchronised => !last_write.is_some_and(|off| range.contains(&off)),
-            DiskEvent::Mark(_) => true,
+            DiskEvent::Synchronised(of) => {
+                let of_that = *of != WHOLE && range.contains(&of.start);
+                !of_that && !last_write.is_some_and(|off| range.contains(&off))
+            }
+            DiskEvent::Mark(_) | DiskEvent::Extended(_) => true,
+        });
+        History { before: self.before.clone(), events }
+    }
+
+    /// The history without the synchronisation that follows each extension: the one that makes the length
+    /// durable.
+    pub fn without_durable_lengths(&self) -> History {
+        let mut is_new = false;
+        let mut events = self.events.clone();
+        events.retain(|event| match event {
+            DiskEvent::Extended(_) => {
+                is_new = true;
+                true
+            }
+            DiskEvent::Synchronised(of) if *of == WHOLE => !std::mem::take(&mut is_new),
+            _ => true,
         });
         History { before: self.before.clone(), events }
     }
@@ -177,7 +225,7 @@ impl History {
         for event in &self.events {
             let at = match event {
                 DiskEvent::Mark(_) => {
-                    events.iter().rposition(|event| matches!(event, DiskEvent::Synchronised))
+                    events.iter().rposition(|event| matches!(event, DiskEvent::Synchronised(_)))
                 }
                 _ => None,
             };
@@ -192,6 +240,8 @@ pub struct PowerCuts<'h> {
     events: std::slice::Iter<'h, DiskEvent>,
     contents: Vec<u8>,
     device: Vec<u8>,
+    /// Lengths that the file on the device may have, the last of them that of `contents`.
+    lengths: Vec<usize>,
     /// The versions of each changed sector since the last synchronisation, oldest first.
     versions: BTreeMap<usize, Vec<Sector>>,
     rng: Rng,
@@ -204,6 +254,7 @@ impl<'h> PowerCuts<'h> {
             events: history.events.iter(),
             contents: history.before.clone(),
             device: history.before.clone(),
+            lengths: vec![history.before.len()],
             versions: BTreeMap::new(),
             rng: Rng::new(seed),
         }
@@ -222,15 +273,29 @@ impl<'h> PowerCuts<'h> {
                     self.versions.entry(sector).or_default().push(version);
                 }
             }
-            DiskEvent::Synchronised => {
-                for sector in std::mem::take(&mut self.versions).into_keys() {
-                    let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
-                    self.device[range.clone()].copy_from_slice(&self.contents[range]);
-                }
+            DiskEvent::Extended(bytes) => {
+                self.contents.resize(*bytes as usize, 0);
+                self.device.resize(*bytes as usize, 0);
+                self.lengths.push(*bytes as usize);
             }
+            DiskEvent::Synchronised(range) => self.synchronise(range),
             DiskEvent::Mark(_) => {}
         }
         Some(event)
+    }
+
+    fn synchronise(&mut self, range: &Range<u64>) {
+        if *range == WHOLE {
+            self.lengths = vec![self.contents.len()];
+        }
+        let first = range.start as usize / SECTOR_BYTES;
+        let end = range.end.div_ceil(SECTOR_BYTES as u64) as usize;
+        let sectors: Vec<usize> = self.versions.range(first..end).map(|(sector, _)| *sector).collect();
+        for sector in sectors {
+            self.versions.remove(&sector);
+            let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+            self.device[range.clone()].copy_from_slice(&self.contents[range]);
+        }
     }
 
     /// One of the images that a power failure at this moment may leave.
@@ -247,6 +312,7 @@ impl<'h> PowerCuts<'h> {
                 image[sector * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(version);
             }
         }
+        image.truncate(self.lengths[self.rng.below(self.lengths.len())]);
         image
     }
 
@@ -286,6 +352,36 @@ mod tests {
     }
 
     #[test]
+    fn a_synchronised_range_stays_and_the_sectors_beside_it_are_as_open_as_before() {
+        let disk = SectorDisk::new(vec![0; 3 * SECTOR_BYTES]);
+        disk.write(0, &[1; 3 * SECTOR_BYTES]).unwrap();
+        disk.synchronise_range(SECTOR_BYTES as u64 + 10, 5).unwrap();
+        let history = disk.history();
+        let mut cuts = PowerCuts::new(&history, 1);
+        while cuts.step().is_some() {}
+        let seen: BTreeSet<[u8; 3]> =
+            (0..200).map(|_| cuts.image()).map(|image| [0, 1, 2].map(|i| image[i * SECTOR_BYTES])).collect();
+        assert_eq!(seen, [[0, 1, 0], [0, 1, 1], [1, 1, 0], [1, 1, 1]].into());
+    }
+
+    #[test]
+    fn an_extended_file_has_either_length_until_all_of_it_is_synchronised() {
+        let disk = SectorDisk::new(vec![1; SECTOR_BYTES]);
+        disk.extend(2 * SECTOR_BYTES as u64).unwrap();
+        disk.write(SECTOR_BYTES as u64, &[2]).unwrap();
+        disk.synchronise_range(SECTOR_BYTES as u64, 1).unwrap();
+        let lengths = |history: &History| -> BTreeSet<usize> {
+            let mut cuts = PowerCuts::new(history, 1);
+            while cuts.step().is_some() {}
+            (0..100).map(|_| cuts.image().len()).collect()
+        };
+        assert_eq!(lengths(&disk.history()), [SECTOR_BYTES, 2 * SECTOR_BYTES].into());
+        disk.synchronise().unwrap();
+        assert_eq!(lengths(&disk.history()), [2 * SECTOR_BYTES].into());
+        assert_eq!(lengths(&disk.history().without_durable_lengths()).len(), 2);
+    }
+
+    #[test]
     fn after_the_cut_nothing_is_done() {
         let disk = SectorDisk::new(vec![0; SECTOR_BYTES]);
         disk.cut_after(1);
@@ -303,13 +399,13 @@ mod tests {
             disk.synchronise().unwrap();
             disk.mark(off);
         }
-        let is_sync = |event: &&DiskEvent| matches!(event, DiskEvent::Synchronised);
+        let is_sync = |event: &&DiskEvent| matches!(event, DiskEvent::Synchronised(_));
         let left = disk.history().without_synchronisations_of(512..1024);
         assert_eq!(left.events.iter().filter(is_sync).count(), 2);
         let early = disk.history().with_early_marks();
         assert!(matches!(
             early.events[..3],
-            [DiskEvent::Write { .. }, DiskEvent::Mark(0), DiskEvent::Synchronised]
+            [DiskEvent::Write { .. }, DiskEvent::Mark(0), DiskEvent::Synchronised(_)]
         ));
     }
 }

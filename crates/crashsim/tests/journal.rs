@@ -1,7 +1,11 @@
 //! Power failures of a region with a journal: the file with its ring replayed is the memory as it was noted
-//! at one of its fences, byte for byte, and at none before the last that was promised.
+//! at one of its fences, byte for byte, and at none before the last that was promised. The ring lies in the
+//! middle of the region, which grows.
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk};
 use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, read_lines, recover};
@@ -14,6 +18,9 @@ const HOME: Range<u64> = 0..MEMORY_BYTES;
 const HEADS: Range<u64> = MEMORY_BYTES..MEMORY_BYTES + 8192;
 const RECORDS: Range<u64> = MEMORY_BYTES + 8192..MEMORY_BYTES + RING_BYTES;
 const LINES: u64 = MEMORY_BYTES / 64;
+/// The region's length with all lines in front of the ring, and its greatest.
+const FIRST_BYTES: u64 = MEMORY_BYTES + RING_BYTES;
+const MAX_BYTES: u64 = FIRST_BYTES + (64 << 10);
 /// Fences of a run: they turn the ring several times.
 const FENCES: usize = 600;
 
@@ -51,41 +58,89 @@ fn empty_disk() -> SectorDisk {
     SectorDisk::new(disk.contents())
 }
 
-fn open(disk: &SectorDisk, interval: Option<Duration>) -> Region {
-    let journal = Journal::open(Box::new(disk.clone()), PLACE, interval).unwrap();
-    let image = disk.contents()[..MEMORY_BYTES as usize].to_vec();
-    Region::journaled(&image, journal).unwrap()
+/// How fences wait.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Mode {
+    /// For the device.
+    Journaled,
+    /// Not at all; a fence is promised when the journal says that it is durable.
+    PutOff,
+    /// Not before the interval is over.
+    Relaxed,
+}
+
+impl Mode {
+    fn interval(self) -> Option<Duration> {
+        (self == Mode::Relaxed).then_some(Duration::from_secs(3600))
+    }
+}
+
+const MODES: [Mode; 3] = [Mode::Journaled, Mode::PutOff, Mode::Relaxed];
+
+fn open(disk: &SectorDisk, mode: Mode) -> Region {
+    let journal = Journal::open(Box::new(disk.clone()), PLACE, mode.interval()).unwrap();
+    journal.put_off(mode == Mode::PutOff);
+    let mut image = disk.contents();
+    image[HEADS.start as usize..RECORDS.end as usize].fill(0);
+    Region::journaled(&image, MAX_BYTES, journal).unwrap()
+}
+
+/// The line with this number of those that are not the ring's.
+fn place(line: u64) -> u64 {
+    if line < LINES { line } else { line + RING_BYTES / 64 }
+}
+
+/// Whether a file has this memory: outside the ring, and with nothing but zeros where it is longer.
+fn has(file: &[u8], memory: &[u8]) -> bool {
+    let (ring, is_whole) = (HEADS.start as usize..RECORDS.end as usize, file.len() >= memory.len());
+    is_whole
+        && file[..ring.start] == memory[..ring.start]
+        && file[ring.end..memory.len()] == memory[ring.end..]
+        && file[memory.len()..].iter().all(|byte| *byte == 0)
+}
+
+/// Stores at random, and flushes some of it. Returns the lines that are to be recorded.
+fn store_some(region: &Region, chance: &mut Chance, bug: Bug) -> Vec<u64> {
+    let mut lines = Vec::new();
+    let line_count = (region.len() - RING_BYTES) / 64;
+    for _ in 0..1 + chance.below(6) {
+        // Some lines are changed often, some rarely.
+        let first = if chance.below(2) == 0 { chance.below(20) } else { chance.below(line_count) };
+        let border = if first < LINES { LINES } else { line_count };
+        let count = (1 + chance.below(12)).min(border - first);
+        let first = place(first);
+        for line in first..first + count {
+            region.store_u64(line * 64 + 8 * chance.below(8), chance.below(1 << 30)).unwrap();
+        }
+        // A store that is not flushed is in memory only, until its line is flushed for another reason.
+        if chance.below(4) > 0 {
+            let skips = bug == Bug::Unnoted && chance.below(8) == 0;
+            if !skips {
+                region.flush(first * 64, count * 64);
+            }
+            lines.extend(first..first + count);
+        }
+    }
+    // After the flush and before the fence.
+    region.store_u64(64 * chance.below(20), chance.below(1 << 30)).unwrap();
+    lines
 }
 
 /// Stores at random, flushes some of it, and fences; with write-backs, kills and openings between.
-fn run(seed: u64, interval: Option<Duration>, bug: Bug) -> Run {
+fn run(seed: u64, mode: Mode, bug: Bug) -> Run {
     let mut chance = Chance(seed);
     let disk = empty_disk();
-    let mut region = open(&disk, interval);
-    let expected = if interval.is_some() { Domain::Relaxed } else { Domain::Journaled };
+    let mut region = open(&disk, mode);
+    let expected = if mode == Mode::Relaxed { Domain::Relaxed } else { Domain::Journaled };
     assert_eq!(region.domain(), expected);
-    let mut noted = vec![0_u8; MEMORY_BYTES as usize];
+    let mut noted = vec![0_u8; FIRST_BYTES as usize];
     let mut images = vec![noted.clone()];
     while images.len() <= FENCES {
-        let mut lines = Vec::new();
-        for _ in 0..1 + chance.below(6) {
-            // Some lines are changed often, some rarely.
-            let first = if chance.below(2) == 0 { chance.below(20) } else { chance.below(LINES) };
-            let count = (1 + chance.below(12)).min(LINES - first);
-            for line in first..first + count {
-                region.store_u64(line * 64 + 8 * chance.below(8), chance.below(1 << 30)).unwrap();
-            }
-            // A store that is not flushed is in memory only, until its line is flushed for another reason.
-            if chance.below(4) > 0 {
-                let skips = bug == Bug::Unnoted && chance.below(8) == 0;
-                if !skips {
-                    region.flush(first * 64, count * 64);
-                }
-                lines.extend(first..first + count);
-            }
+        if chance.below(30) == 0 && region.len() < MAX_BYTES {
+            region.grow(region.len() + 4096).unwrap();
+            noted.resize(region.len() as usize, 0);
         }
-        // After the flush and before the fence.
-        region.store_u64(64 * chance.below(20), chance.below(1 << 30)).unwrap();
+        let lines = store_some(&region, &mut chance, bug);
         for line in lines {
             let at = (line * 64) as usize;
             for word in 0..8 {
@@ -102,20 +157,25 @@ fn run(seed: u64, interval: Option<Duration>, bug: Bug) -> Run {
             2 => journal.write_all_back().is_ok(),
             // A kill: the page cache stays, the memory and its unfenced stores do not.
             3 => {
-                region = open(&disk, interval);
-                let is_there = disk.contents()[..MEMORY_BYTES as usize] == noted;
+                region = open(&disk, mode);
+                let is_there = has(&disk.contents(), &noted);
                 assert!(is_there || bug != Bug::None, "seed {seed}: not as noted after a kill at {fence}");
                 true
             }
-            _ => interval.is_none(),
+            // A write-back has made some of them durable.
+            _ => journal.durable().unwrap() == journal.end(),
         };
         if promised {
             disk.mark(fence);
         }
     }
     let stats = region.journal_stats().unwrap();
-    assert!(stats.ring_bytes > stats.used_bytes && stats.synchronisations > 0);
-    Run { history: disk.history(), images }
+    assert!(stats.ring_bytes > stats.used_bytes);
+    let history = disk.history();
+    let of_parts =
+        |event: &DiskEvent| matches!(event, DiskEvent::Synchronised(range) if range.end < MAX_BYTES);
+    assert!(history.events.iter().any(of_parts), "the ring is synchronised by itself");
+    Run { history, images }
 }
 
 /// Recovers an image of the device, and cuts the first attempts if chance will have it so.
@@ -133,14 +193,14 @@ fn recover_image(cuts: &mut PowerCuts<'_>, image: Vec<u8>) -> Result<Vec<u8>, St
             for (line, content) in lines {
                 read[line as usize * 64..][..64].copy_from_slice(&content);
             }
-            let home = ..MEMORY_BYTES as usize;
-            return if read[home] == recovered[home] {
+            read[HEADS.start as usize..RECORDS.end as usize].fill(0);
+            return if has(&recovered, &read) {
                 Ok(recovered)
             } else {
                 Err("reading and recovering differ".to_owned())
             };
         }
-        disk.cut_after(cuts.chance(40));
+        disk.cut_after(cuts.chance(60));
         if recover(&disk, PLACE).is_ok() {
             return Ok(disk.contents());
         }
@@ -164,9 +224,8 @@ fn try_images(run: &Run, images_wanted: u64, seed: u64) -> Result<u64, String> {
         for _ in 0..per_event {
             let image = cuts.image();
             let recovered = recover_image(&mut cuts, image)?;
-            let home = &recovered[..MEMORY_BYTES as usize];
-            if !run.images[promised..].iter().any(|image| image == home) {
-                let earlier = run.images[..promised].iter().rposition(|image| image == home);
+            if !run.images[promised..].iter().any(|image| has(&recovered, image)) {
+                let earlier = run.images[..promised].iter().rposition(|image| has(&recovered, image));
                 return Err(match earlier {
                     Some(fence) => format!("fence {promised} was promised, and fence {fence} is there"),
                     None => format!("the memory of no fence, after the promise of {promised}"),
@@ -178,8 +237,6 @@ fn try_images(run: &Run, images_wanted: u64, seed: u64) -> Result<u64, String> {
     Ok(tried)
 }
 
-const MODES: [Option<Duration>; 2] = [None, Some(Duration::from_secs(3600))];
-
 fn seed() -> u64 {
     number_from("CRASHSIM_SEED", 1)
 }
@@ -187,15 +244,15 @@ fn seed() -> u64 {
 #[test]
 fn a_power_failure_leaves_the_memory_of_a_fence_and_keeps_what_was_promised() {
     let wanted = number_from("CRASHSIM_IMAGES", 8_000);
-    for interval in MODES {
+    for mode in MODES {
         let (mut tried, mut round) = (0, seed());
         while tried < wanted {
-            let run = run(round, interval, Bug::None);
+            let run = run(round, mode, Bug::None);
             tried += try_images(&run, wanted, round)
-                .unwrap_or_else(|e| panic!("CRASHSIM_SEED={round}, {interval:?}: {e}"));
+                .unwrap_or_else(|e| panic!("CRASHSIM_SEED={round}, {mode:?}: {e}"));
             round += 1;
         }
-        println!("{interval:?}: {tried} images");
+        println!("{mode:?}: {tried} images");
     }
 }
 
@@ -206,27 +263,28 @@ type Broken = (&'static str, fn(&History) -> History, Bug);
 #[test]
 fn histories_that_break_a_rule_are_noticed() {
     const ROUNDS: u64 = 60;
-    let rules: [Broken; 5] = [
+    let rules: [Broken; 6] = [
         // I3 and the promise: lines go home, and fences return, before their records are on the device.
         ("records are synchronised", |h| h.without_synchronisations_of(RECORDS), Bug::None),
         // I4: a head says that lines are at home before they are.
         ("lines are synchronised", |h| h.without_synchronisations_of(HOME), Bug::None),
         // I5 and I6: space is written again, or records of a generation, before the head is on the device.
         ("heads are synchronised", |h| h.without_synchronisations_of(HEADS), Bug::None),
+        // I7: records have lines for which the file on the device has no place.
+        ("lengths are synchronised", History::without_durable_lengths, Bug::None),
         ("acknowledged after the synchronisation", History::with_early_marks, Bug::None),
         ("changed lines are noted", History::clone, Bug::Unnoted),
     ];
     let mut missed = Vec::new();
-    for (interval, (rule, break_it, bug)) in MODES.into_iter().flat_map(|mode| rules.map(|rule| (mode, rule)))
-    {
+    for (mode, (rule, break_it, bug)) in MODES.into_iter().flat_map(|mode| rules.map(|rule| (mode, rule))) {
         let noticed = (seed()..seed() + ROUNDS).find_map(|round| {
-            let run = run(round, interval, bug);
+            let run = run(round, mode, bug);
             let mutant = Run { history: break_it(&run.history), images: run.images };
             try_images(&mutant, 8_000, round).err().map(|e| (round, e))
         });
-        println!("{rule}, {interval:?}: {noticed:?}");
+        println!("{rule}, {mode:?}: {noticed:?}");
         if noticed.is_none() {
-            missed.push((rule, interval));
+            missed.push((rule, mode));
         }
     }
     assert!(missed.is_empty(), "not noticed: {missed:?}");
@@ -235,9 +293,9 @@ fn histories_that_break_a_rule_are_noticed() {
 /// A fence with more lines than a record takes: each line is old or new, and after the fence all are new.
 #[test]
 fn a_fence_larger_than_the_ring_is_whole_when_it_returns() {
-    for interval in MODES {
+    for mode in MODES {
         let disk = empty_disk();
-        let region = open(&disk, interval);
+        let region = open(&disk, mode);
         let turns = 8;
         for turn in 1..=turns {
             for line in 0..LINES {
@@ -274,9 +332,9 @@ fn a_fence_larger_than_the_ring_is_whole_when_it_returns() {
 fn records_of_threads_are_in_the_order_of_their_lines_contents() {
     const THREADS: u64 = 3;
     const TURNS: u64 = 1500;
-    for interval in MODES {
+    for mode in MODES {
         let disk = empty_disk();
-        let region = open(&disk, interval);
+        let region = open(&disk, mode);
         let start = std::sync::Barrier::new(THREADS as usize);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -304,7 +362,7 @@ fn records_of_threads_are_in_the_order_of_their_lines_contents() {
             let DiskEvent::Mark(mark) = event else { continue };
             let (thread, turn) = (mark >> 32, mark & 0xFFFF_FFFF);
             // In one mode the device has it, in both a kill leaves it.
-            let image = if interval.is_none() { cuts.image() } else { cuts.killed_image() };
+            let image = if mode == Mode::Journaled { cuts.image() } else { cuts.killed_image() };
             let killed = SectorDisk::new(image);
             recover(&killed, PLACE).unwrap();
             let contents = killed.contents();
@@ -312,7 +370,7 @@ fn records_of_threads_are_in_the_order_of_their_lines_contents() {
             promised[thread as usize] = turn;
             for (thread, turn) in (0..).zip(promised) {
                 let shared = word(8 * thread);
-                assert!(shared >= turn, "{interval:?}: {shared} of thread {thread}, promised {turn}");
+                assert!(shared >= turn, "{mode:?}: {shared} of thread {thread}, promised {turn}");
                 let own: Vec<u64> = (0..8).map(|i| word(64 * (1 + thread) + 8 * i)).collect();
                 assert!(own[0] >= turn && own.iter().all(|word| *word == own[0]), "{own:?}, promised {turn}");
             }
@@ -320,10 +378,52 @@ fn records_of_threads_are_in_the_order_of_their_lines_contents() {
     }
 }
 
+/// A thread that is ending has no list of notes any more: they lie in the journal, under the thread's id.
+#[test]
+fn a_thread_that_is_ending_records_its_own_notes_and_no_others() {
+    struct AtEnd(u64, Arc<Region>, Sender<()>, Receiver<()>);
+    impl Drop for AtEnd {
+        fn drop(&mut self) {
+            self.1.store_u64(64 * self.0, 7).unwrap();
+            self.1.flush(64 * self.0, 8);
+            self.2.send(()).unwrap();
+            self.3.recv().unwrap();
+            self.1.fence().unwrap();
+        }
+    }
+    thread_local!(static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) });
+    let disk = empty_disk();
+    let region = Arc::new(open(&disk, Mode::Journaled));
+    let start = |line: u64| {
+        let (region, (flushed, has_flushed), (go, may_go)) = (region.clone(), channel(), channel());
+        let thread = std::thread::spawn(move || {
+            // The list of notes is made after this value, and so dropped before it.
+            AT_END.set(Some(AtEnd(line, region.clone(), flushed, may_go)));
+            region.persist(64 * 10, 8).unwrap();
+        });
+        has_flushed.recv().unwrap();
+        (thread, go)
+    };
+    let is_recorded = |line: u64| {
+        let killed = SectorDisk::new(disk.contents());
+        recover(&killed, PLACE).unwrap();
+        killed.contents()[64 * line as usize] == 7
+    };
+    let (one, other) = (start(1), start(2));
+    assert!(!is_recorded(1) && !is_recorded(2));
+    other.1.send(()).unwrap();
+    other.0.join().unwrap();
+    assert!(is_recorded(2), "a note of a thread that was ending is lost");
+    assert!(!is_recorded(1), "a note of another thread was recorded");
+    one.1.send(()).unwrap();
+    one.0.join().unwrap();
+    assert!(is_recorded(1));
+}
+
 #[test]
 fn a_ring_that_makes_no_sense_is_refused_and_nothing_is_changed() {
     let disk = empty_disk();
-    let region = open(&disk, None);
+    let region = open(&disk, Mode::Journaled);
     region.store_u64(0, 5).unwrap();
     region.persist(0, 8).unwrap();
     let good = disk.contents();
@@ -352,14 +452,15 @@ fn a_ring_that_makes_no_sense_is_refused_and_nothing_is_changed() {
 
 #[test]
 fn a_device_that_fails_ends_every_promise() {
-    for interval in MODES {
+    for mode in MODES {
         let disk = empty_disk();
-        let region = open(&disk, interval);
+        let region = open(&disk, mode);
         region.store_u64(0, 5).unwrap();
         region.persist(0, 8).unwrap();
         disk.cut_after(0);
         region.store_u64(0, 6).unwrap();
         assert!(region.persist(0, 8).is_err());
+        assert!(region.journal().unwrap().durable().is_err());
         disk.cut_after(1_000);
         // The device works again, but it is not known what it has.
         region.store_u64(0, 7).unwrap();

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 impl Region {
     /// Grows the region (and its file) to `bytes`, rounded up to a page; the new bytes read as zero and have
@@ -50,7 +51,12 @@ impl Region {
                     self.range.populate(mapped, new, self.sharing.population());
                 }
             }
-            None => self.range.map_anonymous(mapped, new)?,
+            None => {
+                if let Some(journal) = self.journal() {
+                    journal.extend(new).map_err(|e| RegionError::io("growing the file", e))?;
+                }
+                self.range.map_anonymous(mapped, new)?;
+            }
         }
         self.set_len(new);
         Ok(())
@@ -83,6 +89,20 @@ impl Region {
         }
     }
 
+    /// Another descriptor of the file, which has its advisory lock too and keeps it when the region is
+    /// dropped: the file can be opened again without a moment at which another process can. `None` if the
+    /// region has no file.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system.
+    pub fn keep_lock(&self) -> std::io::Result<Option<File>> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let kept = file.try_clone()?;
+        self.keeps_lock.store(true, Ordering::Relaxed);
+        Ok(Some(kept))
+    }
+
     /// Releases the advisory lock (`flock`) that the region's descriptor has on the file. Closing the
     /// descriptor does so only if no other process has it: a child that was just forked has it until it runs
     /// its program.
@@ -91,7 +111,7 @@ impl Region {
         if let Some(journal) = &self.journal {
             journal.stop();
         }
-        if let Some(file) = &self.file {
+        if let Some(file) = self.file.as_ref().filter(|_| !self.keeps_lock.load(Ordering::Relaxed)) {
             // A failure leaves it to the closing.
             let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
         }

@@ -1,6 +1,11 @@
 //! Writing lines home, and the tail behind them.
+//!
+//! Of many records only the places of their lines are kept in memory, page by page; their contents are read
+//! from the ring again, those that no newer record has. A page is written once in a step, however often its
+//! lines were changed: the longer the step, the less is written.
 
-use super::replay::Reader;
+use super::replay::{Reader, RecordLines};
+use super::ring::Ring;
 use super::{Journal, Medium};
 use crate::{LINE_BYTES, SyncError};
 use std::io;
@@ -8,63 +13,115 @@ use std::sync::PoisonError;
 
 const LINE: usize = LINE_BYTES as usize;
 /// Lines are written by whole pages.
-const PAGE_BYTES: u64 = 4096;
-const PAGE_LINES: u64 = PAGE_BYTES / LINE_BYTES;
+pub(super) const PAGE_BYTES: usize = 4096;
+/// Lines of a page, each of them a bit of a word.
+pub(super) const PAGE_LINES: u64 = PAGE_BYTES as u64 / LINE_BYTES;
 /// Bytes of neighbouring pages that are written at once.
 const BATCH_BYTES: usize = 1 << 20;
-/// Bytes of records that a step of a write-back takes.
-const STEP_BYTES: u64 = 8 << 20;
+/// Bytes after which pages are synchronised: a synchronisation of the ring waits behind them in the device.
+const SYNCHRONISED_BYTES: u64 = 16 << 20;
+
+/// Neighbouring lines of one page in one record.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Piece {
+    page: u64,
+    /// The position of their contents in the ring.
+    pos: u64,
+    first: u8,
+    count: u8,
+}
+
+impl Piece {
+    /// Its lines as bits.
+    fn lines(self) -> u64 {
+        (u64::MAX >> (PAGE_LINES - u64::from(self.count))) << self.first
+    }
+}
 
 /// The lines of some records.
 #[derive(Default)]
 pub(super) struct Gathered {
-    /// Number of a line, and where its contents lie.
-    lines: Vec<(u64, usize)>,
-    contents: Vec<u8>,
+    pieces: Vec<Piece>,
 }
+
+/// Lines of a page: its number, their bits, and a page that has them in their places.
+pub(super) type NewestLines<'p> = (u64, u64, &'p [u8; PAGE_BYTES]);
 
 impl Gathered {
     /// Adds the lines of the next record.
-    pub(super) fn add(&mut self, lines: &[(u64, &[u8])]) {
-        for (line, content) in lines {
-            self.lines.push((*line, self.contents.len()));
-            self.contents.extend_from_slice(content);
+    pub(super) fn add(&mut self, record: &RecordLines<'_>) {
+        let mut pos = record.pos;
+        for (mut line, mut left) in record.runs() {
+            while left > 0 {
+                let (page, first) = (line / PAGE_LINES, line % PAGE_LINES);
+                let count = left.min(PAGE_LINES - first);
+                self.pieces.push(Piece { page, pos, first: first as u8, count: count as u8 });
+                (line, left, pos) = (line + count, left - count, pos + count * LINE_BYTES);
+            }
         }
     }
 
-    /// The newest contents of each line, in the order of the lines.
-    pub(super) fn newest(mut self) -> Vec<(u64, [u8; LINE])> {
-        self.lines.sort_unstable();
-        let content = |at: usize| self.contents[at..at + LINE].try_into().expect("a line");
-        let is_last = |i: usize| self.lines.get(i + 1).is_none_or(|next| next.0 != self.lines[i].0);
-        let newest = (0..self.lines.len()).filter(|i| is_last(*i));
-        newest.map(|i| (self.lines[i].0, content(self.lines[i].1))).collect()
+    /// Visits the pages in their order, with the newest contents of each line. Returns the number of lines.
+    pub(super) fn for_each_page(
+        mut self,
+        medium: &dyn Medium,
+        ring: &Ring,
+        mut visit: impl FnMut(NewestLines<'_>) -> io::Result<()>,
+    ) -> io::Result<u64> {
+        self.pieces.sort_unstable();
+        let (mut count, mut contents, mut newest) = (0, [0; PAGE_BYTES], [0; PAGE_BYTES]);
+        for pieces in self.pieces.chunk_by(|a, b| a.page == b.page) {
+            let mut lines = 0;
+            // The newest first.
+            for piece in pieces.iter().rev() {
+                let older = lines;
+                lines |= piece.lines();
+                if lines == older {
+                    continue;
+                }
+                let contents = &mut contents[..usize::from(piece.count) * LINE];
+                ring.read_at(medium, piece.pos, contents)?;
+                copy_lines(contents, &mut newest[usize::from(piece.first) * LINE..], !older >> piece.first);
+            }
+            count += u64::from(lines.count_ones());
+            visit((pieces[0].page, lines, &newest))?;
+        }
+        Ok(count)
     }
 }
 
+/// Copies the lines whose bits are set.
+fn copy_lines(from: &[u8], to: &mut [u8], lines: u64) {
+    let pairs = from.chunks_exact(LINE).zip(to.chunks_exact_mut(LINE));
+    let chosen = pairs.enumerate().filter(|(line, _)| lines >> line & 1 != 0);
+    chosen.for_each(|(_, (from, to))| to.copy_from_slice(from));
+}
+
 /// Writes lines to their places. Returns how many.
-pub(super) fn write_home(medium: &dyn Medium, gathered: Gathered) -> io::Result<u64> {
-    let newest = gathered.newest();
-    let (mut batch, mut batch_off) = (Vec::new(), 0);
-    for page in newest.chunk_by(|(a, _), (b, _)| a / PAGE_LINES == b / PAGE_LINES) {
-        let off = page[0].0 / PAGE_LINES * PAGE_BYTES;
+pub(super) fn write_home(medium: &dyn Medium, ring: &Ring, gathered: Gathered) -> io::Result<u64> {
+    let (mut batch, mut batch_off, mut since) = (Vec::with_capacity(BATCH_BYTES), 0, 0);
+    let count = gathered.for_each_page(medium, ring, |(page, lines, newest)| {
+        let off = page * PAGE_BYTES as u64;
         if off != batch_off + batch.len() as u64 || batch.len() >= BATCH_BYTES {
             medium.write(batch_off, &batch)?;
+            since += batch.len() as u64;
+            if since >= SYNCHRONISED_BYTES {
+                medium.synchronise()?;
+                since = 0;
+            }
             batch.clear();
             batch_off = off;
         }
         let start = batch.len();
-        batch.resize(start + PAGE_BYTES as usize, 0);
-        if page.len() < PAGE_LINES as usize {
+        batch.resize(start + PAGE_BYTES, 0);
+        if lines != u64::MAX {
             medium.read(off, &mut batch[start..])?;
         }
-        for (line, content) in page {
-            let at = start + (line % PAGE_LINES * LINE_BYTES) as usize;
-            batch[at..at + LINE].copy_from_slice(content);
-        }
-    }
+        copy_lines(newest, &mut batch[start..], lines);
+        Ok(())
+    })?;
     medium.write(batch_off, &batch)?;
-    Ok(newest.len() as u64)
+    Ok(count)
 }
 
 /// The right to write home and heads.
@@ -119,31 +176,31 @@ impl Journal {
         let failed = |e: io::Error| self.lock().fail(&e);
         let new_tail = self.write_records_home(tail, end).map_err(failed)?;
         // PERSIST(I4): the lines are at home before a head says that replay may begin behind them.
-        self.synchronise()?;
+        self.medium.synchronise().map_err(failed)?;
         writer.change += 1;
         self.ring.write_head(&*self.medium, writer.change, new_tail).map_err(failed)?;
         // PERSIST(I5): the head is on the device before the space of the records is written again, and (I4)
         // before the other copy is.
-        self.synchronise()?;
+        self.medium.synchronise().map_err(failed)?;
         let mut state = self.lock();
         state.tail = new_tail;
         state.stats.write_backs += 1;
         Ok(())
     }
 
-    /// Writes the lines of records home, of at least one and of not much more than a step. Returns the
+    /// Writes the lines of records home, of at least one and of not much more than half the ring. Returns the
     /// position behind them.
     fn write_records_home(&self, tail: u64, end: u64) -> io::Result<u64> {
         let mut reader = Reader::new(&*self.medium, &self.ring, tail, end);
         let mut gathered = Gathered::default();
-        while reader.pos < end.min(tail + STEP_BYTES) {
-            let Some(lines) = reader.next()? else {
+        while reader.pos < end.min(tail + self.ring.capacity / 2) {
+            let Some(record) = reader.next()? else {
                 return Err(io::Error::other("the journal does not have what was written to it"));
             };
-            gathered.add(&lines);
+            gathered.add(&record);
         }
         let new_tail = reader.pos;
-        write_home(&*self.medium, gathered)?;
+        write_home(&*self.medium, &self.ring, gathered)?;
         Ok(new_tail)
     }
 }

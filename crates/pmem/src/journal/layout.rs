@@ -171,22 +171,21 @@ pub(super) fn length_at(head: &[u8], pos: u64, max_bytes: u64) -> Option<u64> {
     (is_at && fits).then_some(bytes)
 }
 
-/// The lines of a whole record of this generation; `None` if it is none.
-pub(super) fn decode(record: &[u8], generation: u64) -> Option<Vec<(u64, &[u8])>> {
+/// A run of lines from its word: the number of the first, and how many.
+pub(super) fn run_of(word: u64) -> (u64, u64) {
+    (word >> 16, (word & 0xFFFF) + 1)
+}
+
+/// The words of the runs and the contents of the lines of a whole record of this generation; `None` if it is
+/// none.
+pub(super) fn decode(record: &[u8], generation: u64) -> Option<(&[u8], &[u8])> {
     if word(record, 0) != xxh3_64_with_seed(&record[SUMMED_AT..], generation) {
         return None;
     }
     let runs = half_word(record, offset_of!(PmRingRecord, runs)) as usize;
-    let (words, mut contents) = record[RECORD_HEAD_BYTES..].split_at_checked(runs.checked_mul(8)?)?;
-    let mut lines = Vec::with_capacity(contents.len() / LINE_BYTES as usize);
-    for run in words.chunks_exact(8).map(|run| word(run, 0)) {
-        for line in (run >> 16..).take((run & 0xFFFF) as usize + 1) {
-            let (content, rest) = contents.split_at_checked(LINE_BYTES as usize)?;
-            lines.push((line, content));
-            contents = rest;
-        }
-    }
-    contents.is_empty().then_some(lines)
+    let (words, contents) = record[RECORD_HEAD_BYTES..].split_at_checked(runs.checked_mul(8)?)?;
+    let lines: u64 = words.chunks_exact(8).map(|run| run_of(word(run, 0)).1).sum();
+    (lines * LINE_BYTES == contents.len() as u64).then_some((words, contents))
 }
 
 /// The generation after another one: any other number.
@@ -219,8 +218,10 @@ mod tests {
         encode(&mut record, 77, 4096, &runs, &|line, content| content.fill(line as u8));
         assert_eq!(length_at(&record, 4096, 1000), Some(record.len() as u64));
         assert_eq!((length_at(&record, 4104, 1000), length_at(&record, 4096, 100)), (None, None));
-        let lines = decode(&record, 77).unwrap();
-        assert_eq!(lines, [(3, &[3; 64][..]), (4, &[4; 64]), (70, &[70; 64])]);
+        let (words, contents) = decode(&record, 77).unwrap();
+        let read: Vec<_> = words.chunks_exact(8).map(|run| run_of(word(run, 0))).collect();
+        assert_eq!(read, runs);
+        assert_eq!(contents, [[3; 64], [4; 64], [70; 64]].concat());
         // A ghost of another generation.
         assert_eq!(decode(&record, 78), None);
         for bit in 0..8 * record.len() {

@@ -36,6 +36,23 @@ pub trait Medium: Send + Sync {
     ///
     /// Failures of the device. Nothing is known of what was written then.
     fn synchronise(&self) -> io::Result<()>;
+
+    /// Waits until what was written to a range before the call is on the device. Other ranges need not be.
+    ///
+    /// # Errors
+    ///
+    /// As for [`synchronise`](Self::synchronise).
+    fn synchronise_range(&self, off: u64, bytes: u64) -> io::Result<()>;
+
+    /// Makes the file longer, with zeros in its new part. Only a medium without a file of its region needs
+    /// this: others grow with the region.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system.
+    fn extend(&self, bytes: u64) -> io::Result<()> {
+        Err(io::Error::other(format!("a medium that does not grow, to {bytes} bytes")))
+    }
 }
 
 /// Writes and synchronisations are system calls without the C library, whose functions of these names are
@@ -64,6 +81,10 @@ impl Medium for File {
     fn synchronise(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::fdatasync(self))?)
     }
+
+    fn synchronise_range(&self, _: u64, _: u64) -> io::Result<()> {
+        self.synchronise()
+    }
 }
 
 impl<M: Medium> Medium for Arc<M> {
@@ -81,5 +102,9 @@ impl<M: Medium> Medium for Arc<M> {
 
     fn synchronise(&self) -> io::Result<()> {
         (**self).synchronise()
+    }
+
+    fn synchronise_range(&self, off: u64, bytes: u64) -> io::Result<()> {
+        (**self).synchronise_range(off, bytes)
     }
 }

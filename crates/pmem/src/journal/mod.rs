@@ -88,8 +88,20 @@
 //! | `writer` | heads and home, one write-back at a time | a write-back |
 //! | `state` | end, durable, tail; the order of records (I1) | copying and writing a record; no synchronisation |
 //!
-//! `writer` comes before `state`. One thread at a time synchronises, whoever is first; the others wait for it
-//! and, if it had begun before their records, for the next one: a group needs no timer.
+//! `writer` comes before `state`. One thread at a time synchronises the ring, whoever is first; the others
+//! wait for it and, if it had begun before their records, for the next one: a group needs no timer. Only the
+//! part of the ring with newer records is synchronised. A write-back synchronises the whole file, beside
+//! that: no commit waits for the pages that it wrote.
+//!
+//! A thread may put off waiting ([`Journal::put_off`]): its fences return once their records are written, and
+//! it acknowledges nothing before [`durable`](Journal::durable) has come to the [`end`](Journal::end) that it
+//! saw then. Records are in the order of fences, so a later fence never survives without an earlier one.
+//!
+//! # Back-pressure
+//!
+//! A write-back begins when half of the ring is used, and takes all records that are there. From three
+//! quarters on, a fence is slowed, the more the fuller the ring is; a fence that finds no room writes back
+//! itself.
 //!
 //! # Source
 //!
@@ -97,6 +109,7 @@
 //! flush and fence, so that nothing above knows of it. D2: a checkpoint writes what the log has, and not what
 //! memory has: no page is copied while it changes, and home is never ahead of the log (I3).
 
+mod disk_file;
 mod home;
 mod layout;
 mod medium;
@@ -105,6 +118,7 @@ mod replay;
 mod ring;
 mod worker;
 
+pub(crate) use disk_file::DiskFile;
 pub use layout::{PmRingHead, PmRingRecord};
 pub use medium::Medium;
 pub use replay::{JournalError, Replayed, read_lines, recover};
@@ -123,6 +137,10 @@ pub const RING_MIN_BYTES: u64 = 64 << 10;
 const PARTS_OF_RING: u64 = 8;
 /// More bytes than this are never in one record.
 const RECORD_MAX_BYTES: u64 = 1 << 20;
+/// The longest that a fence is slowed, when the ring is all but full.
+const SLOWED_MAX: Duration = Duration::from_millis(4);
+/// Classes of synchronisations by their duration: up to 32 us, up to 64 us and so on, the last all others.
+const DURATION_CLASSES: usize = 20;
 
 /// Where a journal lies in its file, and what makes its checksums differ from those of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,11 +170,39 @@ pub struct JournalStats {
     pub synchronisations: u64,
     /// The longest of them.
     pub longest: Duration,
+    /// Their number by duration: up to 32 us, up to 64 us and so on; the last are all others.
+    pub durations: [u64; DURATION_CLASSES],
+    /// How often a fence was slowed, because the ring was filling.
+    pub slowed: u64,
     /// How often a fence waited for space in the ring.
     pub stalls: u64,
     /// Write-backs since the opening.
     pub write_backs: u64,
 }
+
+impl JournalStats {
+    /// The duration in microseconds that this part of the synchronisations did not exceed, rounded up to a
+    /// class; 0 without any.
+    pub fn duration_us(&self, part: f64) -> u64 {
+        let wanted = part * self.durations.iter().sum::<u64>() as f64;
+        let mut below = 0;
+        let class = self.durations.iter().position(|count| {
+            below += count;
+            below > 0 && below as f64 >= wanted
+        });
+        class.map_or(0, |class| 32 << class)
+    }
+
+    fn note_duration(&mut self, duration: Duration) {
+        let class = (duration.as_micros().div_ceil(32)).next_power_of_two().ilog2() as usize;
+        self.durations[class.min(DURATION_CLASSES - 1)] += 1;
+        self.synchronisations += 1;
+        self.longest = self.longest.max(duration);
+    }
+}
+
+/// Called after a synchronisation that was asked for.
+type Wake = Box<dyn Fn() + Send + Sync>;
 
 /// The journal of an open region.
 pub struct Journal {
@@ -169,9 +215,12 @@ pub struct Journal {
     state: Mutex<State>,
     /// A synchronisation ended.
     synchronised: Condvar,
-    /// There is work for the worker.
+    /// A synchronisation is wanted, or the threads have to stop.
     work: Condvar,
+    /// More than half of the ring is used, or the threads have to stop.
+    filling: Condvar,
     writer: Mutex<home::Writer>,
+    wake: Mutex<Option<Wake>>,
 }
 
 #[derive(Default)]
@@ -186,11 +235,16 @@ struct State {
     oldest: Option<Instant>,
     /// The same for the synchronisation that is under way.
     oldest_under_way: Option<Instant>,
+    /// The usual duration of a synchronisation: a moving average.
+    typical: Duration,
     is_synchronising: bool,
+    /// Somebody wants records before this position to be on the device, and does not wait for it.
+    wanted: u64,
     /// Notes of threads that are ending, by the thread's id: a thread records its own notes only.
     orphans: BTreeMap<i32, Runs>,
     record: Vec<u8>,
     failure: Option<String>,
+    has_worker: bool,
     has_to_stop: bool,
     stats: JournalStats,
 }
@@ -230,7 +284,9 @@ impl Journal {
             state: Mutex::default(),
             synchronised: Condvar::new(),
             work: Condvar::new(),
+            filling: Condvar::new(),
             writer: Mutex::new(home::Writer::new(change)),
+            wake: Mutex::default(),
         })
     }
 
@@ -247,6 +303,58 @@ impl Journal {
     pub fn make_durable(&self) -> Result<(), SyncError> {
         let end = self.lock().end;
         self.wait_until_durable(end)
+    }
+
+    /// Lets fences of this thread return once their records are written, or lets them wait again. Without
+    /// [`want`](Self::want) nothing makes them durable.
+    pub fn put_off(&self, puts_off: bool) {
+        notes::put_off(&self.identity, puts_off);
+    }
+
+    /// The position behind all records.
+    pub fn end(&self) -> u64 {
+        self.lock().end
+    }
+
+    /// The position before which all records are on the device.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`] when the device has failed.
+    pub fn durable(&self) -> Result<u64, SyncError> {
+        let state = self.lock();
+        state.check().map(|()| state.durable)
+    }
+
+    /// How long a synchronisation of the ring usually takes, by the last few.
+    pub fn typical_synchronisation(&self) -> Duration {
+        self.lock().typical
+    }
+
+    /// Asks for the records before a position to be made durable, and does not wait.
+    pub fn want(&self, pos: u64) {
+        let mut state = self.lock();
+        if state.wanted < pos {
+            state.wanted = pos;
+            self.work.notify_all();
+        }
+    }
+
+    /// Sets the function that is called after each synchronisation that was [asked for](Self::want), and
+    /// after a failure. It must not use the journal.
+    pub fn set_wake(&self, wake: Option<Box<dyn Fn() + Send + Sync>>) {
+        *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = wake;
+    }
+
+    /// Makes the file of a region without one longer, its length on the device (I7).
+    pub(crate) fn extend(&self, bytes: u64) -> std::io::Result<()> {
+        self.medium.extend(bytes)?;
+        self.medium.synchronise()
+    }
+
+    /// Where the ring lies in the file: its first byte, and its length.
+    pub(crate) fn place(&self) -> (u64, u64) {
+        (self.ring.place.off, self.ring.end_off() - self.ring.place.off)
     }
 
     /// The state in figures.
@@ -272,9 +380,9 @@ impl Journal {
 
     /// Records the lines that this thread noted, as `copy` finds them, and waits as the domain demands.
     pub(crate) fn fence(&self, copy: impl Fn(u64, &mut [u8])) -> Result<(), SyncError> {
-        let mut noted = match notes::take(&self.identity) {
-            Some(noted) => noted,
-            None => self.lock().orphans.remove(&notes::thread_id()).unwrap_or_default(),
+        let (mut noted, puts_off) = match notes::take(&self.identity) {
+            Some(taken) => taken,
+            None => (self.lock().orphans.remove(&notes::thread_id()).unwrap_or_default(), false),
         };
         if noted.is_empty() {
             return self.lock().check();
@@ -283,6 +391,7 @@ impl Journal {
         let end = self.append(&noted, copy)?;
         notes::give_back(&self.identity, noted);
         match self.interval {
+            None if puts_off => Ok(()),
             // A synchronisation lags: commits wait, so that what a failure costs stays within the interval.
             Some(interval) if self.lock().age() < interval => Ok(()),
             _ => self.wait_until_durable(end),
@@ -304,14 +413,31 @@ impl Journal {
             if let Err(e) = written {
                 return Err(state.fail(&e));
             }
+            let (used, half) = (state.end - state.tail, self.ring.capacity / 2);
+            if used <= half && used + bytes > half {
+                self.filling.notify_one();
+            }
             state.end += bytes;
             state.stats.written_bytes += bytes;
             state.oldest.get_or_insert_with(Instant::now);
         }
-        if state.end - state.tail > self.ring.capacity / 2 {
-            self.work.notify_one();
+        let (end, used) = (state.end, state.end - state.tail);
+        // Without a thread that writes back, time brings no space.
+        let slowed = if state.has_worker { self.slowed(used) } else { Duration::ZERO };
+        state.stats.slowed += u64::from(!slowed.is_zero());
+        drop(state);
+        if !slowed.is_zero() {
+            std::thread::sleep(slowed);
         }
-        Ok(state.end)
+        Ok(end)
+    }
+
+    /// How long a fence is held up where so many bytes of the ring are used: nothing below three quarters,
+    /// and from there on in proportion.
+    fn slowed(&self, used: u64) -> Duration {
+        let quarter = self.ring.capacity / 4;
+        let over = used.saturating_sub(3 * quarter);
+        SLOWED_MAX.mul_f64(over as f64 / quarter as f64)
     }
 
     /// Waits until the ring has room for so many bytes, and helps.
@@ -343,33 +469,25 @@ impl Journal {
         }
     }
 
-    /// Makes everything that was written before the call durable.
-    fn synchronise(&self) -> Result<(), SyncError> {
-        let mut state = self.lock();
-        while state.is_synchronising {
-            state = self.wait_or_synchronise(state);
-        }
-        self.wait_or_synchronise(state).check()
-    }
-
-    /// Waits for the synchronisation that is under way; if there is none, does one.
+    /// Waits for the synchronisation of the ring that is under way; if there is none, does one.
     fn wait_or_synchronise<'s>(&'s self, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         if state.is_synchronising {
             return self.synchronised.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let (end, begun) = (state.end, Instant::now());
+        let (start, end, begun) = (state.durable, state.end, Instant::now());
         state.is_synchronising = true;
         state.oldest_under_way = state.oldest.take();
         drop(state);
-        let outcome = self.medium.synchronise();
+        let outcome = self.ring.synchronise(&*self.medium, start, end);
         let mut state = self.lock();
         state.is_synchronising = false;
         state.oldest_under_way = None;
         match outcome {
             Ok(()) => {
-                state.durable = state.durable.max(end);
-                state.stats.synchronisations += 1;
-                state.stats.longest = state.stats.longest.max(begun.elapsed());
+                state.durable = end;
+                let duration = begun.elapsed();
+                state.stats.note_duration(duration);
+                state.typical = (7 * state.typical + duration) / 8;
             }
             Err(e) => _ = state.fail(&e),
         }

@@ -11,6 +11,8 @@ struct Noted {
     /// The journal's identity. Its address is not used again while this is here.
     of: Weak<()>,
     runs: Runs,
+    /// Fences of this thread do not wait.
+    puts_off: bool,
 }
 
 thread_local! {
@@ -18,32 +20,45 @@ thread_local! {
     static NOTED: RefCell<Vec<Noted>> = const { RefCell::new(Vec::new()) };
 }
 
-fn with_runs<R>(noted: &mut Vec<Noted>, identity: &Arc<()>, f: impl FnOnce(&mut Runs) -> R) -> R {
+fn with_noted<R>(noted: &mut Vec<Noted>, identity: &Arc<()>, f: impl FnOnce(&mut Noted) -> R) -> R {
     let at = noted.iter().position(|noted| noted.of.as_ptr() == Arc::as_ptr(identity));
     let at = at.unwrap_or_else(|| {
         noted.retain(|noted| noted.of.strong_count() > 0);
-        noted.push(Noted { of: Arc::downgrade(identity), runs: Runs::new() });
+        noted.push(Noted { of: Arc::downgrade(identity), runs: Runs::new(), puts_off: false });
         noted.len() - 1
     });
-    f(&mut noted[at].runs)
+    f(&mut noted[at])
 }
 
 /// Notes lines; `false` if this thread is ending and has no list any more.
 pub(super) fn note(identity: &Arc<()>, first_line: u64, lines: u64) -> bool {
     let noted = NOTED.try_with(|noted| {
-        with_runs(&mut noted.borrow_mut(), identity, |runs| match runs.last_mut() {
+        with_noted(&mut noted.borrow_mut(), identity, |noted| match noted.runs.last_mut() {
             Some((first, count)) if *first <= first_line && first_line <= *first + *count => {
                 *count = (*count).max(first_line + lines - *first);
             }
-            _ => runs.push((first_line, lines)),
+            _ => noted.runs.push((first_line, lines)),
         });
     });
     noted.is_ok()
 }
 
-/// Takes the notes of this thread; `None` if it is ending and has no list any more.
-pub(super) fn take(identity: &Arc<()>) -> Option<Runs> {
-    NOTED.try_with(|noted| with_runs(&mut noted.borrow_mut(), identity, std::mem::take)).ok()
+/// Takes the notes of this thread, and whether its fences do not wait; `None` if it is ending and has no list
+/// any more.
+pub(super) fn take(identity: &Arc<()>) -> Option<(Runs, bool)> {
+    let taken = NOTED.try_with(|noted| {
+        with_noted(&mut noted.borrow_mut(), identity, |noted| {
+            (std::mem::take(&mut noted.runs), noted.puts_off)
+        })
+    });
+    taken.ok()
+}
+
+/// Sets whether fences of this thread do not wait.
+pub(super) fn put_off(identity: &Arc<()>, puts_off: bool) {
+    let _ = NOTED.try_with(|noted| {
+        with_noted(&mut noted.borrow_mut(), identity, |noted| noted.puts_off = puts_off);
+    });
 }
 
 /// The id of this thread, also while it is ending.
@@ -57,7 +72,7 @@ pub(super) fn give_back(identity: &Arc<()>, mut emptied: Runs) {
     if emptied.capacity() <= KEPT_MAX {
         emptied.clear();
         let _ = NOTED.try_with(|noted| {
-            with_runs(&mut noted.borrow_mut(), identity, |runs| *runs = emptied);
+            with_noted(&mut noted.borrow_mut(), identity, |noted| noted.runs = emptied);
         });
     }
 }
@@ -71,10 +86,11 @@ mod tests {
         let (one, other) = (Arc::new(()), Arc::new(()));
         assert!(note(&one, 5, 1) && note(&one, 6, 2) && note(&other, 9, 1) && note(&one, 3, 1));
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(take(&one), Some(vec![])));
+            scope.spawn(|| assert_eq!(take(&one), Some((vec![], false))));
         });
-        assert_eq!(take(&one), Some(vec![(5, 3), (3, 1)]));
-        assert_eq!((take(&one), take(&other)), (Some(vec![]), Some(vec![(9, 1)])));
+        put_off(&one, true);
+        assert_eq!(take(&one), Some((vec![(5, 3), (3, 1)], true)));
+        assert_eq!((take(&one), take(&other)), (Some((vec![], true)), Some((vec![(9, 1)], false))));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Reading records back, and recovery.
 
-use super::home::{Gathered, write_home};
-use super::layout::{RECORD_HEAD_BYTES, decode, length_at};
+use super::home::{Gathered, PAGE_BYTES, PAGE_LINES, write_home};
+use super::layout::{RECORD_HEAD_BYTES, decode, length_at, run_of};
 use super::ring::Ring;
 use super::{JournalPlace, Medium, RECORD_MAX_BYTES};
+use crate::LINE_BYTES;
 use std::io;
 
 /// Why a journal could not be opened.
@@ -31,6 +32,23 @@ pub struct Replayed {
     pub lines: u64,
 }
 
+/// The lines of a record.
+pub(super) struct RecordLines<'r> {
+    /// The position of their contents, which are one behind the other.
+    pub(super) pos: u64,
+    /// A word for each run.
+    words: &'r [u8],
+}
+
+impl RecordLines<'_> {
+    /// Runs of lines: the number of the first, and how many.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (u64, u64)> {
+        let words =
+            self.words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+        words.map(run_of)
+    }
+}
+
 /// Reads records one after another.
 pub(super) struct Reader<'m> {
     medium: &'m dyn Medium,
@@ -53,8 +71,8 @@ impl<'m> Reader<'m> {
         Reader { medium, ring, pos: tail, end, ahead: Vec::new(), ahead_at: tail }
     }
 
-    /// The lines of the next record, if there is one.
-    pub(super) fn next(&mut self) -> io::Result<Option<Vec<(u64, &[u8])>>> {
+    /// The next record, if there is one.
+    pub(super) fn next(&mut self) -> io::Result<Option<RecordLines<'_>>> {
         let left = self.end - self.pos;
         if left < RECORD_HEAD_BYTES as u64 {
             return Ok(None);
@@ -62,14 +80,11 @@ impl<'m> Reader<'m> {
         let pos = self.pos;
         let head = self.bytes(pos, RECORD_HEAD_BYTES as u64)?;
         let Some(bytes) = length_at(head, pos, left.min(RECORD_MAX_BYTES)) else { return Ok(None) };
-        let generation = self.ring.generation;
-        let record = self.bytes(pos, bytes)?;
-        if decode(record, generation).is_none() {
-            return Ok(None);
-        }
+        self.bytes(pos, bytes)?;
+        let record = &self.ahead[(pos - self.ahead_at) as usize..][..bytes as usize];
+        let Some((words, contents)) = decode(record, self.ring.generation) else { return Ok(None) };
         self.pos += bytes;
-        let at = (pos - self.ahead_at) as usize;
-        Ok(decode(&self.ahead[at..at + bytes as usize], generation))
+        Ok(Some(RecordLines { pos: self.pos - contents.len() as u64, words }))
     }
 
     /// Bytes at a position, not behind the end.
@@ -91,21 +106,25 @@ fn read_all(medium: &dyn Medium, ring: &Ring) -> Result<(u64, Gathered, u64), Jo
     let end = ring.tail.saturating_add(ring.capacity);
     let mut reader = Reader::new(medium, ring, ring.tail, end);
     let (mut records, mut gathered) = (0, Gathered::default());
-    while let Some(lines) = reader.next()? {
+    while let Some(record) = reader.next()? {
         records += 1;
-        if let Some((line, _)) = lines.iter().find(|(line, _)| !is_home(ring, file_bytes, *line)) {
-            let what = format!("a record has line {line}, for which the file has no place");
+        let is_home = |(first, count): &(u64, u64)| {
+            // The last line first: of a run that is that long all numbers are small.
+            is_home(ring, file_bytes, first + count - 1)
+                && (*first..first + count).all(|line| is_home(ring, file_bytes, line))
+        };
+        if let Some((line, _)) = record.runs().find(|run| !is_home(run)) {
+            let what = format!("a record has line {line} or one behind it, for which the file has no place");
             return Err(JournalError::Damaged { off: ring.place.off, what });
         }
-        gathered.add(&lines);
+        gathered.add(&record);
     }
     Ok((records, gathered, reader.pos))
 }
 
 /// Whether a line has a place in the file, outside the ring.
 fn is_home(ring: &Ring, file_bytes: u64, line: u64) -> bool {
-    const PAGE_LINES: u64 = 64;
-    let page_end = (line / PAGE_LINES + 1).saturating_mul(4096);
+    let page_end = (line / PAGE_LINES + 1).saturating_mul(PAGE_BYTES as u64);
     page_end <= file_bytes && !(ring.place.off < page_end && page_end <= ring.end_off())
 }
 
@@ -126,7 +145,7 @@ pub fn recover(medium: &dyn Medium, place: JournalPlace) -> Result<Replayed, Jou
     // was found, before the other copy is written.
     medium.synchronise()?;
     if records > 0 {
-        outcome.lines = write_home(medium, gathered)?;
+        outcome.lines = write_home(medium, &ring, gathered)?;
         // PERSIST(I4): the lines are at home before a head says that replay may begin behind them.
         medium.synchronise()?;
     }
@@ -157,5 +176,12 @@ fn rewrite(medium: &dyn Medium, ring: &Ring, end: u64) -> io::Result<()> {
 pub fn read_lines(medium: &dyn Medium, place: JournalPlace) -> Result<Vec<(u64, [u8; 64])>, JournalError> {
     let (ring, _) = Ring::read(medium, place)?;
     let (_, gathered, _) = read_all(medium, &ring)?;
-    Ok(gathered.newest())
+    let mut all = Vec::new();
+    gathered.for_each_page(medium, &ring, |(page, lines, newest)| {
+        let contents = newest.as_chunks::<{ LINE_BYTES as usize }>().0.iter().enumerate();
+        let chosen = contents.filter(|(line, _)| lines >> line & 1 != 0);
+        all.extend(chosen.map(|(line, content)| (page * PAGE_LINES + line as u64, *content)));
+        Ok(())
+    })?;
+    Ok(all)
 }

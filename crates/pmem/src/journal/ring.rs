@@ -83,6 +83,19 @@ impl Ring {
         if rest.is_empty() { Ok(()) } else { medium.write(self.place.off + RECORDS_AT, rest) }
     }
 
+    /// Waits until what was written from one position to another is on the device.
+    pub(super) fn synchronise(&self, medium: &dyn Medium, from: u64, to: u64) -> io::Result<()> {
+        let (off, room) = self.find(from);
+        let (bytes, room) = (to - from, room as u64);
+        if bytes > 0 {
+            medium.synchronise_range(off, bytes.min(room))?;
+        }
+        if bytes > room {
+            medium.synchronise_range(self.place.off + RECORDS_AT, bytes - room)?;
+        }
+        Ok(())
+    }
+
     /// Reads bytes at a position.
     pub(super) fn read_at(&self, medium: &dyn Medium, pos: u64, into: &mut [u8]) -> io::Result<()> {
         let (off, room) = self.find(pos);

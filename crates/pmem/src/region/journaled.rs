@@ -1,7 +1,7 @@
 //! Regions whose fences go to a journal ([`Journal`]).
 
 use super::{Region, persist::Flusher};
-use crate::journal::{Journal, JournalPlace, JournalStats, Worker};
+use crate::journal::{DiskFile, Journal, JournalPlace, JournalStats, Worker};
 use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
 use crate::{Domain, LINE_BYTES, OfProcess, RegionError, SyncError};
 use std::fs::File;
@@ -23,7 +23,10 @@ impl Journaled {
         place: JournalPlace,
         interval: Option<Duration>,
     ) -> Result<Journaled, RegionError> {
-        let journal = Arc::new(Journal::open(Box::new(file.clone()), place, interval)?);
+        let medium = Arc::new(DiskFile::new(file));
+        let journal = Arc::new(Journal::open(Box::new(medium.clone()), place, interval)?);
+        let (off, bytes) = journal.place();
+        medium.map(off, bytes);
         let worker = Worker::start(journal.clone())?;
         Ok(Journaled { journal, worker: Mutex::new(Some(OfProcess::new(worker))) })
     }
@@ -36,23 +39,37 @@ impl Journaled {
 }
 
 impl Region {
-    /// Anonymous memory with the contents of `image` whose fences go to a journal, which has no thread. For
-    /// the simulator of power failures.
+    /// Anonymous memory with the contents of `image` whose fences go to a journal, which has no thread. It
+    /// grows to at most `max_bytes`. For the simulator of power failures.
     ///
     /// # Errors
     ///
     /// Failures of the system to provide memory.
-    pub fn journaled(image: &[u8], journal: Journal) -> Result<Region, RegionError> {
+    pub fn journaled(image: &[u8], max_bytes: u64, journal: Journal) -> Result<Region, RegionError> {
         let bytes = image.len() as u64;
         let mapped_bytes = round_up(bytes, PAGE_BYTES);
-        let range = AddressRange::reserve(mapped_bytes, mapped_bytes)?;
+        let range = AddressRange::reserve(max_bytes.max(mapped_bytes), mapped_bytes)?;
         range.map_anonymous(0, mapped_bytes)?;
         let domain = if journal.interval().is_some() { Domain::Relaxed } else { Domain::Journaled };
-        let mut region = Region::over(range, bytes, bytes, Sharing::Private, domain, Flusher::Journal);
+        let mut region =
+            Region::over(range, bytes, max_bytes.max(bytes), Sharing::Private, domain, Flusher::Journal);
         // SAFETY: nobody else has the region yet.
         unsafe { region.write(0, image) }.expect("the region is as long as the image");
         region.journal = Some(Journaled { journal: Arc::new(journal), worker: Mutex::default() });
         Ok(region)
+    }
+
+    /// Starts the threads of the journal, where it has none. For tests whose medium is not a file.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system.
+    pub fn start_journal(&self) -> Result<(), RegionError> {
+        if let Some(Journaled { journal, worker }) = &self.journal {
+            let started = OfProcess::new(Worker::start(journal.clone())?);
+            *worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        }
+        Ok(())
     }
 
     /// Writes an empty journal of `bytes` bytes into the file. Nothing else uses that range.

@@ -182,6 +182,7 @@ impl Region {
             dirty: Mutex::default(),
             syncing: Mutex::default(),
             sync_failed: AtomicBool::new(false),
+            keeps_lock: AtomicBool::new(false),
             growing: Mutex::default(),
         }
     }

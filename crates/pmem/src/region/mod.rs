@@ -62,6 +62,8 @@ pub struct Region {
     /// Held while dirty pages are written, so that a fence waits for another thread's write-back.
     syncing: Mutex<()>,
     sync_failed: AtomicBool,
+    /// Another descriptor of the file has taken over the lock.
+    pub(crate) keeps_lock: AtomicBool,
     pub(crate) growing: Mutex<()>,
 }
 

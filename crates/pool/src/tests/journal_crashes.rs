@@ -53,7 +53,7 @@ fn run(seed: u64, interval: Option<Duration>) -> Run {
     let disk = SectorDisk::new(vec![0; (POOL_BYTES + RING_MIN_BYTES) as usize]);
     Journal::format(&disk, PLACE, RING_MIN_BYTES).unwrap();
     let journal = Journal::open(Box::new(disk.clone()), PLACE, interval).unwrap();
-    let region = Region::journaled(&vec![0; POOL_BYTES as usize], journal).unwrap();
+    let region = Region::journaled(&vec![0; POOL_BYTES as usize], POOL_BYTES, journal).unwrap();
     let pool = Pool::create_in(region, &Geometry::tiny()).unwrap();
     let mut lanes = [pool.lane().unwrap(), pool.lane().unwrap()];
     let table = model::make_table(&mut lanes[0]).unwrap();
