@@ -1,7 +1,8 @@
 //! Opening a pool in a domain that needs a journal, and giving it one.
 //!
 //! The journal is a block of the pool, an extent, to which a word of the header leads. It is made while the
-//! pool is open in the page cache, before the first such opening, and stays.
+//! pool is open in the page cache, before the first such opening, and stays. The file's lock is held from the
+//! one opening to the next: no other process can open the pool between them.
 
 use crate::feature::Feature;
 use crate::file::header::{self, Header, seed_of};
@@ -13,33 +14,41 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tembo_pmem::Durability;
-use tembo_pmem::journal::{JournalPlace, JournalStats, RING_MIN_BYTES};
+use tembo_pmem::journal::{Journal, JournalPlace, JournalStats, RING_MIN_BYTES};
 
 /// Bytes of a journal, where the pool's maximum allows that.
-const USUAL_BYTES: u64 = 64 << 20;
+const USUAL_BYTES: u64 = 256 << 20;
 /// The part of the pool's maximum that it takes at most.
 const PART_OF_MAXIMUM: u64 = 8;
 
 impl Pool {
     /// As [`open`](Pool::open), in a domain with a journal.
     pub(crate) fn open_journaled(path: &Path, options: &Options) -> Result<Pool> {
-        let mut ending = None;
-        if options.create_new || !has_journal(path) {
-            let pool = Pool::open_simply(path, &without_journal(options))?;
-            ending = Some(pool.last_ending());
-            pool.add_journal(options)?;
+        if !options.create_new && has_journal(path) {
+            let file = header::open_file(path, false)?;
+            return Pool::open_locked(file, path, &existing(options), None);
         }
-        let file = header::open_file(path, false)?;
-        Pool::open_locked(file, path, &existing(options), ending)
+        let pool = Pool::open_simply(path, &without_journal(options))?;
+        pool.add_journal_and_open(path, options)
     }
 
     /// As [`create_in_file`](Pool::create_in_file), in a domain with a journal.
     pub(crate) fn create_journaled_in_file(file: &File, path: &Path, options: &Options) -> Result<Pool> {
         let pool = Pool::create_in_file(file, path, &without_journal(options))?;
-        let ending: Ending = pool.last_ending();
-        pool.add_journal(options)?;
-        drop(pool);
-        let file = file.try_clone().map_err(|e| crate::Error::io("creating", path, e))?;
+        pool.add_journal_and_open(path, options)
+    }
+
+    /// Gives a pool a journal, closes it, and opens it with that.
+    fn add_journal_and_open(self, path: &Path, options: &Options) -> Result<Pool> {
+        let ending: Ending = self.last_ending();
+        self.add_journal(options)?;
+        let failed = |e| crate::Error::io("opening", path, e);
+        let file = self.region().keep_lock().map_err(failed)?;
+        drop(self);
+        let file = match file {
+            Some(file) => file,
+            None => header::open_file(path, false)?,
+        };
         Pool::open_locked(file, path, &existing(options), Some(ending))
     }
 
@@ -89,6 +98,11 @@ impl Pool {
     /// was opened; `None` if it had no journal.
     pub fn journal_lines(&self) -> Option<u64> {
         self.inner.opened.journal_lines
+    }
+
+    /// The journal, if the pool is open in a domain that has one.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.region().journal()
     }
 
     /// The state of the journal, if the pool is open in a domain that has one.

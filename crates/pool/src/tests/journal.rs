@@ -6,6 +6,7 @@ use crate::layout::{JOURNAL_BITS, JOURNAL_OFF, unseal};
 use crate::{Ending, ErrorKind, Options, Pool};
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tembo_pmem::{Domain, Durability};
 
 const RELAXED: Durability = Durability::Relaxed { interval_ms: 20 };
@@ -76,6 +77,37 @@ fn a_pool_from_before_journals_gets_one() {
         assert!(pool.has(Feature::Journal));
         assert_eq!(model::read(&pool).unwrap(), expected());
     }
+}
+
+/// Between the opening that makes the journal and the one that uses it, another process could open the pool.
+#[test]
+fn a_pool_that_gets_a_journal_is_locked_all_the_time() {
+    const ROUNDS: usize = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let path = |round: usize| dir.path().join(format!("{round}.pool"));
+    let (round, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                let now = round.load(Ordering::Relaxed);
+                if now == ROUNDS {
+                    return;
+                }
+                let simply = Options { create: false, ..options(Durability::PageCache) };
+                let opened = Pool::open(path(now), &simply);
+                // The round may have ended, with its pool.
+                assert!(opened.is_err() || round.load(Ordering::Relaxed) > now, "opened in round {now}");
+                let is_locked = |e: &crate::Error| matches!(e.kind(), ErrorKind::Locked { .. });
+                refused.fetch_add(usize::from(opened.is_err_and(|e| is_locked(&e))), Ordering::Relaxed);
+            }
+        });
+        for now in 0..ROUNDS {
+            let pool = Pool::open(path(now), &options(RELAXED)).unwrap();
+            round.fetch_add(1, Ordering::Relaxed);
+            drop(pool);
+        }
+    });
+    println!("refused {refused:?} times");
 }
 
 #[test]
