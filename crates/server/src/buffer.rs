@@ -212,29 +212,30 @@ impl Output {
         }
     }
 
-    /// Writes once to `sink` and returns how much it took; less than asked, or nothing, means that it is
-    /// full.
-    pub(crate) fn flush(&mut self, sink: &mut impl Write) -> io::Result<Flushed> {
+    /// Writes once to `sink`, at most `bytes_max` bytes, and returns how much it took; less than asked, or
+    /// nothing, means that it is full.
+    pub(crate) fn flush(&mut self, sink: &mut impl Write, bytes_max: usize) -> io::Result<Flushed> {
+        let bytes_max = bytes_max.min(WRITE_BYTES);
         let flushed = if self.queue.is_empty() {
             let unsent = &self.bytes[self.sent..];
-            let unsent = &unsent[..unsent.len().min(WRITE_BYTES)];
+            let unsent = &unsent[..unsent.len().min(bytes_max)];
             write_once(unsent.len(), || sink.write(unsent))?
         } else {
-            self.flush_queue(sink)?
+            self.flush_queue(sink, bytes_max)?
         };
         self.take_off(flushed.bytes);
         Ok(flushed)
     }
 
-    fn flush_queue(&self, sink: &mut impl Write) -> io::Result<Flushed> {
+    fn flush_queue(&self, sink: &mut impl Write, bytes_max: usize) -> io::Result<Flushed> {
         let mut slices = [IoSlice::new(&[]); WRITE_SLICES];
         let (mut count, mut asked, mut skip) = (0, 0, self.sent);
         for part in self.queue.iter().map(Chunk::bytes).chain([&self.bytes[..]]) {
             let unsent = &part[skip..];
-            let unsent = &unsent[..unsent.len().min(WRITE_BYTES - asked)];
+            let unsent = &unsent[..unsent.len().min(bytes_max - asked)];
             slices[count] = IoSlice::new(unsent);
             (count, asked, skip) = (count + 1, asked + unsent.len(), 0);
-            if count == WRITE_SLICES || asked == WRITE_BYTES {
+            if count == WRITE_SLICES || asked == bytes_max {
                 break;
             }
         }
@@ -451,11 +452,11 @@ mod tests {
         output.borrow(&mut pool);
         output.bytes.extend_from_slice(b"0123456789");
         let mut sink = Sink(Vec::new(), 4);
-        assert_eq!(output.flush(&mut sink).unwrap(), Flushed { bytes: 4, full: true });
+        assert_eq!(output.flush(&mut sink, usize::MAX).unwrap(), Flushed { bytes: 4, full: true });
         output.release(&mut pool);
         assert_eq!(output.unsent(), 6, "what is not sent stays");
-        output.flush(&mut sink).unwrap();
-        assert_eq!(output.flush(&mut sink).unwrap(), Flushed { bytes: 2, full: false });
+        output.flush(&mut sink, usize::MAX).unwrap();
+        assert_eq!(output.flush(&mut sink, usize::MAX).unwrap(), Flushed { bytes: 2, full: false });
         assert_eq!(sink.0, b"0123456789");
         output.release(&mut pool);
         assert_eq!((output.unsent(), output.capacity(), output.queue_size()), (0, 0, (0, 0)));
@@ -479,7 +480,7 @@ mod tests {
             }
             // A reader that takes a little, then nothing, then much.
             sink.1 = [0, 1001, 0, 3 << 20][(round / 500) % 4];
-            while sink.1 > 0 && output.unsent() > 0 && !output.flush(&mut sink).unwrap().full {}
+            while sink.1 > 0 && output.unsent() > 0 && !output.flush(&mut sink, usize::MAX).unwrap().full {}
             output.release(&mut pool);
             assert_eq!(output.bytes.capacity(), 0, "the buffer is lent for a round");
             assert_eq!(output.unsent(), expected.len() - sink.0.len(), "round {round}");
@@ -492,12 +493,12 @@ mod tests {
         output.borrow(&mut pool);
         output.bytes.resize(OWNED_BYTES_MIN + 10, 7);
         sink.1 = 4;
-        output.flush(&mut sink).unwrap();
+        output.flush(&mut sink, usize::MAX).unwrap();
         output.release(&mut pool);
         assert_eq!((output.unsent(), output.queue_size().1), (OWNED_BYTES_MIN + 6, 1));
         sink.1 = usize::MAX;
         while output.unsent() > 0 {
-            output.flush(&mut sink).unwrap();
+            output.flush(&mut sink, usize::MAX).unwrap();
         }
         output.release(&mut pool);
         assert_eq!((output.unsent(), output.capacity(), output.queue.capacity()), (0, 0, 0));

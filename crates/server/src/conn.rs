@@ -11,6 +11,7 @@ use crate::address::{Accepted, Stream};
 use crate::buffer::{BufferPool, Filled, Input, Output};
 use crate::commands::KeysJob;
 use crate::config::OutputLimit;
+use crate::held::HeldOutput;
 use crate::session::{BufferSizes, Session};
 
 /// The limit on what is kept of its replies that a client breaks.
@@ -29,6 +30,8 @@ pub(crate) struct Conn {
     pub(crate) parser: RequestParser,
     pub(crate) input: Input,
     pub(crate) output: Output,
+    /// The part of the output that waits for the device.
+    pub(crate) held: HeldOutput,
     /// Work of a command that goes on; no other command runs until it is done.
     pub(crate) job: Option<KeysJob>,
     /// How many bytes the request under way lacks.
@@ -67,6 +70,7 @@ impl Conn {
             parser: RequestParser::new(),
             input: Input::default(),
             output: Output::default(),
+            held: HeldOutput::default(),
             job: None,
             needed: 1,
             readable: true,
@@ -116,12 +120,14 @@ impl Conn {
 
     /// Writes once, if there is something and the socket may take it, and returns how many bytes went.
     pub(crate) fn send(&mut self) -> usize {
-        if self.output.unsent() == 0 || !self.writable {
+        let sendable = self.held.sendable(self.output.unsent());
+        if sendable == 0 || !self.writable {
             return 0;
         }
-        match self.output.flush(&mut self.stream) {
+        match self.output.flush(&mut self.stream, sendable) {
             Ok(flushed) => {
                 self.writable = !flushed.full;
+                self.held.note_sent(flushed.bytes);
                 flushed.bytes
             }
             Err(_) => {
@@ -149,7 +155,7 @@ impl Conn {
 
     /// Whether something can be done for it without another event.
     pub(crate) fn is_ready(&self) -> bool {
-        let can_send = self.writable && self.output.unsent() > 0;
+        let can_send = self.writable && self.held.sendable(self.output.unsent()) > 0;
         let can_go_on = (self.readable || self.stalled) && !self.is_blocked() && !self.paused;
         can_send || can_go_on || self.job.is_some()
     }

@@ -5,7 +5,7 @@
 //!          accept, tidy               new clients; some of the keys whose time has come
 //!          for each ready client:     send what is left over, receive once, run all whole requests
 //!          commit                     one fence for all of them
-//!          for each ready client:     send the replies, once
+//!          for each ready client:     send the replies, once, or hold them for the device
 //! ```
 //!
 //! The last three steps are done in rounds if the ready clients have very many requests. A large batch is
@@ -43,6 +43,7 @@ use crate::config::LogLevel;
 use crate::conn::{Conn, OverOutput};
 use crate::executor::Executor;
 use crate::foreign_input;
+use crate::held::Device;
 use crate::idle::Idle;
 use crate::log::Kind;
 use crate::replica::link::Link;
@@ -72,6 +73,7 @@ pub(crate) struct EventLoop<'s, 'p> {
     acceptors: &'s [Acceptor],
     pub(crate) stop: &'s Stop,
     pub(crate) executor: Executor<'s, 'p>,
+    device: Device<'p>,
     buffers: BufferPool,
     idle: Idle,
     /// Slots of clients for which something can be done, each once.
@@ -103,7 +105,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         mut executor: Executor<'s, 'p>,
     ) -> Self {
         executor.begin_role();
+        let device = Device::new(executor.keys.pool(), stop.waker());
         EventLoop {
+            device,
             poll,
             acceptors,
             stop,
@@ -136,6 +140,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.note(&events);
             self.turn();
         }
+        self.device.wait();
+        self.release_held();
         Ok(())
     }
 
@@ -218,6 +224,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     }
 
     fn turn(&mut self) {
+        self.release_held();
         if self.accepting {
             self.accept();
         }
@@ -246,6 +253,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             rest = self.round(rest);
         }
         self.executor.commit_batch(None);
+        self.device.note_commits(false);
         self.link.end_turn(&mut self.executor);
         for slot in self.executor.clients.take_unblocked() {
             self.finish(slot);
@@ -276,6 +284,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.executor.state.role.is_changed {
             self.executor.persist_role();
         }
+        self.device.note_commits(served >= self.executor.clients.len());
         let (served, rest) = ready.split_at(served);
         served.iter().for_each(|&slot| self.finish(slot));
         self.hold_to_memory();
@@ -292,6 +301,26 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.finish(slot);
         }
         self.hold_to_memory();
+    }
+
+    /// Sends what was held and is durable now.
+    fn release_held(&mut self) {
+        if !self.device.is_holding() {
+            return;
+        }
+        let (holding, durable) = self.device.take_holding();
+        for (slot, client) in holding {
+            let conn = self.executor.clients.get_mut(slot).filter(|conn| conn.session.id == client);
+            let Some(conn) = conn else { continue };
+            conn.session.killed |= durable.is_none();
+            let is_freed = durable.is_some_and(|durable| conn.held.release(durable));
+            if conn.held.is_holding() {
+                self.device.note_holding(slot, client);
+            }
+            if is_freed || durable.is_none() {
+                self.finish(slot);
+            }
+        }
     }
 
     /// Disconnects clients if all together have too much memory.
@@ -337,6 +366,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             return 0;
         }
         conn.queued = false;
+        conn.session.is_plain = conn.job.is_none();
         // A value that a waiting client has got may not be sent before the commit.
         let is_replied = conn.session.waiting.as_ref().is_some_and(|waiting| waiting.is_replied());
         if !conn.session.killed && !is_replied {
@@ -397,6 +427,13 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             return;
         };
         if !conn.session.killed {
+            let was_holding = conn.held.is_holding();
+            // Messages come between the rounds, and may tell of changes.
+            let is_plain = std::mem::take(&mut conn.session.is_plain);
+            conn.held.note(conn.output.unsent(), self.device.awaited().filter(|_| !is_plain));
+            if conn.held.is_holding() && !was_holding {
+                self.device.note_holding(slot, conn.session.id);
+            }
             self.send(&mut conn);
             conn.output.release(&mut self.buffers);
             self.hold_to_limit(&mut conn);

@@ -260,7 +260,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             self.state.commands.entry(command).rejected += 1;
             return self.refuse(session, request, output, &fault);
         }
-        session.command = command.name;
+        begin(session, command);
         if session.queue.is_some() {
             if !command.has(AT_ONCE) {
                 return self.enqueue(command, request, session, output);
@@ -555,6 +555,13 @@ impl<'s, 'p> Executor<'s, 'p> {
             }
         }
     }
+}
+
+/// Notes in its session what a client runs.
+#[inline(always)]
+fn begin(session: &mut Session, command: &Command) {
+    session.command = command.name;
+    session.is_plain &= !command.has(READONLY | WRITE | AFTER_COMMIT | RUNS_QUEUE | UNSUBSCRIBES);
 }
 
 /// Replaces the marked parts of `output`, which are in order, by an error line each.

@@ -308,6 +308,9 @@ fn journal(stats: &JournalStats, out: &mut String) -> std::fmt::Result {
         journal_written_bytes: stats.written_bytes,
         journal_synchronisations: stats.synchronisations,
         journal_longest_synchronisation_ms: stats.longest.as_millis(),
+        journal_synchronisation_us_p50: stats.duration_us(0.5),
+        journal_synchronisation_us_p99: stats.duration_us(0.99),
+        journal_slowed: stats.slowed,
         journal_stalls: stats.stalls,
         journal_write_backs: stats.write_backs,
     )

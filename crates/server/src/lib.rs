@@ -3,6 +3,7 @@
 //! ```text
 //!   clients ===TCP=== event_loop      turns: receive, run, commit once, send
 //!                     |- conn, buffer, chunk, clients, session, queue
+//!                     |- held            replies that wait for the device
 //!                     |- log, foreign_input    messages to the operator; input of other protocols
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     transaction     EXEC: the commands since MULTI in one batch
@@ -87,6 +88,7 @@ mod export;
 mod fault;
 mod foreign_input;
 mod glob;
+mod held;
 mod idle;
 mod import;
 mod info;

@@ -219,6 +219,11 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
+    /// Wakes the event loop.
+    pub(crate) fn waker(&self) -> Arc<Waker> {
+        self.waker.clone()
+    }
+
     pub(crate) fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Acquire)
     }

@@ -55,6 +55,8 @@ pub(crate) struct Session {
     pub(crate) subscriptions: Subscriptions,
     /// It sees all commands, under this number.
     pub(crate) monitors: Option<u64>,
+    /// The replies of this round say nothing of the data.
+    pub(crate) is_plain: bool,
     /// Its last command sent messages.
     pub(crate) publishing: bool,
     pub(crate) replies: Replies,
@@ -90,6 +92,7 @@ impl Session {
             waiting: None,
             subscriptions: Subscriptions::default(),
             monitors: None,
+            is_plain: false,
             publishing: false,
             replies: Replies::On,
             quitting: false,

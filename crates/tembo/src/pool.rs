@@ -9,6 +9,7 @@ use crate::{Batch, Error, FixedMap, HashTable, Map, MapOptions, Result, Versions
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tembo_heap::{Description, Heap, NamedBrand, Persist, Summary};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree, Writers};
 use tembo_pmem::journal::JournalStats;
@@ -426,6 +427,73 @@ impl Pool {
     /// The state of the journal, if the domain has one.
     pub fn journal_stats(&self) -> Option<JournalStats> {
         self.shared.pool.journal_stats()
+    }
+
+    /// Waits until everything that was committed before the call is on the device, also where a commit does
+    /// not wait for that itself ([`Durability::Relaxed`](crate::Durability::Relaxed)): what is committed and
+    /// then made durable survives a power failure. Costs one synchronisation, or the rest of one, and nothing
+    /// where everything is durable. Without a journal there is nothing to wait for: a commit of `dax` and
+    /// `synced` is durable when it returns, and one of `page-cache` never becomes so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) if the device fails.
+    pub fn make_durable(&self) -> Result<()> {
+        let made = self.shared.pool.journal().map_or(Ok(()), |journal| journal.make_durable());
+        Ok(made.map_err(tembo_pool::Error::from)?)
+    }
+
+    /// Lets commits of this thread, in the domain `journaled`, return once they are written to the journal.
+    /// The thread acknowledges them itself, when [`durable_position`](Self::durable_position) has come to the
+    /// [`commit_position`](Self::commit_position) behind them. `wake` is called after each synchronisation
+    /// that was [asked for](Self::want_durable). One thread of a process does this for a pool.
+    #[doc(hidden)]
+    pub fn put_off_durability(&self, wake: impl Fn() + Send + Sync + 'static) {
+        if let Some(journal) = self.shared.pool.journal() {
+            journal.set_wake(Some(Box::new(wake)));
+            journal.put_off(true);
+        }
+    }
+
+    /// Lets commits of this thread wait for the device again.
+    #[doc(hidden)]
+    pub fn wait_for_durability(&self) {
+        if let Some(journal) = self.shared.pool.journal() {
+            journal.put_off(false);
+            journal.set_wake(None);
+        }
+    }
+
+    /// The position in the journal behind all commits; 0 without one.
+    #[doc(hidden)]
+    pub fn commit_position(&self) -> u64 {
+        self.shared.pool.journal().map_or(0, |journal| journal.end())
+    }
+
+    /// How long a synchronisation of the journal usually takes; nothing without one.
+    #[doc(hidden)]
+    pub fn typical_synchronisation(&self) -> Duration {
+        self.shared.pool.journal().map_or(Duration::ZERO, |journal| journal.typical_synchronisation())
+    }
+
+    /// Asks for the commits before a position to be made durable, and does not wait.
+    #[doc(hidden)]
+    pub fn want_durable(&self, position: u64) {
+        if let Some(journal) = self.shared.pool.journal() {
+            journal.want(position);
+        }
+    }
+
+    /// The position in the journal before which everything is on the device; the last possible one without a
+    /// journal.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`](crate::Error::Pool) if the device has failed.
+    #[doc(hidden)]
+    pub fn durable_position(&self) -> Result<u64> {
+        let durable = self.shared.pool.journal().map_or(Ok(u64::MAX), |journal| journal.durable());
+        Ok(durable.map_err(tembo_pool::Error::from)?)
     }
 
     /// The number of lines (64 bytes each) of which the journal had newer contents than the rest of the file

@@ -357,6 +357,11 @@ fn the_journal_is_described_where_there_is_one() {
         (0..400).for_each(|_| drop(client.run(&[b"SET", b"k", &vec![b'w'; 10_000]])));
         eventually(|| number(&mut client, "journal_used_bytes") <= ring / 2);
         assert!(number(&mut client, "journal_write_backs") > 0);
+        let mut number_of = |name: &str| number(&mut client, name);
+        let [half, most] =
+            ["journal_synchronisation_us_p50", "journal_synchronisation_us_p99"].map(&mut number_of);
+        assert!(half >= 32 && half.is_power_of_two() && most >= half, "{half} {most}");
+        number(&mut client, "journal_slowed");
         number(&mut client, "journal_stalls");
         number(&mut client, "journal_longest_synchronisation_ms");
     }
