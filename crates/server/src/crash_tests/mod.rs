@@ -8,6 +8,7 @@
 
 mod commands;
 mod faults;
+mod power;
 mod replica;
 
 use std::cell::RefCell;

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Waker};
+use tembo::Domain;
 use tembo_wire::write_request;
 
 use super::apply::Stream;
@@ -353,6 +354,11 @@ impl Streaming {
     /// Tells the master how far the pool is.
     fn acknowledge(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), Failure> {
         self.acknowledged = executor.state.now;
+        let pool = executor.keys.pool();
+        // Commits of the event loop may not be on the device yet.
+        if pool.domain() == Domain::Journaled && pool.make_durable().is_err() {
+            return Err(failed("the device failed"));
+        }
         let offset = executor.keys.replication.position.map_or(0, |position| position.offset);
         write_request(&mut self.unsent, [&b"REPLCONF"[..], b"ACK", offset.to_string().as_bytes()]);
         while !self.unsent.is_empty() {
