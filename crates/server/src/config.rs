@@ -85,6 +85,9 @@ pub struct Config {
     pub encodings: Encodings,
     /// The longest HyperLogLog in the sparse encoding, in bytes, *settable* as `hll-sparse-max-bytes`. 3000.
     pub hll_sparse_bytes: u64,
+    /// Most keys that are remembered as read by clients that track them, *settable* as
+    /// `tracking-table-max-keys` (0 for no limit but that of 256 MiB). 1,000,000.
+    pub tracking_keys_max: u64,
     /// A turn of the event loop that takes longer is logged, *settable* as `slow-turn-ms` (0 for never).
     /// 250 ms.
     pub slow_turn: Option<Duration>,
@@ -288,6 +291,7 @@ impl Default for Config {
             log_level: LogLevel::Notice,
             encodings: Encodings::default(),
             hll_sparse_bytes: 3000,
+            tracking_keys_max: 1_000_000,
             slow_turn: Some(Duration::from_millis(250)),
         }
     }

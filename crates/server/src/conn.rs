@@ -12,7 +12,7 @@ use crate::buffer::{BufferPool, Filled, Input, Output};
 use crate::commands::KeysJob;
 use crate::config::OutputLimit;
 use crate::held::HeldOutput;
-use crate::session::{BufferSizes, Session};
+use crate::session::{BufferSizes, Session, Standing};
 
 /// The limit on what is kept of its replies that a client breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,8 +206,8 @@ impl Conn {
         }
     }
 
-    /// Its line of CLIENT LIST; `changed` is whether a key that it watches was.
-    pub(crate) fn describe(&self, now: Instant, changed: bool) -> Vec<u8> {
-        self.session.describe(now, changed, self.buffer_sizes())
+    /// Its line of CLIENT LIST.
+    pub(crate) fn describe(&self, now: Instant, standing: Standing<'_>) -> Vec<u8> {
+        self.session.describe(now, standing, self.buffer_sizes())
     }
 }

@@ -219,7 +219,6 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
     (NO_USERS, &["acl-pubsub-default", "acllog-max-len"]),
     (ONE_THREAD, &["bio_cpulist", "io-threads", "io-threads-do-reads", "server_cpulist"]),
     ("the tick of the event loop is fixed", &["dynamic-hz", "hz", "active-expire-effort"]),
-    ("client-side caching is not offered", &["tracking-table-max-keys"]),
     ("the system chooses the way of outgoing connections, of which there are none", &["bind-source-addr"]),
     ("the queue of connections has the system's length", &["tcp-backlog"]),
     ("sockets are not marked", &["socket-mark-id"]),

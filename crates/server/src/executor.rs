@@ -24,17 +24,19 @@ use crate::commands::table::flag::{
     AFTER_COMMIT, AT_ONCE, DENYOOM, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, STALE, UNSUBSCRIBES,
     WRITE,
 };
-use crate::commands::{Context, KeysJob, Out};
+use crate::commands::{Context, KeysJob, Out, places_of_keys};
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, MALFORMED, error_line, quotable};
 use crate::foreign_input;
 use crate::keyspace::Keyspace;
+use crate::keyspace::format::KEY_BYTES_MAX;
 use crate::log::Kind;
 use crate::pubsub::ClientRef;
 use crate::replica::Phase;
 use crate::session::{Replies, Session};
 use crate::state::State;
+use crate::tracking::Mode;
 use crate::waiting::note_replies;
 
 /// Bytes of an unknown command that its error quotes.
@@ -73,6 +75,7 @@ pub(crate) struct Executor<'s, 'p> {
 impl<'s, 'p> Executor<'s, 'p> {
     pub(crate) fn new(mut keys: Keyspace<'p>, state: &'s mut State) -> Self {
         keys.pubsub.notified = state.config.notified_events;
+        keys.pubsub.tracking.keys_max = state.config.tracking_keys_max;
         keys.set_in_one_batch(false);
         let batch_words_max = state.config.batch_words_max(keys.pool().domain());
         let (clients, marks, replied) = (Clients::default(), Vec::new(), Vec::new());
@@ -147,6 +150,8 @@ impl<'s, 'p> Executor<'s, 'p> {
             self.mute(slot, session, output);
         }
         session.publishing = self.keys.pubsub.posted != posted;
+        // CLIENT CACHING is for the next command or transaction.
+        session.tracking.caching &= session.queue.is_some() || request.name().eq_ignore_ascii_case(b"client");
     }
 
     /// Whether a command has to wait for the end of a pause.
@@ -384,6 +389,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     ) -> Answer {
         let begin = if command.has(WRITE) { Some(self.keys.begin_command()?) } else { None };
         let mark = self.keys.pubsub.mark();
+        self.keys.pubsub.tracking.current = session.id;
         let out = Out::new(output, session.protocol, reply_bytes_max);
         let Executor { keys, state, clients, .. } = self;
         let result = (command.handler)(&mut Context { keys, session, out, state, clients, job }, request);
@@ -395,7 +401,26 @@ impl<'s, 'p> Executor<'s, 'p> {
             }
             (_, None) => {}
         }
+        if session.tracking.reads && command.has(READONLY) {
+            self.remember_read(command, request, session);
+        }
         result
+    }
+
+    /// Notes the keys that a command has read for a client that tracks them.
+    #[cold]
+    fn remember_read(&mut self, command: &Command, request: &Request<'_>, session: &Session) {
+        let pubsub = &mut self.keys.pubsub;
+        let mode = pubsub.tracking.get(session.id).map(|tracked| tracked.mode);
+        let is_wanted = match mode {
+            Some(Mode::OptIn) => session.tracking.caching,
+            Some(Mode::OptOut) => !session.tracking.caching,
+            _ => true,
+        };
+        if is_wanted && let Some(places) = places_of_keys(command, request) {
+            let keys = places.into_iter().map(|place| &request[place]);
+            pubsub.remember(session.id, keys.filter(|key| key.len() <= KEY_BYTES_MAX));
+        }
     }
 
     /// Prepares for a command that ended in this fault to be run again; returns the fault if that would not

@@ -31,6 +31,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) blocked_clients: usize,
     /// Channels, patterns and channels of shards that have subscribers.
     pub(crate) pubsub_counts: [usize; 3],
+    /// Clients that track keys; the keys, the readers of keys, and the beginnings of keys that they track.
+    pub(crate) tracking_counts: [usize; 4],
     /// Each database that is not empty: its number, its count of keys, and its count of keys with a deadline.
     pub(crate) keyspace: Vec<(usize, u64, u64)>,
     /// How far a replica is.
@@ -112,7 +114,7 @@ fn clients(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         cluster_connections: 0,
         maxclients: facts.state.config.max_clients,
         blocked_clients: facts.blocked_clients,
-        tracking_clients: 0,
+        tracking_clients: facts.tracking_counts[0],
         total_watched_keys: facts.watched_keys,
         clients_in_timeout_table: 0,
     )
@@ -197,6 +199,9 @@ fn stats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         pubsub_patterns: facts.pubsub_counts[1],
         pubsubshard_channels: facts.pubsub_counts[2],
         total_forks: 0,
+        tracking_total_keys: facts.tracking_counts[1],
+        tracking_total_items: facts.tracking_counts[2],
+        tracking_total_prefixes: facts.tracking_counts[3],
         total_error_replies: stats.errors,
         total_reads_processed: stats.reads,
         total_writes_processed: stats.writes,

@@ -10,7 +10,7 @@
 //!                     replica/        the stream of a master; saving: a file of Redis
 //!                     waiting         clients that wait for a key, and get its value with a commit
 //!                     |- commands/    a file per family; the command table
-//!                     |- pubsub, delivery    messages, after the commit that they depend on
+//!                     |- pubsub, delivery, tracking    messages, after the commit that they depend on
 //!                     keyspace/       sixteen databases with expiry, on maps of the pool
 //!                     tembo           one batch, one fence
 //! ```
@@ -53,7 +53,8 @@
 //! - **Fragmentation.** Space between records comes back by itself while the server runs; MEMORY PURGE begins
 //!   that at once, and answers before it is done.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
-//! - **Messages** leave after the commit that they depend on.
+//! - **Messages** leave after the commit that they depend on. Those of client-side caching leave also if it
+//!   fails, and SWAPDB invalidates all keys.
 //! - **BGSAVE** saves in the foreground, once the clients of its turn are answered.
 //! - **Replication** goes one way: the server can be a replica, and has none. A replica's expired keys are
 //!   removed by its master; DBSIZE counts them until then.
@@ -105,6 +106,7 @@ mod saving;
 mod server;
 mod session;
 mod state;
+mod tracking;
 mod transaction;
 mod waiting;
 

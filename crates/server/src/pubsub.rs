@@ -31,6 +31,7 @@ use foldhash::fast::RandomState;
 
 use crate::delivery::Delivery;
 use crate::session::Session;
+use crate::tracking::{Invalidation, Tracking};
 
 /// Receptions that may wait before those who publish wait.
 const RECEPTIONS_MAX: u64 = 4096;
@@ -110,6 +111,8 @@ pub(crate) enum Body {
     Published { kind: Kind, channel: Box<[u8]>, payload: Box<[u8]> },
     /// A line for clients that monitor.
     Monitored(Box<[u8]>),
+    /// To clients that track keys.
+    Invalidated(Invalidation),
 }
 
 #[derive(Debug)]
@@ -125,6 +128,7 @@ impl Message {
             + match &self.body {
                 Body::Published { channel, payload, .. } => channel.len() + payload.len(),
                 Body::Monitored(line) => line.len(),
+                Body::Invalidated(invalidation) => invalidation.bytes(),
             }
     }
 }
@@ -149,8 +153,9 @@ pub(crate) struct PubSub {
     pub(crate) delivery: Option<Delivery>,
     /// The classes of changes of keys that are published.
     pub(crate) notified: u32,
-    /// Messages that were put into the outbox, ever.
+    /// Messages that were put into the outbox, ever, and changes that will be part of one.
     pub(crate) posted: u64,
+    pub(crate) tracking: Tracking,
 }
 
 impl PubSub {
@@ -211,7 +216,7 @@ impl PubSub {
         }
     }
 
-    /// Ends all that a client has subscribed to or monitors.
+    /// Ends all that a client has subscribed to, monitors or tracks.
     pub(crate) fn part_with(&mut self, session: &mut Session) {
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
             session.subscriptions.names(kind).iter().for_each(|name| self.unsubscribe(session, kind, name));
@@ -219,6 +224,7 @@ impl PubSub {
         if let Some(number) = session.monitors.take() {
             self.monitors.remove(&number);
         }
+        self.tracking.part_with(session.id, &mut session.tracking);
     }
 
     /// Lets a client see all commands.
@@ -281,7 +287,7 @@ impl PubSub {
         self.post(Body::Monitored(line.into()), receptions, false);
     }
 
-    fn post(&mut self, body: Body, receptions: u64, depends: bool) {
+    pub(crate) fn post(&mut self, body: Body, receptions: u64, depends: bool) {
         self.last += 1;
         self.posted += 1;
         if self.committed == self.outbox.len() && !depends {
@@ -297,24 +303,31 @@ impl PubSub {
         self.outbox.len()
     }
 
-    /// Drops the messages of a command that is undone.
+    /// Drops the messages of a command that is undone, but for those to clients that track keys.
     pub(crate) fn drop_since(&mut self, mark: usize) {
-        while self.outbox.len() > mark {
-            if let Some(message) = self.outbox.pop_back() {
+        if self.outbox.len() <= mark {
+            return;
+        }
+        self.committed = self.committed.min(mark);
+        for message in self.outbox.split_off(mark) {
+            if matches!(message.body, Body::Invalidated(_)) {
+                self.outbox.push_back(message);
+            } else {
                 self.forget(&message);
             }
         }
-        self.committed = self.committed.min(self.outbox.len());
     }
 
     /// The batch is committed: what depended on it may go.
     pub(crate) fn note_committed(&mut self) {
+        self.post_gathered();
         self.committed = self.outbox.len();
     }
 
     /// The batch failed: what depended on it is dropped.
     pub(crate) fn note_failed(&mut self) {
         self.drop_since(self.committed);
+        self.note_committed();
     }
 
     fn forget(&mut self, message: &Message) {
@@ -352,6 +365,8 @@ impl PubSub {
                 subscribers.range(..message.number).for_each(|(_, client)| visit(*client, pattern));
             };
         match &message.body {
+            // Its receivers are known to the tracking.
+            Body::Invalidated(_) => {}
             Body::Monitored(_) => before(&self.monitors, None, &mut visit),
             Body::Published { kind, channel, .. } => {
                 for (pattern, subscribers) in self.matching(*kind, channel) {
@@ -370,6 +385,7 @@ mod tests {
         let payload = |message: Message| match message.body {
             Body::Published { payload, .. } => payload.to_vec(),
             Body::Monitored(line) => line.to_vec(),
+            Body::Invalidated(_) => Vec::new(),
         };
         std::iter::from_fn(|| pubsub.take()).map(payload).collect()
     }

@@ -9,6 +9,7 @@ use tembo_wire::Protocol;
 use crate::address::Address;
 use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
+use crate::tracking::{Mode, OwnTracking, Tracked};
 use crate::waiting::Waiting;
 
 /// Which replies a client gets. Messages come in any case.
@@ -53,6 +54,7 @@ pub(crate) struct Session {
     /// It waits for a key.
     pub(crate) waiting: Option<Box<Waiting>>,
     pub(crate) subscriptions: Subscriptions,
+    pub(crate) tracking: OwnTracking,
     /// It sees all commands, under this number.
     pub(crate) monitors: Option<u64>,
     /// The replies of this round say nothing of the data.
@@ -91,6 +93,7 @@ impl Session {
             watched: Watched::default(),
             waiting: None,
             subscriptions: Subscriptions::default(),
+            tracking: OwnTracking::default(),
             monitors: None,
             is_plain: false,
             publishing: false,
@@ -107,6 +110,7 @@ impl Session {
             + self.library_name.capacity()
             + self.library_version.capacity()
             + self.subscriptions.bytes
+            + self.tracking.bytes
             + self.waiting.as_ref().map_or(0, |waiting| waiting.memory_bytes())
             + self.transaction_bytes()
     }
@@ -141,6 +145,14 @@ pub(crate) struct BufferSizes {
     pub(crate) output_waits: bool,
 }
 
+/// The part of CLIENT LIST that a session does not know by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing<'a> {
+    /// A key that the client watches was changed.
+    pub(crate) changed: bool,
+    pub(crate) tracked: Option<&'a Tracked>,
+}
+
 /// How the log names the client: by number and address, not by the name that it chose.
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -154,13 +166,16 @@ impl Session {
         self.queue.as_ref().map_or(0, |queue| queue.memory_bytes()) + self.watched.bytes
     }
 
-    /// The letters of CLIENT LIST; `changed` is whether a watched key was.
-    fn flags(&self, changed: bool) -> String {
+    /// The letters of CLIENT LIST.
+    fn flags(&self, Standing { changed, tracked }: Standing<'_>) -> String {
         let flags = [
             (self.monitors.is_some(), 'O'),
             (!self.subscriptions.is_empty(), 'P'),
             (self.queue.is_some(), 'x'),
             (self.waiting.is_some(), 'b'),
+            (tracked.is_some(), 't'),
+            (tracked.is_some_and(|tracked| tracked.is_broken), 'R'),
+            (tracked.is_some_and(|tracked| tracked.mode == Mode::Broadcast), 'B'),
             (changed, 'd'),
             (self.quitting, 'c'),
             (matches!(self.peer, Address::Unix(_)), 'U'),
@@ -170,10 +185,11 @@ impl Session {
         if flags.is_empty() { "N".to_owned() } else { flags }
     }
 
-    /// A line of CLIENT LIST, with its line end; `changed` is whether a key that the client watches was.
-    pub(crate) fn describe(&self, now: Instant, changed: bool, buffers: BufferSizes) -> Vec<u8> {
+    /// A line of CLIENT LIST, with its line end.
+    pub(crate) fn describe(&self, now: Instant, standing: Standing<'_>, buffers: BufferSizes) -> Vec<u8> {
         let seconds = |since| now.saturating_duration_since(since).as_secs();
-        let flags = self.flags(changed);
+        let flags = self.flags(standing);
+        let redirect = standing.tracked.map_or(-1, Tracked::redirect_id);
         let multi = self.queue.as_ref().map_or(-1, |queue| queue.len() as i64);
         let multi_bytes = self.transaction_bytes();
         let events = if buffers.output_waits { "rw" } else { "r" };
@@ -184,7 +200,7 @@ impl Session {
         format!(
             "id={} addr={} laddr={} fd={} name={name} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
              multi={multi} watch={} qbuf={} qbuf-free={input_free} argv-mem={} multi-mem={multi_bytes} rbs={} rbp=0 obl={} oll={} omem={} \
-             tot-mem={} events={events} cmd={} user=default redir=-1 resp={} lib-name={library_name} \
+             tot-mem={} events={events} cmd={} user=default redir={redirect} resp={} lib-name={library_name} \
              lib-ver={library_version}\n",
             self.id,
             self.peer,

@@ -14,7 +14,8 @@ use super::{Context, tracking, write_help};
 use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::session::{BufferSizes, Replies, Session};
+use crate::keyspace::Keyspace;
+use crate::session::{BufferSizes, Replies, Session, Standing};
 use crate::state::Pause;
 use crate::waiting::{InVain, end_in_vain};
 
@@ -75,22 +76,22 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, help)
         Command::new("client|caching", 3, OWN, tracking::caching).doc(
             "connection",
             "6.0.0",
-            "Fails: client-side caching is not offered",
+            "Says whether the next command's reads are tracked",
         ),
         Command::new("client|getredir", 2, OWN, tracking::getredir).doc(
             "connection",
             "6.0.0",
-            "Returns -1: client-side caching is not offered",
+            "Returns which client gets this one's invalidations",
         ),
         Command::new("client|tracking", -3, OWN, tracking::tracking).doc(
             "connection",
             "6.0.0",
-            "Turns client-side caching off, which is not offered",
+            "Turns the tracking of keys for client-side caching on or off",
         ),
         Command::new("client|trackinginfo", 2, OWN, tracking::trackinginfo).doc(
             "connection",
             "6.2.0",
-            "Returns that client-side caching is off",
+            "Describes the tracking of keys of this connection",
         ),
         Command::new("client|help", 2, LOADING | STALE | CONNECTION, help).doc(
             "connection",
@@ -222,8 +223,11 @@ fn info(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 fn own_line(ctx: &Context<'_, '_>) -> Vec<u8> {
     // Its buffers are lent to the command, all but their sizes.
     let buffers = BufferSizes { output: ctx.out.len(), ..ctx.session.buffers };
-    let changed = has_changed(ctx.session, ctx.keys);
-    ctx.session.describe(ctx.state.now, changed, buffers)
+    ctx.session.describe(ctx.state.now, standing(ctx.session, ctx.keys), buffers)
+}
+
+fn standing<'k>(session: &Session, keys: &'k Keyspace<'_>) -> Standing<'k> {
+    Standing { changed: has_changed(session, keys), tracked: keys.pubsub.tracking.get(session.id) }
 }
 
 fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
@@ -248,7 +252,7 @@ fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     let now = ctx.state.now;
     let keys = &*ctx.keys;
-    let describe = |conn: &Conn| (conn.session.id, conn.describe(now, has_changed(&conn.session, keys)));
+    let describe = |conn: &Conn| (conn.session.id, conn.describe(now, standing(&conn.session, keys)));
     lines.extend(ctx.clients.iter().filter(|conn| is_in(&conn.session)).map(describe));
     lines.retain(|(id, _)| ids.as_ref().is_none_or(|ids| ids.contains(id)));
     lines.sort_unstable_by_key(|(id, _)| *id);
@@ -358,8 +362,12 @@ fn kill_all(ctx: &mut Context<'_, '_>, filter: &KillFilter<'_>) -> i64 {
 
 fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let lines = [
+        "CACHING (YES|NO)",
+        "    Track what the next command reads (OPTIN), or do not (OPTOUT).",
         "GETNAME",
         "    The name of this connection.",
+        "GETREDIR",
+        "    The number of the client that gets this one's invalidations; 0 for none, -1 without tracking.",
         "ID",
         "    The number of this connection.",
         "INFO",
@@ -380,8 +388,10 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "    Say which library this connection comes from.",
         "SETNAME <name>",
         "    Name this connection.",
-        "TRACKING OFF",
-        "    Accepted; client-side caching is not offered. CACHING, GETREDIR, TRACKINGINFO say so too.",
+        "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]] [OPTIN] [OPTOUT] [NOLOOP]",
+        "    Tell this connection, or another one, of changes of the keys that it reads or that begin so.",
+        "TRACKINGINFO",
+        "    A description of the tracking of this connection.",
         "UNBLOCK <id> [TIMEOUT|ERROR]",
         "    Let a client go on that waits in a command.",
         "UNPAUSE",

@@ -188,16 +188,26 @@ fn key_positions(registry: &Registry, request: &Request<'_>) -> Answer<(&'static
     if command.keys.first == 0 && !command.has(MOVABLE_KEYS) || command.has(NOT_KEYS) {
         return Err(Fault::Error("ERR The command has no key arguments"));
     }
-    let count = request.arg_count();
-    if !command.takes(count) {
+    if !command.takes(request.arg_count()) {
         return Err(invalid_count());
     }
+    if command.name == "tembo.once" {
+        let (inner, positions) = key_positions(registry, &request.from(ONCE_COMMAND))?;
+        return Ok((inner, positions.iter().map(|position| position + ONCE_COMMAND).collect()));
+    }
+    let invalid_arguments = || Fault::Error("ERR Invalid arguments specified for command");
+    Ok((command, places_of_keys(command, request).ok_or_else(invalid_arguments)?))
+}
+
+/// Where the keys of a command are in a request for it, which has as many arguments as it takes; `None` if
+/// the request does not tell. Those of a command that another one runs are not among them.
+pub(crate) fn places_of_keys(command: &Command, request: &Request<'_>) -> Option<Vec<usize>> {
+    if command.has(NOT_KEYS) {
+        return None;
+    }
+    let count = request.arg_count();
     let fixed = command.keys.positions(count);
-    let positions = match command.name {
-        "tembo.once" => {
-            let (inner, positions) = key_positions(registry, &request.from(ONCE_COMMAND))?;
-            return Ok((inner, positions.iter().map(|position| position + ONCE_COMMAND).collect()));
-        }
+    Some(match command.name {
         _ if command.has(MOVABLE_KEYS) && command.group == "geo" => {
             // The key of a result is behind a keyword among the options.
             let options = command.arity.unsigned_abs() as usize..count - 1;
@@ -214,13 +224,11 @@ fn key_positions(registry: &Registry, request: &Request<'_>) -> Answer<(&'static
             // one.
             let at = command.keys.positions(count).count() + 1 + usize::from(command.has(BLOCKING));
             let number = parse_i64(&request[at]).and_then(|number| usize::try_from(number).ok());
-            let number = number.filter(|number| (1..count - at).contains(number));
-            let number = number.ok_or(Fault::Error("ERR Invalid arguments specified for command"))?;
+            let number = number.filter(|number| (1..count - at).contains(number))?;
             fixed.chain(at + 1..at + 1 + number).collect()
         }
         _ => fixed.collect(),
-    };
-    Ok((command, positions))
+    })
 }
 
 /// Which commands COMMAND LIST is to name.

@@ -293,6 +293,11 @@ const PARAMETERS: &[Parameter] = &[
         |state| seconds(state.config.idle_timeout),
         |config, value| duration(value).map(|duration| config.idle_timeout = duration),
     ),
+    Parameter::settable(
+        "tracking-table-max-keys",
+        |state| state.config.tracking_keys_max.to_string(),
+        |config, value| count(value).map(|count| config.tracking_keys_max = count),
+    ),
     Parameter::at_start(
         "unixsocket",
         |state| state.config.unix_socket.as_deref().unwrap_or(Path::new("")).display().to_string(),
@@ -573,6 +578,8 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         parameter.set.map_or(Ok(()), |set| set(&mut config, value)).map_err(|why| refused(name, &why))?;
     }
     ctx.keys.pubsub.notified = config.notified_events;
+    ctx.keys.pubsub.tracking.keys_max = config.tracking_keys_max;
+    ctx.keys.pubsub.shrink_tracking();
     ctx.state.config = config;
     ctx.out.write().ok();
     Ok(())

@@ -33,6 +33,7 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         is_reclaiming: ctx.keys.is_reclaiming(),
         watched_keys: ctx.keys.watches.len(),
         blocked_clients: ctx.keys.waiters.len(),
+        tracking_counts: ctx.keys.pubsub.tracking.counts(),
         pubsub_counts: [
             ctx.keys.pubsub.channels_len(Kind::Channel),
             ctx.keys.pubsub.patterns_len(),

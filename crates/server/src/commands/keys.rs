@@ -254,6 +254,7 @@ fn dbsize(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 fn flushdb(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     check_flush_option(request)?;
     ctx.keys.clear(ctx.session.database)?;
+    ctx.keys.pubsub.invalidate_all();
     ctx.out.write().ok();
     Ok(())
 }
@@ -261,6 +262,7 @@ fn flushdb(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 fn flushall(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     check_flush_option(request)?;
     (0..DATABASES).try_for_each(|database| ctx.keys.clear(database))?;
+    ctx.keys.pubsub.invalidate_all();
     ctx.out.write().ok();
     Ok(())
 }

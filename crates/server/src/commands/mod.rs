@@ -63,6 +63,7 @@ use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;
 use crate::session::Session;
 use crate::state::State;
+pub(crate) use command::places_of_keys;
 pub(crate) use scan::KeysJob;
 use table::Command;
 

@@ -48,6 +48,7 @@ fn unlink(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let removed = if prefix.is_empty() {
         let keys = ctx.keys.len(database)?;
         ctx.keys.clear(database)?;
+        ctx.keys.pubsub.invalidate_all();
         keys
     } else {
         ctx.keys.remove_prefix(database, &prefix)?

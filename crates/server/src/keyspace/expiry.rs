@@ -4,6 +4,7 @@ use super::events::{self, class};
 use super::format::{Stored, decode_expiry};
 use super::{Keyspace, Old, writer};
 use crate::fault::Answer;
+use crate::tracking::NOBODY;
 
 impl Keyspace<'_> {
     /// Removes up to `limit` expired keys and tokens, and returns how many it found. No batch may be open:
@@ -22,6 +23,7 @@ impl Keyspace<'_> {
             return Ok(0);
         }
         let (savepoint, mark) = (self.begin_command()?, self.pubsub.mark());
+        self.pubsub.tracking.current = NOBODY;
         let removed = due.iter().try_for_each(|(number, entry)| self.remove_due(*number, entry));
         let removed = removed.and_then(|()| tokens.iter().try_for_each(|entry| self.forget_token(entry)));
         match removed {
@@ -68,6 +70,7 @@ impl Keyspace<'_> {
         if let Some(stored) = value.filter(|stored| stored.meta.deadline == Some(deadline)) {
             old = Old::of(&stored);
             batch.remove(&maps.data, key)?;
+            pubsub.invalidate(key);
             events::notify(pubsub, true, class::EXPIRED, "expired", number, key);
         }
         maps.unlist(batch, expiry, deadline, key)?;

@@ -8,8 +8,9 @@
 //! entry may still be there: the next write to the key replaces it, and [`Keyspace::expire_due`] removes it.
 //!
 //! Every change that a client can see goes through [`Keyspace::put`], [`Keyspace::remove`],
-//! [`Keyspace::clear`] or [`Keyspace::touch`], which tell the clients that watch the key. The first three are
-//! also where the elements of a large [`collection`] are given up together with the value that has its id.
+//! [`Keyspace::clear`] or [`Keyspace::touch`], which tell the clients that watch the key; all but
+//! [`Keyspace::clear`] also those that track it. The first three are the elements of a large
+//! [`collection`] are given up together with the value that has its id.
 //!
 //! Each database counts its keys with a deadline, so that a SET where no key has one looks nothing up. The
 //! count is read from the map when it is first needed, follows every change of the map, and is forgotten
@@ -396,6 +397,7 @@ impl<'p> Keyspace<'p> {
         let batch = writer(pool, batch)?;
         *dirty = true;
         watches.touch(database, key);
+        pubsub.invalidate(key);
         waiters.touch(database, key);
         note(changes, database, key);
         let listed = old.listed;
@@ -441,10 +443,11 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Tells those who watch `key` that it changed, though its own value did not.
+    /// Tells those who watch or track `key` that it changed, though its own value did not.
     fn touch(&mut self, database: usize, key: &[u8]) {
         self.dirty = true;
         self.watches.touch(database, key);
+        self.pubsub.invalidate(key);
     }
 
     /// Gives `key`, if it is live, another deadline or none. Writes the value anew: a deadline is part of it.
@@ -470,6 +473,7 @@ impl<'p> Keyspace<'p> {
         } else {
             events::notify(pubsub, true, class::EXPIRED, "expired", database, key);
         }
+        pubsub.invalidate(key);
         note(changes, database, key);
         batch.remove(&maps.data, key)?;
         if let Some(deadline) = listed {
@@ -478,7 +482,8 @@ impl<'p> Keyspace<'p> {
         self.doom(database, old)
     }
 
-    /// Removes all keys of `database`, in constant time. Their space is given back by [`Keyspace::reclaim`].
+    /// Removes all keys of `database`, in constant time. The caller tells those who track keys. The space is
+    /// given back by [`Keyspace::reclaim`].
     pub(crate) fn clear(&mut self, database: usize) -> Answer {
         let number = self.places.now.maps(database);
         let Keyspace { pool, batch, databases, collections, dirty, reclaiming, changes, watches, .. } = self;

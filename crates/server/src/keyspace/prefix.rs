@@ -61,6 +61,7 @@ impl Keyspace<'_> {
             }
         }
         found.named.iter().for_each(|(key, _)| note(changes, database, key));
+        self.pubsub.invalidate_prefix(prefix, found.named.iter().map(|(key, _)| &**key));
         for (_, old) in found.with_more.drain(..) {
             self.doom(database, old)?;
         }
@@ -78,7 +79,9 @@ impl Keyspace<'_> {
         let Some(maps) = databases[database].as_deref() else {
             return Ok(found);
         };
-        let are_named = changes.is_some() || pubsub.notified & (class::GENERIC | class::EXPIRED) != 0;
+        let are_named = changes.is_some()
+            || pubsub.tracking.is_broadcasting()
+            || pubsub.notified & (class::GENERIC | class::EXPIRED) != 0;
         let (mut malformed, bounds) = (None, (Bound::Included(prefix.to_vec()), end_of(prefix)));
         writer(pool, batch)?.walk(&maps.data, bounds, |key, value| {
             let stored = match Stored::decode(value) {

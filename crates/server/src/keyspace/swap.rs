@@ -63,6 +63,7 @@ impl Keyspace<'_> {
         if let Some(changes) = &mut self.changes {
             changes.swap(a, b);
         }
+        self.pubsub.invalidate_all();
         for (database, key) in watched {
             self.watches.touch(database, &key);
         }

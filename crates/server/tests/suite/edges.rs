@@ -162,6 +162,7 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"slowlog", b"get" | b"len") | (b"latency", b"latest" | b"history" | b"doctor" | b"histogram") => {
             Treatment::Errors
         }
+        // `tracking.rs` compares it: a client that tracks gets messages between replies.
         (b"client", b"tracking") => Treatment::Skip,
         (b"lolwut", _) => Treatment::Errors,
         (b"memory", b"stats" | b"doctor" | b"malloc-stats") => Treatment::Errors,

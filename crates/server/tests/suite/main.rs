@@ -43,6 +43,7 @@ mod sorting;
 mod strings;
 mod support;
 mod tembo;
+mod tracking;
 mod transactions;
 mod transactions_differential;
 mod truth;

@@ -1,0 +1,558 @@
+//! Client-side caching: who has read which keys, and who is told that they have changed.
+//!
+//! ```text
+//!   a read ------> table: key -> clients -------\
+//!   a change                                     >-- messages (crate::pubsub) --> `invalidate`
+//!            ----> groups: prefix -> clients, changed keys --/
+//! ```
+//!
+//! A client tracks the keys that it reads, or it is told of all keys with certain beginnings (BCAST). As in
+//! Redis, names of keys are those of all databases, and a key is invalidated once for each time it was read.
+//!
+//! # After the commit
+//!
+//! A change takes the readers of its key off the table and posts a message for them, which leaves with the
+//! commit; changes are gathered for each beginning until then. If the command is undone or the commit fails
+//! the message leaves all the same: the readers are off the table, and a message too many costs one read.
+//!
+//! # Memory
+//!
+//! The table has at most `tracking-table-max-keys` keys and [`TABLE_BYTES_MAX`] bytes. Beyond that keys are
+//! invalidated as if they had changed. Clients that are gone stay in the table until their keys change or
+//! the list of a key is about to grow. Those who change keys wait while messages are backlogged.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::rc::Rc;
+
+use foldhash::fast::RandomState;
+
+use crate::pubsub::{Body, ClientRef, PubSub};
+
+/// Most bytes of the table, whatever its number of keys.
+const TABLE_BYTES_MAX: usize = 256 << 20;
+/// Memory that a key of the table takes in addition to its name and its readers.
+const KEY_OVERHEAD_BYTES: usize = 96;
+/// Memory that a client's beginning of keys takes in addition to its bytes.
+const PREFIX_OVERHEAD_BYTES: usize = 192;
+/// Nobody: what the server changes by itself.
+pub(crate) const NOBODY: u64 = 0;
+
+/// Which keys a client tracks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// All that it reads.
+    #[default]
+    Reads,
+    /// What it reads after CLIENT CACHING YES.
+    OptIn,
+    /// What it reads, but for that after CLIENT CACHING NO.
+    OptOut,
+    /// Those with certain beginnings, read or not.
+    Broadcast,
+}
+
+/// A client that tracks keys.
+#[derive(Debug)]
+pub(crate) struct Tracked {
+    pub(crate) client: ClientRef,
+    pub(crate) mode: Mode,
+    /// It is not told of its own changes.
+    pub(crate) no_loop: bool,
+    /// Another client gets its messages.
+    pub(crate) redirect: Option<ClientRef>,
+    /// That other client is gone.
+    is_gone: bool,
+    /// It was told so, or would have been.
+    pub(crate) is_broken: bool,
+    pub(crate) prefixes: BTreeSet<Rc<[u8]>>,
+}
+
+impl Tracked {
+    /// The number of the client that gets its messages; 0 if it does itself.
+    pub(crate) fn redirect_id(&self) -> i64 {
+        self.redirect.map_or(0, |redirect| redirect.id as i64)
+    }
+}
+
+/// How CLIENT TRACKING ON is to be.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) mode: Mode,
+    pub(crate) no_loop: bool,
+    pub(crate) redirect: Option<ClientRef>,
+    pub(crate) prefixes: Vec<&'a [u8]>,
+}
+
+/// The part of a client's session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OwnTracking {
+    /// What it reads is to be remembered.
+    pub(crate) reads: bool,
+    /// CLIENT CACHING was given for the next command.
+    pub(crate) caching: bool,
+    /// Memory of the beginnings.
+    pub(crate) bytes: usize,
+}
+
+/// Those who are told of the keys with one beginning.
+#[derive(Debug, Default)]
+struct Group {
+    clients: BTreeSet<u64>,
+    /// The keys changed in this batch, and who changed each first.
+    changed: BTreeMap<Box<[u8]>, u64>,
+}
+
+/// The content of a message to those who track.
+#[derive(Debug)]
+pub(crate) struct Invalidation {
+    /// The keys, and who changed each; `None` for all that there are.
+    pub(crate) keys: Option<Vec<(Box<[u8]>, u64)>>,
+    /// Those who are told, unless they track no longer.
+    clients: Vec<u64>,
+    is_broadcast: bool,
+}
+
+impl Invalidation {
+    pub(crate) fn bytes(&self) -> usize {
+        let keys = self.keys.iter().flatten().map(|(key, _)| key.len() + size_of::<(Box<[u8]>, u64)>());
+        keys.sum::<usize>() + self.clients.len() * size_of::<u64>()
+    }
+
+    /// The keys that a client is told of who changed some itself; `without` is [`NOBODY`] for all others.
+    pub(crate) fn keys_without(&self, without: u64) -> Option<Vec<&[u8]>> {
+        let is_told = |(_, changer): &&(Box<[u8]>, u64)| without == NOBODY || *changer != without;
+        self.keys.as_ref().map(|keys| keys.iter().filter(is_told).map(|(key, _)| &**key).collect())
+    }
+}
+
+/// How a client is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Of the keys that this client did not change. In RESP2 a message of a channel, and only to a
+    /// subscriber that gets the messages of another client.
+    Keys { without: u64, is_redirected: bool },
+    /// That the client with this number, which got its messages, is gone.
+    Broken(u64),
+}
+
+/// All clients that track keys.
+#[derive(Debug)]
+pub(crate) struct Tracking {
+    clients: HashMap<u64, Tracked, RandomState>,
+    /// The keys that were read, and who read each.
+    table: BTreeMap<Rc<[u8]>, Vec<u64>>,
+    /// Sums over the table.
+    items: usize,
+    bytes: usize,
+    groups: BTreeMap<Rc<[u8]>, Group>,
+    /// The beginnings of the groups that have changed keys.
+    changed: BTreeSet<Rc<[u8]>>,
+    /// Most keys of the table: `tracking-table-max-keys`, 0 for no limit.
+    pub(crate) keys_max: u64,
+    /// Where the search for a key to be given up goes on.
+    next_given_up: Vec<u8>,
+    /// The client whose command runs.
+    pub(crate) current: u64,
+}
+
+impl Default for Tracking {
+    fn default() -> Self {
+        Tracking {
+            clients: HashMap::default(),
+            table: BTreeMap::new(),
+            items: 0,
+            bytes: 0,
+            groups: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            keys_max: 0,
+            next_given_up: Vec::new(),
+            current: NOBODY,
+        }
+    }
+}
+
+fn row_bytes(key: &[u8], readers: &Vec<u64>) -> usize {
+    key.len() + KEY_OVERHEAD_BYTES + readers.capacity() * size_of::<u64>()
+}
+
+/// How many bytes two strings have in common at their beginnings.
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+impl Tracking {
+    pub(crate) fn get(&self, client: u64) -> Option<&Tracked> {
+        self.clients.get(&client)
+    }
+
+    /// How many clients track keys; how many keys, readers of keys, and beginnings there are.
+    pub(crate) fn counts(&self) -> [usize; 4] {
+        [self.clients.len(), self.table.len(), self.items, self.groups.len()]
+    }
+
+    /// Whether there are clients that track all keys with some beginning.
+    pub(crate) fn is_broadcasting(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// Lets a client track keys, or does so in another way.
+    pub(crate) fn enable(&mut self, client: ClientRef, own: &mut OwnTracking, wanted: Wanted<'_>) {
+        let Wanted { mode, no_loop, redirect, prefixes } = wanted;
+        let old = self.clients.remove(&client.id).map(|old| old.prefixes).unwrap_or_default();
+        let mut tracked =
+            Tracked { client, mode, no_loop, redirect, is_gone: false, is_broken: false, prefixes: old };
+        let all = (mode == Mode::Broadcast && prefixes.is_empty()).then_some(&b""[..]);
+        for prefix in prefixes.into_iter().chain(all) {
+            let held = self.groups.get_key_value(prefix).map(|(prefix, _)| prefix.clone());
+            let shared = held.unwrap_or_else(|| prefix.into());
+            self.groups.entry(shared.clone()).or_default().clients.insert(client.id);
+            if tracked.prefixes.insert(shared) {
+                own.bytes += prefix.len() + PREFIX_OVERHEAD_BYTES;
+            }
+        }
+        own.reads = mode != Mode::Broadcast;
+        self.clients.insert(client.id, tracked);
+    }
+
+    /// Lets a client track no keys any more.
+    pub(crate) fn disable(&mut self, client: u64, own: &mut OwnTracking) {
+        *own = OwnTracking::default();
+        for prefix in self.clients.remove(&client).into_iter().flat_map(|tracked| tracked.prefixes) {
+            if let Some(group) = self.groups.get_mut(&prefix) {
+                group.clients.remove(&client);
+                if group.clients.is_empty() {
+                    self.groups.remove(&prefix);
+                    self.changed.remove(&prefix);
+                }
+            }
+        }
+        if self.clients.is_empty() {
+            self.forget_table();
+        }
+    }
+
+    /// A client is gone: it tracks nothing, and gets nobody's messages.
+    pub(crate) fn part_with(&mut self, client: u64, own: &mut OwnTracking) {
+        self.disable(client, own);
+        for tracked in self.clients.values_mut() {
+            tracked.is_gone |= tracked.redirect.is_some_and(|redirect| redirect.id == client);
+        }
+    }
+
+    fn forget_table(&mut self) {
+        self.table.clear();
+        (self.items, self.bytes) = (0, 0);
+    }
+
+    /// Notes that a client has read a key.
+    fn remember(&mut self, client: u64, key: &[u8]) {
+        let Tracking { clients, table, items, bytes, .. } = self;
+        let Some(readers) = table.get_mut(key) else {
+            let readers = vec![client];
+            (*items, *bytes) = (*items + 1, *bytes + row_bytes(key, &readers));
+            table.insert(key.into(), readers);
+            return;
+        };
+        if readers.contains(&client) {
+            return;
+        }
+        (*items, *bytes) = (*items - readers.len(), *bytes - row_bytes(key, readers));
+        if readers.len() == readers.capacity() {
+            readers.retain(|reader| clients.get(reader).is_some_and(|its| its.mode != Mode::Broadcast));
+        }
+        readers.push(client);
+        (*items, *bytes) = (*items + readers.len(), *bytes + row_bytes(key, readers));
+    }
+
+    /// Takes a key off the table, and returns who has read it.
+    fn forget(&mut self, key: &[u8]) -> Option<Vec<u64>> {
+        let (key, readers) = self.table.remove_entry(key)?;
+        (self.items, self.bytes) = (self.items - readers.len(), self.bytes - row_bytes(&key, &readers));
+        Some(readers)
+    }
+
+    /// A key that is to be given up, if there are too many.
+    fn excess(&mut self) -> Option<Rc<[u8]>> {
+        let too_many = self.keys_max > 0 && self.table.len() as u64 > self.keys_max;
+        if !too_many && self.bytes <= TABLE_BYTES_MAX {
+            return None;
+        }
+        let behind = (Bound::Excluded(&self.next_given_up[..]), Bound::Unbounded);
+        let mut keys = self.table.range::<[u8], _>(behind).chain(self.table.iter());
+        let key = keys.next().map(|(key, _)| key.clone())?;
+        self.next_given_up = key.to_vec();
+        Some(key)
+    }
+
+    /// Gathers a changed key for each group whose beginning it has; tells whether there is one.
+    fn gather(&mut self, key: &[u8]) -> bool {
+        let Tracking { groups, changed, current, .. } = self;
+        let (mut rest, mut found) = (Some(key), false);
+        while let Some(end) = rest {
+            // The greatest that is not behind `end`: those that `end` begins with are not behind it.
+            let Some((prefix, group)) =
+                groups.range_mut::<[u8], _>((Bound::Unbounded, Bound::Included(end))).next_back()
+            else {
+                break;
+            };
+            let length = common(prefix, end);
+            if length < prefix.len() {
+                rest = Some(&end[..length]);
+                continue;
+            }
+            found = true;
+            if !group.changed.contains_key(key) {
+                group.changed.insert(key.into(), *current);
+                changed.insert(prefix.clone());
+            }
+            rest = length.checked_sub(1).map(|shorter| &end[..shorter]);
+        }
+        found
+    }
+}
+
+impl PubSub {
+    /// Notes which keys a client has read. May invalidate others, for which there is no room.
+    #[cold]
+    pub(crate) fn remember<'k>(&mut self, client: u64, keys: impl Iterator<Item = &'k [u8]>) {
+        keys.for_each(|key| self.tracking.remember(client, key));
+        self.shrink_tracking();
+    }
+
+    /// Invalidates keys for which there is no room.
+    pub(crate) fn shrink_tracking(&mut self) {
+        while let Some(key) = self.tracking.excess() {
+            let readers = self.tracking.forget(&key).unwrap_or_default();
+            self.post_invalidation(Some(vec![((&*key).into(), NOBODY)]), readers, false);
+        }
+    }
+
+    /// Tells those who track a key that it changes.
+    #[inline(always)]
+    pub(crate) fn invalidate(&mut self, key: &[u8]) {
+        if !self.tracking.clients.is_empty() {
+            self.invalidate_tracked(key);
+        }
+    }
+
+    #[cold]
+    fn invalidate_tracked(&mut self, key: &[u8]) {
+        if !self.tracking.groups.is_empty() && self.tracking.gather(key) {
+            // The client that changed it waits while messages are backlogged.
+            self.posted += 1;
+        }
+        if let Some(readers) = self.tracking.forget(key) {
+            let changer = self.tracking.current;
+            self.post_invalidation(Some(vec![(key.into(), changer)]), readers, true);
+        }
+    }
+
+    /// Tells those who track keys that begin with `prefix` that they change; `named` are the ones that
+    /// there were, if [`Tracking::is_broadcasting`].
+    pub(crate) fn invalidate_prefix<'k>(&mut self, prefix: &[u8], named: impl Iterator<Item = &'k [u8]>) {
+        if self.tracking.clients.is_empty() {
+            return;
+        }
+        named.for_each(|key| self.invalidate_tracked(key));
+        let behind = (Bound::Included(prefix), Bound::Unbounded);
+        let tracked = self.tracking.table.range::<[u8], _>(behind).map(|(key, _)| key.clone());
+        let tracked: Vec<_> = tracked.take_while(|key| key.starts_with(prefix)).collect();
+        tracked.iter().for_each(|key| self.invalidate_tracked(key));
+    }
+
+    /// Tells all who track keys that all may have changed.
+    pub(crate) fn invalidate_all(&mut self) {
+        if !self.tracking.clients.is_empty() {
+            self.tracking.forget_table();
+            let clients = self.tracking.clients.keys().copied().collect();
+            self.post_invalidation(None, clients, true);
+        }
+    }
+
+    fn post_invalidation(&mut self, keys: Option<Vec<(Box<[u8]>, u64)>>, clients: Vec<u64>, depends: bool) {
+        let receptions = clients.len() as u64;
+        self.post(
+            Body::Invalidated(Invalidation { keys, clients, is_broadcast: false }),
+            receptions,
+            depends,
+        );
+    }
+
+    /// Posts what was gathered for groups: the batch ends.
+    pub(crate) fn post_gathered(&mut self) {
+        while let Some(prefix) = self.tracking.changed.pop_first() {
+            let Some(group) = self.tracking.groups.get_mut(&prefix) else {
+                continue;
+            };
+            let keys = Some(std::mem::take(&mut group.changed).into_iter().collect());
+            let clients: Vec<u64> = group.clients.iter().copied().collect();
+            let receptions = clients.len() as u64;
+            self.post(
+                Body::Invalidated(Invalidation { keys, clients, is_broadcast: true }),
+                receptions,
+                true,
+            );
+        }
+    }
+
+    /// Gives to `visit` those who are told, and how.
+    pub(crate) fn readers(&mut self, message: &Invalidation, mut visit: impl FnMut(ClientRef, Notice)) {
+        let changers: BTreeSet<u64> = message.keys.iter().flatten().map(|(_, changer)| *changer).collect();
+        for id in &message.clients {
+            let Some(tracked) = self.tracking.clients.get_mut(id) else {
+                continue;
+            };
+            // A client that tracks in another way now is not concerned.
+            let is_broadcast = tracked.mode == Mode::Broadcast;
+            if message.keys.is_some() && is_broadcast != message.is_broadcast {
+                continue;
+            }
+            let without = if tracked.no_loop && changers.contains(id) { *id } else { NOBODY };
+            if message.keys_without(without).is_some_and(|keys| keys.is_empty()) {
+                continue;
+            }
+            match tracked.redirect {
+                Some(redirect) if tracked.is_gone => {
+                    tracked.is_broken = true;
+                    visit(tracked.client, Notice::Broken(redirect.id));
+                }
+                Some(redirect) => visit(redirect, Notice::Keys { without, is_redirected: true }),
+                None => visit(tracked.client, Notice::Keys { without, is_redirected: false }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(id: u64) -> ClientRef {
+        ClientRef { slot: id as usize, id }
+    }
+
+    fn with_readers(ids: &[u64], mode: Mode, prefixes: &[&[u8]]) -> PubSub {
+        let mut pubsub = PubSub::default();
+        for id in ids {
+            let wanted = Wanted { mode, prefixes: prefixes.to_vec(), ..Wanted::default() };
+            pubsub.tracking.enable(client(*id), &mut OwnTracking::default(), wanted);
+        }
+        pubsub
+    }
+
+    /// The keys and the receivers of each message that may go.
+    fn taken(pubsub: &mut PubSub) -> Vec<(String, Vec<u64>)> {
+        let mut taken = Vec::new();
+        while let Some(message) = pubsub.take() {
+            let Body::Invalidated(message) = message.body else { continue };
+            let mut ids = Vec::new();
+            pubsub.readers(&message, |client, _| ids.push(client.id));
+            let keys = message.keys.map_or("all".to_owned(), |keys| {
+                let keys: Vec<_> = keys.iter().map(|(key, _)| String::from_utf8_lossy(key)).collect();
+                keys.join(" ")
+            });
+            taken.push((keys, ids));
+        }
+        taken
+    }
+
+    #[test]
+    fn a_change_that_is_undone_invalidates_all_the_same_since_nobody_would_be_told_of_the_next_one() {
+        let mut pubsub = with_readers(&[1, 2], Mode::Reads, &[]);
+        pubsub.remember(1, [&b"k"[..]].into_iter());
+        pubsub.remember(2, [&b"k"[..], b"other"].into_iter());
+        let mark = pubsub.mark();
+        pubsub.invalidate(b"k");
+        assert_eq!(taken(&mut pubsub), [], "not before the commit");
+        pubsub.drop_since(mark);
+        assert_eq!(taken(&mut pubsub), [], "the batch goes on");
+        pubsub.note_committed();
+        assert_eq!(taken(&mut pubsub), [("k".to_owned(), vec![1, 2])]);
+        pubsub.invalidate(b"other");
+        pubsub.note_failed();
+        assert_eq!(taken(&mut pubsub), [("other".to_owned(), vec![2])]);
+        assert_eq!(pubsub.tracking.counts(), [2, 0, 0, 0]);
+        assert_eq!(pubsub.tracking.bytes, 0);
+    }
+
+    #[test]
+    fn keys_are_given_up_in_turn_if_there_are_too_many() {
+        let mut pubsub = with_readers(&[1], Mode::Reads, &[]);
+        pubsub.tracking.keys_max = 2;
+        for key in [&b"a"[..], b"b", b"c", b"a", b"d"] {
+            pubsub.remember(1, [key].into_iter());
+        }
+        let keys: Vec<_> = taken(&mut pubsub).into_iter().map(|(keys, _)| keys).collect();
+        assert_eq!(keys, ["a", "b", "c"]);
+        assert_eq!(pubsub.tracking.counts(), [1, 2, 2, 0]);
+        pubsub.tracking.keys_max = 1;
+        pubsub.shrink_tracking();
+        assert_eq!(pubsub.tracking.counts(), [1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn the_table_has_a_limit_in_bytes_too() {
+        let mut pubsub = with_readers(&[1], Mode::Reads, &[]);
+        let key = vec![b'k'; 1 << 20];
+        for number in 0..300_u32 {
+            let key = [&number.to_be_bytes()[..], &key].concat();
+            pubsub.remember(1, [&key[..]].into_iter());
+            assert!(pubsub.tracking.bytes <= TABLE_BYTES_MAX);
+        }
+        assert!(pubsub.tracking.table.len() > 200);
+    }
+
+    #[test]
+    fn clients_that_are_gone_do_not_make_the_list_of_a_key_grow() {
+        let mut pubsub = with_readers(&[1], Mode::Reads, &[]);
+        for id in 2..10_000 {
+            let mut own = OwnTracking::default();
+            pubsub.tracking.enable(client(id), &mut own, Wanted::default());
+            pubsub.remember(id, [&b"k"[..]].into_iter());
+            pubsub.tracking.part_with(id, &mut own);
+        }
+        assert!(pubsub.tracking.counts()[2] < 10, "{:?}", pubsub.tracking.counts());
+    }
+
+    #[test]
+    fn a_key_belongs_to_each_group_whose_beginning_it_has() {
+        let prefixes: [&[u8]; 6] = [b"user:1", b"user:", b"user:12", b"", b"user:2", b"v"];
+        let mut pubsub = with_readers(&[1], Mode::Broadcast, &prefixes);
+        for (key, expected) in [
+            (&b"user:1"[..], vec![&b""[..], b"user:", b"user:1"]),
+            (b"user:123", vec![b"", b"user:", b"user:1", b"user:12"]),
+            (b"use", vec![b""]),
+            (b"", vec![b""]),
+            (b"user:19", vec![b"", b"user:", b"user:1"]),
+            (b"w", vec![b""]),
+        ] {
+            assert!(pubsub.tracking.gather(key));
+            let groups: Vec<Rc<[u8]>> = std::mem::take(&mut pubsub.tracking.changed).into_iter().collect();
+            assert_eq!(groups.iter().map(|prefix| &**prefix).collect::<Vec<_>>(), expected, "{key:?}");
+            pubsub.tracking.groups.values_mut().for_each(|group| group.changed.clear());
+        }
+        let mut own = OwnTracking::default();
+        pubsub.tracking.disable(1, &mut own);
+        assert!(!pubsub.tracking.is_broadcasting());
+    }
+
+    #[test]
+    fn changes_of_a_batch_reach_a_group_as_one_message() {
+        let mut pubsub = with_readers(&[1, 2], Mode::Broadcast, &[b"a"]);
+        pubsub.tracking.current = 9;
+        for key in [&b"a2"[..], b"b", b"a1", b"a2"] {
+            pubsub.invalidate(key);
+        }
+        assert_eq!(taken(&mut pubsub), []);
+        pubsub.note_committed();
+        assert_eq!(taken(&mut pubsub), [("a1 a2".to_owned(), vec![1, 2])]);
+        pubsub.invalidate_prefix(b"a", [&b"a7"[..]].into_iter());
+        pubsub.invalidate_all();
+        pubsub.note_committed();
+        let all = ("all".to_owned(), vec![1, 2]);
+        let mut last = taken(&mut pubsub);
+        last.iter_mut().for_each(|(_, ids)| ids.sort_unstable());
+        assert_eq!(last, [all, ("a7".to_owned(), vec![1, 2])]);
+    }
+}
