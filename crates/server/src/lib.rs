@@ -45,10 +45,10 @@
 //! - **Hashes and sets** beyond 512 bytes have no order of insertion.
 //! - **Large results** (COPY, the STORE commands) are written with several commits, of which only the last
 //!   one shows them. Within EXEC there is one, whose memory grows with them.
-//! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts.
+//! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts. A read would
+//!   have to write, and after a restart nobody could tell.
 //! - **Bits** that are set to what they are, and elements that change no register of a HyperLogLog, leave
 //!   OBJECT ENCODING as it is. A command on a corrupt HyperLogLog changes nothing.
-//! - **LCS** has the option LEN only.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
 //! - **Fragmentation.** Space between records comes back by itself while the server runs; MEMORY PURGE begins
 //!   that at once, and answers before it is done.

@@ -26,6 +26,7 @@ mod hyperloglog;
 mod info;
 mod key_places;
 mod keys;
+mod latency_graph;
 mod list;
 mod list_move;
 mod object;

@@ -6,7 +6,8 @@ use tembo_wire::number::parse_i64;
 use super::args::integer;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use super::{Context, write_help};
+use super::{Context, latency_graph, write_help};
+use crate::clock;
 use crate::fault::{Answer, Fault};
 
 const FLAGS: u32 = ADMIN | LOADING | STALE;
@@ -38,6 +39,11 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("latency", -2, 0, latency_help)
         .doc("server", "2.8.13", "Tells what made clients wait")
         .subcommands(&[
+            Command::new("latency|graph", 3, LATENCY, graph).tips(VARIES).doc(
+                "server",
+                "2.8.13",
+                "Draws the times of an event",
+            ),
             Command::new("latency|latest", 2, LATENCY, latest).tips(VARIES).doc(
                 "server",
                 "2.8.13",
@@ -154,6 +160,16 @@ fn history(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
+fn graph(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let name = request[2].to_ascii_lowercase();
+    let event = str::from_utf8(&name).ok().and_then(|name| ctx.state.commands.events.get_key_value(name));
+    let none = || super::args::quoting("ERR No samples available for event '", &request[2], "'");
+    let (name, event) = event.ok_or_else(none)?;
+    let picture = latency_graph::draw(name, event, clock::unix_time().as_secs());
+    ctx.out.write().verbatim(*b"txt", picture);
+    Ok(())
+}
+
 fn latency_reset(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let events = &mut ctx.state.commands.events;
     let before = events.len();
@@ -228,6 +244,8 @@ fn latency_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let lines = [
         "DOCTOR",
         "    What made clients wait, in words.",
+        "GRAPH <event>",
+        "    The times of an event, as a picture.",
         "HISTOGRAM [<command> ...]",
         "    How the times of commands are distributed.",
         "HISTORY <event>",

@@ -2,23 +2,24 @@
 
 use tembo_wire::Request;
 
-use super::Context;
-use super::args::{Options, is};
+use super::args::{Options, integer, is};
 use super::table::Command;
 use super::table::flag::{READONLY, STRING};
+use super::{Context, Out};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::Stored;
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("lcs", -3, READONLY | STRING, lcs).keys(1, 2, 1).doc(
     "string",
     "7.0.0",
-    "Returns the longest common subsequence of the strings under two keys, or its length",
+    "Returns the longest common subsequence of the strings under two keys, its length, or its places",
 )];
 
 const TABLE_TOO_LARGE: Fault =
     Fault::Error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
 const NO_MEMORY: Fault = Fault::Error("ERR Insufficient memory, failed allocating transient memory for LCS");
 
+const BOTH_FORMS: Fault = Fault::Error("ERR If you want both the length and indexes, please just use IDX.");
 const NOT_STRINGS: Fault = Fault::Error("ERR The specified keys must contain string values");
 
 fn lcs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
@@ -26,13 +27,7 @@ fn lcs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let stored = ctx.keys.find(ctx.session.database, key)?.live;
         stored.map(Stored::string).transpose().map_err(|_| NOT_STRINGS)?;
     }
-    let mut wants_len = false;
-    for word in Options::after(request, 3) {
-        if !is(word, "LEN") {
-            return Err(SYNTAX);
-        }
-        wants_len = true;
-    }
+    let form = Form::parse(Options::after(request, 3))?;
     let (database, max_bytes) = (ctx.database(), ctx.state.config.limits.max_bulk_bytes);
     let first = ctx.keys.read(database, &request[1])?.map_or(&[][..], |stored| stored.payload);
     // A string that is too long beside any other one is not copied.
@@ -40,11 +35,85 @@ fn lcs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let first = first.to_vec();
     let second = ctx.keys.read(database, &request[2])?.map_or(&[][..], |stored| stored.payload);
     let table = Table::new(&first, second, max_bytes)?;
-    if wants_len {
-        ctx.out.write().integer(table.longest().into());
-        return Ok(());
+    match form {
+        Form::Text => ctx.out.bulk(&table.subsequence()),
+        Form::Length => {
+            ctx.out.write().integer(table.longest().into());
+            Ok(())
+        }
+        Form::Places { least, with_length } => {
+            let places = table.places(least);
+            ctx.out.expect_room(places.len() * PLACE_BYTES)?;
+            write_places(&mut ctx.out, &places, with_length, table.longest());
+            Ok(())
+        }
     }
-    ctx.out.bulk(&table.subsequence())
+}
+
+/// Bytes of a reply that a place takes, at most: its five numbers.
+const PLACE_BYTES: usize = 80;
+
+/// How the reply is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    Length,
+    /// The places that are at least so long.
+    Places {
+        least: usize,
+        with_length: bool,
+    },
+}
+
+impl Form {
+    fn parse(mut options: Options<'_>) -> Answer<Self> {
+        let (mut wants_len, mut wants_places, mut with_length, mut least) = (false, false, false, 0);
+        while let Some(word) = options.next() {
+            match word {
+                _ if is(word, "IDX") => wants_places = true,
+                _ if is(word, "LEN") => wants_len = true,
+                _ if is(word, "WITHMATCHLEN") => with_length = true,
+                _ if is(word, "MINMATCHLEN") && options.left() >= 1 => {
+                    least = usize::try_from(integer(options.value()?)?).unwrap_or(0);
+                }
+                _ => return Err(SYNTAX),
+            }
+        }
+        match (wants_places, wants_len) {
+            (true, true) => Err(BOTH_FORMS),
+            (true, false) => Ok(Form::Places { least, with_length }),
+            (false, true) => Ok(Form::Length),
+            (false, false) => Ok(Form::Text),
+        }
+    }
+}
+
+fn write_places(out: &mut Out<'_>, places: &[Place], with_length: bool, longest: u32) {
+    let mut reply = out.write();
+    reply.map(2);
+    reply.bulk("matches");
+    reply.array(places.len());
+    for place in places {
+        reply.array(2 + usize::from(with_length));
+        for start in [place.first, place.second] {
+            reply.array(2);
+            reply.integer(start as i64);
+            reply.integer((start + place.length - 1) as i64);
+        }
+        if with_length {
+            reply.integer(place.length as i64);
+        }
+    }
+    reply.bulk("len");
+    reply.integer(longest.into());
+}
+
+/// Bytes of the subsequence that follow each other in both strings: where they begin, and how many they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    first: usize,
+    second: usize,
+    length: usize,
 }
 
 /// How many cells the table of two strings has, if it may take `max_bytes`.
@@ -56,7 +125,7 @@ fn cell_count(first: &[u8], second: &[u8], max_bytes: usize) -> Answer<usize> {
 /// The length of the longest common subsequence of each prefix of the first string (a row) and each prefix of
 /// the second (a column).
 ///
-/// Both forms of the command fill all of it, as in Redis: the limit of its size bounds the time as well.
+/// All forms of the command fill all of it, as in Redis: the limit of its size bounds the time as well.
 struct Table<'a> {
     first: &'a [u8],
     second: &'a [u8],
@@ -92,22 +161,47 @@ impl<'a> Table<'a> {
         self.length(self.first.len(), self.second.len())
     }
 
-    /// The longest common subsequence; of several, the one that Redis finds from the ends of the strings.
-    fn subsequence(&self) -> Vec<u8> {
+    /// Gives the places of the bytes of a longest common subsequence, from its end; of several, the one that
+    /// Redis finds from the ends of the strings.
+    fn walk(&self, mut visit: impl FnMut(usize, usize)) {
         let (mut row, mut column) = (self.first.len(), self.second.len());
-        let mut common = Vec::with_capacity(self.longest() as usize);
         while row > 0 && column > 0 {
             if self.first[row - 1] == self.second[column - 1] {
                 (row, column) = (row - 1, column - 1);
-                common.push(self.first[row]);
+                visit(row, column);
             } else if self.length(row - 1, column) > self.length(row, column - 1) {
                 row -= 1;
             } else {
                 column -= 1;
             }
         }
+    }
+
+    /// The longest common subsequence.
+    fn subsequence(&self) -> Vec<u8> {
+        let mut common = Vec::with_capacity(self.longest() as usize);
+        self.walk(|row, _| common.push(self.first[row]));
         common.reverse();
         common
+    }
+
+    /// Where its parts are that are at least so long, the last one first.
+    fn places(&self, least: usize) -> Vec<Place> {
+        let mut places: Vec<Place> = Vec::new();
+        self.walk(|row, column| match places.last_mut() {
+            Some(place) if (place.first, place.second) == (row + 1, column + 1) => {
+                (place.first, place.second, place.length) = (row, column, place.length + 1);
+            }
+            last => {
+                // The one before is whole.
+                if last.is_some_and(|place| place.length < least) {
+                    places.pop();
+                }
+                places.push(Place { first: row, second: column, length: 1 });
+            }
+        });
+        places.pop_if(|place| place.length < least);
+        places
     }
 }
 
@@ -142,6 +236,15 @@ mod tests {
     fn of_several_longest_ones_the_reply_is_that_of_redis() {
         assert_eq!(common(b"ab", b"ba"), b"b");
         assert_eq!(common(b"ba", b"ab"), b"a");
+    }
+
+    #[test]
+    fn the_places_are_those_of_the_subsequence_from_its_end() {
+        let table = Table::new(b"ohmytext", b"mynewtext", 1 << 20).ok().unwrap();
+        let (my, text) = (Place { first: 2, second: 0, length: 2 }, Place { first: 4, second: 5, length: 4 });
+        assert_eq!(table.places(0), [text, my]);
+        assert_eq!(table.places(3), [text]);
+        assert_eq!(table.places(5), []);
     }
 
     #[test]

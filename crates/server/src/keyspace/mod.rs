@@ -9,8 +9,8 @@
 //!
 //! Every change that a client can see goes through [`Keyspace::put`], [`Keyspace::remove`],
 //! [`Keyspace::clear`] or [`Keyspace::touch`], which tell the clients that watch the key; all but
-//! [`Keyspace::clear`] also those that track it. The first three are the elements of a large
-//! [`collection`] are given up together with the value that has its id.
+//! [`Keyspace::clear`] also those that track it. The first three are also where the elements of a
+//! large [`collection`] are given up together with the value that has its id.
 //!
 //! Each database counts its keys with a deadline, so that a SET where no key has one looks nothing up. The
 //! count is read from the map when it is first needed, follows every change of the map, and is forgotten

@@ -159,9 +159,8 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
     let sub = args.get(1).map(|arg| arg.to_ascii_lowercase()).unwrap_or_default();
     let word = |index: usize| args.get(index).map(Vec::as_slice).unwrap_or_default();
     match (&name[..], &sub[..]) {
-        (b"slowlog", b"get" | b"len") | (b"latency", b"latest" | b"history" | b"doctor" | b"histogram") => {
-            Treatment::Errors
-        }
+        (b"slowlog", b"get" | b"len")
+        | (b"latency", b"latest" | b"history" | b"doctor" | b"graph" | b"histogram") => Treatment::Errors,
         // `tracking.rs` compares it: a client that tracks gets messages between replies.
         (b"client", b"tracking") => Treatment::Skip,
         (b"lolwut", _) => Treatment::Errors,

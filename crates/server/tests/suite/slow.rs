@@ -48,6 +48,9 @@ fn what_made_clients_wait_is_remembered() {
     assert!(latest.starts_with("[[$command :"), "{latest}");
     assert!(client.ask("LATENCY HISTORY command").starts_with("[[:"));
     client.talk("LATENCY HISTORY nosuch => []");
+    let graph = client.ask("LATENCY GRAPH command");
+    assert!(graph.starts_with("$command - high ") && graph.contains("\\n_\\n"), "{graph}");
+    client.talk("LATENCY GRAPH nosuch => -ERR No samples available for event 'nosuch'");
     assert!(client.ask("LATENCY DOCTOR").contains("command: 1 seconds"));
     client.talk("LATENCY RESET nosuch => :0\nLATENCY RESET command => :1\nLATENCY LATEST => []");
     client.talk("SET k v => +OK\nSET k v => +OK");

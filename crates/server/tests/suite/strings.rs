@@ -193,6 +193,14 @@ fn common_subsequences() {
         LCS a b LEN => :6
         LCS a b len LEN => :6
         LCS a a => $ohmytext
+        LCS a b IDX => [$matches [[[:4 :7] [:5 :8]] [[:2 :3] [:0 :1]]] $len :6]
+        LCS a b IDX MINMATCHLEN 4 => [$matches [[[:4 :7] [:5 :8]]] $len :6]
+        LCS a b IDX MINMATCHLEN 4 WITHMATCHLEN => [$matches [[[:4 :7] [:5 :8] :4]] $len :6]
+        LCS a missing IDX => [$matches [] $len :0]
+        LCS a b MINMATCHLEN 4 WITHMATCHLEN => $mytext
+        LCS a b IDX LEN => -ERR If you want both the length and indexes, please just use IDX.
+        LCS a b MINMATCHLEN => -ERR syntax error
+        LCS a b MINMATCHLEN x => -ERR value is not an integer or out of range
         LCS a missing => $
         LCS missing a LEN => :0
         MSET c ab d ba => +OK
@@ -207,9 +215,6 @@ fn common_subsequences() {
         LCS a h LEN => :0
         LCS a b NOSUCH => -ERR syntax error
         LCS a b LEN x => -ERR syntax error
-        LCS a b IDX => -ERR syntax error
-        LCS a b WITHMATCHLEN => -ERR syntax error
-        LCS a b MINMATCHLEN 3 => -ERR syntax error
         LCS => -ERR wrong number of arguments for 'lcs' command
         LCS a => -ERR wrong number of arguments for 'lcs' command
         COMMAND GETKEYS LCS a b LEN => [$a $b]
