@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::keyspace::cursor::Place;
 use crate::random::Random;
 
 /// A value of a key.
@@ -27,14 +28,21 @@ impl Value {
     }
 }
 
-/// The keys of two databases, with their deadlines.
+/// The databases that there are. The first has the clock, and keeps its place.
+pub(super) const DATABASES: usize = 3;
+
+/// The keys of the databases, with their deadlines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Model {
     pub(super) keys: BTreeMap<(usize, String), (Value, Option<u64>)>,
     pub(super) now_ms: u64,
+    /// The tokens of TEMBO.ONCE, with their deadlines.
+    pub(super) tokens: BTreeMap<String, u64>,
+    /// The beginnings of keys that cursors of scans refer to, with their names.
+    pub(super) scanned: BTreeMap<String, u64>,
 }
 
-/// A command; keys of one type have one letter. All but MOVE and FLUSHDB are for database 0.
+/// A command; keys of one type have one letter. All but MOVE, SWAPDB and FLUSHDB are for database 0.
 #[derive(Clone, Debug)]
 pub(super) enum Command {
     Set(String, String),
@@ -63,11 +71,21 @@ pub(super) enum Command {
     Move(String, usize),
     Expire(String, u64),
     Flushdb(usize),
+    Swapdb(usize, usize),
+    /// The token, which stands for the command too, and its deadline.
+    Once(String, u64),
+    /// The first call of a scan, for so many keys.
+    Scan(usize),
+}
+
+/// The list and the element that a token's command pushes.
+fn pushed(token: &str) -> [String; 2] {
+    [format!("l{token}"), format!("once{token}")]
 }
 
 impl Command {
-    /// The words of the request, if the model lets the command be run without an error.
-    pub(super) fn words(&self) -> Vec<String> {
+    /// The words of the request, if the model lets the command be run without an error at this time.
+    pub(super) fn words(&self, now_ms: u64) -> Vec<String> {
         let list = |words: &[&str], rest: &[String]| {
             words.iter().map(|word| (*word).to_owned()).chain(rest.iter().cloned()).collect()
         };
@@ -110,7 +128,13 @@ impl Command {
             Command::Copy(from, to) => list(&["COPY", from, to, "REPLACE"], &[]),
             Command::Move(key, database) => list(&["MOVE", key, &number(database)], &[]),
             Command::Expire(key, deadline) => list(&["PEXPIREAT", key, &deadline.to_string()], &[]),
-            Command::Flushdb(database) => list(&["FLUSHDB"], &[number(database)][..0]),
+            Command::Flushdb(_) => list(&["FLUSHDB"], &[]),
+            Command::Swapdb(a, b) => list(&["SWAPDB", &number(a), &number(b)], &[]),
+            Command::Once(token, deadline) => {
+                let ttl = deadline.saturating_sub(now_ms).to_string();
+                list(&["TEMBO.ONCE", token, &ttl, "RPUSH"], &pushed(token))
+            }
+            Command::Scan(count) => list(&["SCAN", "0", "COUNT", &number(count)], &[]),
         }
     }
 
@@ -204,6 +228,7 @@ impl Model {
     pub(super) fn tick(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.keys.retain(|_, (_, deadline)| deadline.is_none_or(|deadline| deadline > now_ms));
+        self.tokens.retain(|_, deadline| *deadline > now_ms);
     }
 
     pub(super) fn apply(&mut self, command: &Command) {
@@ -325,8 +350,48 @@ impl Model {
                 }
                 self.tick(self.now_ms);
             }
-            Command::Flushdb(database) => self.keys.retain(|(number, _), _| number != database),
+            Command::Flushdb(database) => {
+                self.keys.retain(|(number, _), _| number != database);
+                // The clock is a key.
+                self.now_ms = if *database == 0 { 0 } else { self.now_ms };
+            }
+            Command::Swapdb(a, b) => {
+                let place = |database: usize| match database {
+                    database if database == *a => *b,
+                    database if database == *b => *a,
+                    database => database,
+                };
+                let keys = std::mem::take(&mut self.keys).into_iter();
+                self.keys = keys.map(|((database, key), value)| ((place(database), key), value)).collect();
+            }
+            Command::Once(token, deadline) => self.once(token, *deadline),
+            Command::Scan(count) => self.scan(*count),
             other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Model {
+    fn once(&mut self, token: &str, deadline: u64) {
+        if !self.tokens.contains_key(token) {
+            self.tokens.insert(token.to_owned(), deadline);
+            let [key, element] = pushed(token);
+            self.list(&key, |list| list.push(element));
+        }
+    }
+
+    /// A scan that stops between two keys which begin alike names their beginning.
+    fn scan(&mut self, count: usize) {
+        let mut keys: BTreeSet<&str> =
+            self.keys.keys().filter(|(database, _)| *database == 0).map(|(_, key)| &**key).collect();
+        keys.extend((self.now_ms > 0).then_some(super::CLOCK));
+        let mut keys = keys.into_iter().skip(count - 1);
+        if let (Some(before), Some(key)) = (keys.next(), keys.next()) {
+            let prefix = Place::between(before.as_bytes(), key.as_bytes()).prefix;
+            let next = self.scanned.len() as u64 + 1;
+            if !prefix.is_empty() {
+                self.scanned.entry(super::text_of(&prefix)).or_insert(next);
+            }
         }
     }
 }
@@ -353,8 +418,15 @@ pub(super) fn choose(random: &mut Random, model: &Model) -> Command {
         1 if has_key && key != other => Command::Rename(key, other),
         2 | 3 if key != other => Command::Copy(key, other),
         4 => Command::Expire(key, model.now_ms + random.below(3)),
-        5 => Command::Move(key, 1),
-        6 if random.below(4) == 0 => Command::Flushdb(random.below(2) as usize),
+        5 => Command::Move(key, 1 + random.below(2) as usize),
+        6 if random.below(4) == 0 => {
+            // The clock goes forward only.
+            let first = u64::from(model.now_ms > 0);
+            Command::Flushdb((first + random.below(DATABASES as u64 - first)) as usize)
+        }
+        7 => Command::Swapdb(1, 2),
+        8 => Command::Once(random.below(4).to_string(), model.now_ms + 1 + random.below(3)),
+        9 => Command::Set(format!("scanned:{}:{}", random.below(3), random.below(3)), "v".to_owned()),
         _ => match letter {
             "h" => of_hash(random, key),
             "s" => of_set(random, key, [other, third]),

@@ -23,6 +23,14 @@ impl Fault {
     pub(super) fn start(self) -> Vec<Op> {
         let start = match self.0 {
             Broken::DeadlineListedLate | Broken::PackedInHalves => vec![],
+            Broken::TokenLate | Broken::TokenNotTimed => vec![],
+            Broken::CursorInHalves => {
+                let set = |key: &str| Command::Set(key.to_owned(), "value".to_owned());
+                vec![set("scanned:0"), set("scanned:1")]
+            }
+            Broken::SwappedInSteps => {
+                vec![hash("h0", fields(FIELDS)), Command::Move("h0".to_owned(), 1)]
+            }
             Broken::MemberCountedLate => vec![Command::Sadd("s0".to_owned(), fields(FIELDS))],
             Broken::OneSideOfSortedSet => vec![sorted(fields(FIELDS))],
             Broken::ListEndNotMoved => vec![Command::Push("l0".to_owned(), false, fields(FIELDS))],
@@ -52,6 +60,9 @@ impl Fault {
             Broken::FreedBeforeKey | Broken::DoomedLate | Broken::DoomForgotten => {
                 vec![Command::Del(name("h0"))]
             }
+            Broken::TokenLate | Broken::TokenNotTimed => vec![Command::Once(name("7"), 1 << 40)],
+            Broken::CursorInHalves => vec![Command::Scan(1)],
+            Broken::SwappedInSteps => vec![Command::Swapdb(1, 2)],
             Broken::MovedInHalves => vec![Command::Move(name("h0"), 1)],
         }
     }

@@ -32,7 +32,7 @@ use crate::keyspace::{Keyspace, Kind};
 use crate::random::Random;
 use crate::session::Session;
 use crate::state;
-use commands::{Command, Model, Value, choose};
+use commands::{Command, DATABASES, Model, Value, choose};
 use faults::Fault;
 
 /// The key that has the time.
@@ -42,6 +42,8 @@ const CLOCK: &str = "clock";
 enum Op {
     /// A command, or an EXEC of several.
     Run(Vec<Command>),
+    /// The first call of a scan, for so many keys.
+    Scan(usize),
     /// The time goes on by a millisecond, and keys expire.
     Tick,
     /// Some of what was given up is given back.
@@ -99,15 +101,14 @@ impl Opened {
     }
 
     /// Runs requests, and commits.
-    fn run(&self, requests: &[(usize, Vec<String>)]) -> Result<(), String> {
+    fn run(&self, requests: &[Vec<String>]) -> Result<(), String> {
         let mut server = self.server.borrow_mut();
         let mut executor = Executor::new(self.keys()?, &mut server);
         executor.batch_words_max = usize::MAX;
         let peer = || Address::Ip("127.0.0.1:1".parse().expect("an address"));
         let mut session = Session::new(1, peer(), peer(), 0, Instant::now());
         let mut output = Vec::new();
-        for (database, words) in requests {
-            session.database = *database;
+        for words in requests {
             let mut bytes = Vec::new();
             write_request(&mut bytes, words);
             let mut parser = RequestParser::new();
@@ -125,8 +126,16 @@ impl Opened {
     }
 
     fn run_all(&self, commands: &[Command]) -> Result<(), String> {
-        let word = |word: &str| (0, vec![word.to_owned()]);
-        let mut requests: Vec<_> = commands.iter().map(|c| (c.database(), c.words())).collect();
+        let word = |word: &str| vec![word.to_owned()];
+        let now_ms = self.keys()?.now_ms;
+        let mut requests = Vec::new();
+        for command in commands {
+            let select = |database: usize| vec!["SELECT".to_owned(), database.to_string()];
+            let elsewhere = (command.database() != 0).then(|| command.database());
+            requests.extend(elsewhere.map(select));
+            requests.push(command.words(now_ms));
+            requests.extend(elsewhere.map(|_| select(0)));
+        }
         if commands.len() > 1 {
             requests.insert(0, word("MULTI"));
             requests.push(word("EXEC"));
@@ -136,10 +145,19 @@ impl Opened {
 
     fn tick(&self) -> Result<(), String> {
         let now = self.keys()?.now_ms + 1;
-        self.run(&[(0, vec!["SET".to_owned(), CLOCK.to_owned(), now.to_string()])])?;
+        self.run(&[vec!["SET".to_owned(), CLOCK.to_owned(), now.to_string()]])?;
         let mut keys = self.keys()?;
         keys.expire_due(usize::MAX).map_err(fault)?;
         keys.commit().map_err(text)
+    }
+
+    /// Scans keys of which none has expired: one that has is a key to a scan, though not to the model.
+    fn scan(&self, count: usize) -> Result<(), String> {
+        let mut keys = self.keys()?;
+        keys.expire_due(usize::MAX).map_err(fault)?;
+        keys.commit().map_err(text)?;
+        drop(keys);
+        self.run_all(&[Command::Scan(count)])
     }
 
     fn reclaim_all(&self) -> Result<(), String> {
@@ -227,7 +245,7 @@ impl Scenario for Script {
         let list = opened.pool.open_map(crate::COLLECTIONS_MAP).map_err(text)?;
         list.insert(b"s", [7; 16]).map_err(text)?;
         let mut keys = Keyspace::open(&opened.pool).map_err(text)?;
-        (0..2).try_for_each(|database| keys.create(database)).map_err(text)?;
+        (0..DATABASES).try_for_each(|database| keys.create(database)).map_err(text)?;
         drop(keys);
         self.start.iter().try_for_each(|op| self.apply(&mut opened, op))?;
         Ok(opened)
@@ -252,6 +270,7 @@ impl Scenario for Script {
     fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
         match op {
             Op::Run(commands) => opened.run_all(commands),
+            Op::Scan(count) => opened.scan(*count),
             Op::Tick => opened.tick(),
             Op::Reclaim => opened.keys()?.reclaim().map_err(fault),
             Op::ReclaimAll => opened.reclaim_all(),
@@ -268,6 +287,7 @@ impl Scenario for Script {
     fn apply_model(&self, model: &mut Model, op: &Op) {
         match op {
             Op::Run(commands) => commands.iter().for_each(|command| model.apply(command)),
+            Op::Scan(count) => model.apply(&Command::Scan(*count)),
             Op::Tick => model.tick(model.now_ms + 1),
             Op::Reclaim | Op::ReclaimAll => {}
             Op::Broken(fault) => fault.commands().iter().for_each(|command| model.apply(command)),
@@ -277,7 +297,7 @@ impl Scenario for Script {
     fn observe(&self, opened: &Opened) -> Result<Model, String> {
         let mut keys = opened.keys()?;
         let mut names = BTreeSet::new();
-        for database in 0..2 {
+        for database in 0..DATABASES {
             let visit = |key: &[u8], _| {
                 names.insert((database, key.to_vec()));
                 ControlFlow::Continue(())
@@ -285,6 +305,10 @@ impl Scenario for Script {
             keys.walk(database, Bound::Unbounded, visit).map_err(fault)?;
         }
         let mut model = Model { now_ms: keys.now_ms, ..Model::default() };
+        let tokens = keys.tokens().map_err(fault)?;
+        model.tokens = tokens.into_iter().map(|(token, deadline)| (text_of(&token), deadline)).collect();
+        let scanned = keys.named_prefixes().map_err(fault)?;
+        model.scanned = scanned.into_iter().map(|(prefix, name)| (text_of(&prefix), name)).collect();
         for (database, key) in names {
             if key != CLOCK.as_bytes()
                 && let Some(value) = value(&mut keys, database, &key)?
@@ -321,7 +345,12 @@ fn survived(outcome: Result<Report, Box<Failure>>) {
 fn random(seed: u64) -> Script {
     let mut random = Random::seeded(seed);
     let mut model = Model::default();
-    let mut op = |random: &mut Random| match random.below(16) {
+    let mut op = |random: &mut Random| match random.below(18) {
+        16 | 17 => {
+            let count = 1 + random.below(8) as usize;
+            model.apply(&Command::Scan(count));
+            Op::Scan(count)
+        }
         0 => {
             model.tick(model.now_ms + 1);
             Op::Tick
@@ -360,6 +389,42 @@ fn fields(count: usize) -> Vec<String> {
 
 fn run(command: Command) -> Op {
     Op::Run(vec![command])
+}
+
+/// Tokens, names of cursors, and databases that change places.
+fn tokens_cursors_and_places() -> Script {
+    let name = |name: &str| name.to_owned();
+    let once = |token: &str, deadline| run(Command::Once(name(token), deadline));
+    let key = |number: usize| run(Command::Set(format!("scanned:{number}:{number}"), name("v")));
+    let start = vec![key(0), run(Command::Set(name("scanned:0:1"), name("v"))), once("0", 2), Op::Scan(2)];
+    let ops = vec![
+        once("0", 9),
+        once("1", 3),
+        Op::Run(vec![Command::Once(name("2"), 4), Command::Once(name("2"), 5), Command::Once(name("3"), 1)]),
+        key(1),
+        Op::Scan(6),
+        Op::Scan(5),
+        run(Command::Move(name("l0"), 1)),
+        run(Command::Swapdb(1, 2)),
+        run(Command::Move(name("l1"), 1)),
+        Op::Run(vec![Command::Flushdb(1), Command::Swapdb(1, 2), Command::Move(name("l2"), 2)]),
+        Op::Tick,
+        Op::Tick,
+        once("0", 20),
+        run(Command::Swapdb(2, 1)),
+    ];
+    let continuation = vec![once("0", 30), run(Command::Swapdb(1, 2)), Op::Scan(1), Op::ReclaimAll];
+    Script::new(name("tokens, cursors and places"), [start, ops, continuation])
+}
+
+#[test]
+fn tokens_cursors_and_databases_survive_every_crash() {
+    let script = tokens_cursors_and_places();
+    survived(Simulation::new(&script).limit(8).nested_limit(3).audit(audit()).run());
+    let mut model = script.initial();
+    script.ops.iter().for_each(|op| script.apply_model(&mut model, op));
+    assert_eq!(model.scanned.len(), 2, "the scans name nothing: {model:?}");
+    assert!(model.tokens.len() > 1 && model.keys.keys().any(|(database, _)| *database == 2), "{model:?}");
 }
 
 /// Large collections of every type: built in parts, copied, replaced, given up; one crash, and another one in
@@ -405,7 +470,10 @@ fn each_broken_promise_is_noticed() {
     for fault in Broken::ALL.map(Fault) {
         let continuation = vec![run(Command::Set("t0".to_owned(), "after".to_owned())), Op::ReclaimAll];
         let script = |op| Script::new(format!("{fault:?}"), [fault.start(), vec![op], continuation.clone()]);
-        let sound = script(Op::Run(fault.commands()));
+        let sound = script(match fault.commands()[..] {
+            [Command::Scan(count)] => Op::Scan(count),
+            _ => Op::Run(fault.commands()),
+        });
         survived(Simulation::new(&sound).limit(6).nested_limit(2).audit(audit()).run());
         let broken = script(Op::Broken(fault));
         let outcome = Simulation::new(&broken).limit(6).nested_limit(2).audit(audit()).run();

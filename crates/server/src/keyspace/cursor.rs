@@ -191,6 +191,36 @@ impl Keyspace<'_> {
     }
 }
 
+#[cfg(test)]
+impl Keyspace<'_> {
+    /// The beginnings of keys that have names, for tests.
+    pub(crate) fn named_prefixes(&self) -> Answer<Vec<(Vec<u8>, u64)>> {
+        let mut names = Vec::new();
+        for entry in self.collections.iter().flat_map(|collections| collections.cursors.iter()) {
+            let entry = entry?;
+            if let [PREFIX, prefix @ ..] = entry.key() {
+                names.push((prefix.to_vec(), read_name(entry.value())?));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Names the place between two keys with two commits, for the crash simulator to find.
+    pub(crate) fn name_in_halves(&mut self, before: &[u8], key: &[u8]) -> Answer {
+        let prefix = Place::between(before, key).prefix;
+        let Keyspace { pool, batch, collections, dirty, .. } = self;
+        let map = &collections.as_ref().ok_or(Fault::Malformed)?.cursors;
+        writer(pool, batch)?.put(map, &prefix_key(&prefix), &1_u32.to_be_bytes())?;
+        *dirty = true;
+        self.commit()?;
+        let Keyspace { pool, batch, collections, dirty, .. } = self;
+        let map = &collections.as_ref().ok_or(Fault::Malformed)?.cursors;
+        writer(pool, batch)?.put(map, &name_key(1), &prefix)?;
+        *dirty = true;
+        Ok(())
+    }
+}
+
 /// Proves I9; returns how many prefixes have names.
 pub(crate) fn check_cursors(pool: &Pool) -> Result<u64, CheckError> {
     let Some(map) = pool.find_map(CURSORS)? else {

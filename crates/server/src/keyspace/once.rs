@@ -180,6 +180,32 @@ fn read_expiry(entry: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     }
 }
 
+#[cfg(test)]
+impl Keyspace<'_> {
+    /// The tokens whose time has not come, with their deadlines, for tests.
+    pub(crate) fn tokens(&self) -> Answer<Vec<(Vec<u8>, u64)>> {
+        let mut tokens = Vec::new();
+        for entry in self.collections.iter().flat_map(|collections| collections.once.iter()) {
+            let entry = entry?;
+            if let [TOKEN, token @ ..] = entry.key() {
+                tokens.push((token.to_vec(), Remembered::read(entry.value())?.deadline));
+            }
+        }
+        tokens.retain(|(_, deadline)| *deadline > self.now_ms);
+        Ok(tokens)
+    }
+
+    /// Remembers a token without its entry by time, for the crash simulator to find.
+    pub(crate) fn remember_without_time(&mut self, token: &[u8], deadline: u64) -> Answer {
+        let Keyspace { pool, batch, collections, dirty, .. } = self;
+        let map = &collections.as_ref().ok_or(Fault::Malformed)?.once;
+        let value = [&deadline.to_be_bytes()[..], &[0; DIGEST_BYTES], &[2], b":1\r\n"].concat();
+        writer(pool, batch)?.put(map, &token_key(token), &value)?;
+        *dirty = true;
+        Ok(())
+    }
+}
+
 /// Proves I10; returns how many tokens there are.
 pub(crate) fn check_tokens(pool: &Pool) -> Result<u64, CheckError> {
     let Some(map) = pool.find_map(ONCE)? else {

@@ -1,11 +1,14 @@
 //! Commands done wrong, for the crash simulator to find: each breaks one promise of an encoding.
 
+use tembo_wire::Protocol;
+
 use super::construction::Construction;
 use super::element::remove_some;
 use super::ordered::{self, Score};
 use super::{Body, Collection};
 use crate::fault::Answer;
 use crate::keyspace::format::{Kind, Meta};
+use crate::keyspace::once::DIGEST_BYTES;
 use crate::keyspace::{Keyspace, Old, writer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,14 @@ pub(crate) enum Broken {
     ConstructionNotEnded,
     /// The list of a collection's home loses an id that goes to another database before that one has it.
     MovedInHalves,
+    /// A command has run, and its token is remembered with a later commit.
+    TokenLate,
+    /// A token gets its entry by time with a later commit.
+    TokenNotTimed,
+    /// A beginning of keys has a name that stands for nothing until a later commit.
+    CursorInHalves,
+    /// Two databases change places by way of a third, with a commit for each step.
+    SwappedInSteps,
 }
 
 impl Keyspace<'_> {
@@ -65,7 +76,7 @@ impl Keyspace<'_> {
 }
 
 impl Broken {
-    pub(crate) const ALL: [Broken; 13] = [
+    pub(crate) const ALL: [Broken; 17] = [
         Broken::DeadlineListedLate,
         Broken::PackedInHalves,
         Broken::FieldCountedLate,
@@ -79,6 +90,10 @@ impl Broken {
         Broken::ConstructionNotListed,
         Broken::ConstructionNotEnded,
         Broken::MovedInHalves,
+        Broken::TokenLate,
+        Broken::TokenNotTimed,
+        Broken::CursorInHalves,
+        Broken::SwappedInSteps,
     ];
 
     /// Does the command, with two commits. `fields` are those of a large hash.
@@ -103,6 +118,10 @@ impl Broken {
             Broken::ConstructionNotListed => construction_not_listed(keys, fields),
             Broken::ConstructionNotEnded => construction_not_ended(keys, fields),
             Broken::MovedInHalves => moved_in_halves(keys),
+            Broken::TokenLate => token_late(keys),
+            Broken::TokenNotTimed => token_not_timed(keys),
+            Broken::CursorInHalves => keys.name_in_halves(b"scanned:0", b"scanned:1"),
+            Broken::SwappedInSteps => swapped_in_steps(keys),
         }?;
         Ok(keys.commit()?)
     }
@@ -219,4 +238,31 @@ fn moved_in_halves(keys: &mut Keyspace<'_>) -> Answer {
     keys.commit()?;
     keys.with_list(|maps, batch| maps.rehome(batch, 1, 0, id))?;
     keys.change_database(0, 1, b"h0").map(drop)
+}
+
+/// The command of the token "7".
+fn push_once(keys: &mut Keyspace<'_>) -> Answer {
+    let mut list = keys.collection(0, b"l7", Kind::List)?;
+    keys.push(&mut list, false, [&b"once7"[..]])?;
+    keys.store(b"l7", list)
+}
+
+fn token_late(keys: &mut Keyspace<'_>) -> Answer {
+    push_once(keys)?;
+    keys.commit()?;
+    keys.remember(b"7", 1 << 40, &[0; DIGEST_BYTES], (Protocol::Resp2, b":1\r\n"))
+}
+
+fn token_not_timed(keys: &mut Keyspace<'_>) -> Answer {
+    push_once(keys)?;
+    keys.remember_without_time(b"7", 1 << 40)?;
+    keys.commit()?;
+    keys.remember(b"7", 1 << 40, &[0; DIGEST_BYTES], (Protocol::Resp2, b":1\r\n"))
+}
+
+fn swapped_in_steps(keys: &mut Keyspace<'_>) -> Answer {
+    keys.swap(1, 3)?;
+    keys.commit()?;
+    keys.swap(2, 3)?;
+    keys.swap(1, 3)
 }
