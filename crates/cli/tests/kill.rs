@@ -15,6 +15,8 @@ mod exec;
 mod once;
 #[path = "kill/ordered.rs"]
 mod ordered;
+#[path = "kill/places.rs"]
+mod places;
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
