@@ -42,7 +42,7 @@ pub(super) struct Model {
     pub(super) scanned: BTreeMap<String, u64>,
 }
 
-/// A command; keys of one type have one letter. All but MOVE, SWAPDB and FLUSHDB are for database 0.
+/// A command; keys of one type have one letter. Those without a database are for database 0.
 #[derive(Clone, Debug)]
 pub(super) enum Command {
     Set(String, String),
@@ -72,6 +72,8 @@ pub(super) enum Command {
     Expire(String, u64),
     Flushdb(usize),
     Swapdb(usize, usize),
+    /// DEL in another database.
+    DelIn(usize, String),
     /// The token, which stands for the command too, and its deadline.
     Once(String, u64),
     /// The first call of a scan, for so many keys.
@@ -123,7 +125,7 @@ impl Command {
             Command::Linsert(key, pivot, element) => list(&["LINSERT", key, "BEFORE", pivot, element], &[]),
             Command::Ltrim(key, from, to) => list(&["LTRIM", key, &number(from), &number(to)], &[]),
             Command::Lmove(from, to) => list(&["LMOVE", from, to, "LEFT", "RIGHT"], &[]),
-            Command::Del(key) => list(&["DEL", key], &[]),
+            Command::Del(key) | Command::DelIn(_, key) => list(&["DEL", key], &[]),
             Command::Rename(from, to) => list(&["RENAME", from, to], &[]),
             Command::Copy(from, to) => list(&["COPY", from, to, "REPLACE"], &[]),
             Command::Move(key, database) => list(&["MOVE", key, &number(database)], &[]),
@@ -140,7 +142,10 @@ impl Command {
 
     /// The database that is selected for the command.
     pub(super) fn database(&self) -> usize {
-        if let Command::Flushdb(database) = self { *database } else { 0 }
+        match self {
+            Command::Flushdb(database) | Command::DelIn(database, _) => *database,
+            _ => 0,
+        }
     }
 }
 
@@ -364,6 +369,7 @@ impl Model {
                 let keys = std::mem::take(&mut self.keys).into_iter();
                 self.keys = keys.map(|((database, key), value)| ((place(database), key), value)).collect();
             }
+            Command::DelIn(database, key) => _ = self.keys.remove(&(*database, key.clone())),
             Command::Once(token, deadline) => self.once(token, *deadline),
             Command::Scan(count) => self.scan(*count),
             other => panic!("{other:?}"),
@@ -425,8 +431,9 @@ pub(super) fn choose(random: &mut Random, model: &Model) -> Command {
             Command::Flushdb((first + random.below(DATABASES as u64 - first)) as usize)
         }
         7 => Command::Swapdb(1, 2),
-        8 => Command::Once(random.below(4).to_string(), model.now_ms + 1 + random.below(3)),
-        9 => Command::Set(format!("scanned:{}:{}", random.below(3), random.below(3)), "v".to_owned()),
+        8 => Command::DelIn(1 + random.below(2) as usize, key),
+        9 => Command::Once(random.below(4).to_string(), model.now_ms + 1 + random.below(3)),
+        10 => Command::Set(format!("scanned:{}:{}", random.below(3), random.below(3)), "v".to_owned()),
         _ => match letter {
             "h" => of_hash(random, key),
             "s" => of_set(random, key, [other, third]),

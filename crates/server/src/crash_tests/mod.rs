@@ -396,7 +396,14 @@ fn tokens_cursors_and_places() -> Script {
     let name = |name: &str| name.to_owned();
     let once = |token: &str, deadline| run(Command::Once(name(token), deadline));
     let key = |number: usize| run(Command::Set(format!("scanned:{number}:{number}"), name("v")));
-    let start = vec![key(0), run(Command::Set(name("scanned:0:1"), name("v"))), once("0", 2), Op::Scan(2)];
+    let pairs = fields(12).into_iter().map(|field| (field, name("value"))).collect();
+    let start = vec![
+        key(0),
+        run(Command::Set(name("scanned:0:1"), name("v"))),
+        once("0", 2),
+        Op::Scan(2),
+        Op::Run(vec![Command::Hset(name("h0"), pairs), Command::Move(name("h0"), 1)]),
+    ];
     let ops = vec![
         once("0", 9),
         once("1", 3),
@@ -407,6 +414,9 @@ fn tokens_cursors_and_places() -> Script {
         run(Command::Move(name("l0"), 1)),
         run(Command::Swapdb(1, 2)),
         run(Command::Move(name("l1"), 1)),
+        Op::Run(vec![Command::DelIn(2, name("h0")), Command::Sadd(name("s0"), fields(12))]),
+        Op::Run(vec![Command::Move(name("s0"), 2), Command::DelIn(2, name("s0"))]),
+        Op::Reclaim,
         Op::Run(vec![Command::Flushdb(1), Command::Swapdb(1, 2), Command::Move(name("l2"), 2)]),
         Op::Tick,
         Op::Tick,
