@@ -4,29 +4,17 @@ use tembo_wire::Value;
 
 use crate::support::{Fixture, show};
 
-/// Libraries ask for it; there is none.
+/// Tools ask for them; there is little to tell.
 #[test]
-fn client_side_caching_is_off() {
+fn statistics_of_the_allocator_and_art_are_not_here() {
     let server = Fixture::start();
-    let mut client = server.client();
-    client.talk(
+    server.client().talk(
         "
-        CLIENT TRACKINGINFO => [$flags [$off] $redirect :-1 $prefixes []]
-        CLIENT GETREDIR => :-1
-        CLIENT TRACKING OFF => +OK
-        CLIENT TRACKING off BCAST => +OK
-        CLIENT TRACKING ON => -ERR client-side caching is not offered
-        CLIENT TRACKING maybe => -ERR syntax error
-        CLIENT TRACKING OFF nosuch => -ERR syntax error
         MEMORY MALLOC-STATS => $Stats not supported for the current allocator
         LOLWUT VERSION 9 => $Redis ver. 7.0.15\\n
         LOLWUT VERSION x => -ERR value is not an integer or out of range
         ",
     );
-    let caching = client.ask("CLIENT CACHING YES");
-    assert!(caching.starts_with("-ERR CLIENT CACHING can be called only"), "{caching}");
-    client.ask("HELLO 3");
-    client.talk("CLIENT TRACKINGINFO => {$flags:($off) $redirect::-1 $prefixes:[]}");
 }
 
 #[test]

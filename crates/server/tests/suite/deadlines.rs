@@ -1,7 +1,7 @@
 //! INFO counts the keys that have a deadline, whatever becomes of the commands that change them.
 
 use crate::peer::Random;
-use crate::support::{Client, Fixture, eventually, show};
+use crate::support::{Client, Fixture, PAYLOAD_OF_SET, PAYLOAD_OF_STRING, eventually, show};
 
 const KEYS: usize = 12;
 
@@ -9,7 +9,7 @@ const KEYS: usize = 12;
 fn command(random: &mut Random) -> String {
     let mut key = || format!("key:{}", random.below(KEYS));
     let (key, other) = (key(), key());
-    match random.below(23) {
+    match random.below(26) {
         0 => format!("SET {key} v EX 1000"),
         1 => format!("SET {key} v"),
         2 => format!("SET {key} v KEEPTTL"),
@@ -32,6 +32,9 @@ fn command(random: &mut Random) -> String {
         19 => format!("BITOP OR {key} {key} {other}"),
         20 => format!("PFADD {key} v"),
         21 => format!("GEOADD {key} 1 1 v"),
+        22 => format!("RESTORE {key} 1000000 '{PAYLOAD_OF_STRING}' REPLACE"),
+        23 => format!("RESTORE {key} 0 '{PAYLOAD_OF_SET}' REPLACE"),
+        24 => format!("RESTORE {key} 1000000 '{PAYLOAD_OF_SET}'"),
         _ => format!("SETEX {key} 1000 v"),
     }
 }

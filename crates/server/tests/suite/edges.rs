@@ -137,6 +137,9 @@ const ARGUMENTS: &[&[u8]] = &[
     b"1kb",
     b"nosuch",
     b"no\0such",
+    b"IDX",
+    b"MINMATCHLEN",
+    b"WITHMATCHLEN",
 ];
 
 /// How a reply is compared.

@@ -62,6 +62,28 @@ fn rewrite(client: &mut Client, key: &[u8], value: &[u8]) {
     if !value.is_empty() {
         rewrite_bits(client, key, value);
     }
+    restore(client, key, value);
+}
+
+/// RESTORE of a value, as a string and as a field and its value.
+fn restore(client: &mut Client, key: &[u8], value: &[u8]) {
+    for (command, words) in [(&b"SET"[..], vec![value]), (b"HSET", vec![value, value])] {
+        client.run(&[&[command, key][..], &words].concat());
+        let payload = client.run(&[b"DUMP", key]);
+        let payload = payload.as_bytes().expect("a payload");
+        let is_there: (Vec<&[u8]>, String) = match command {
+            b"SET" => (vec![b"STRLEN", key], format!(":{}", value.len())),
+            _ => (vec![b"HSTRLEN", key, value], format!(":{}", value.len())),
+        };
+        let commands = [
+            (vec![b"RESTORE", key, b"0", payload, b"REPLACE"], "+OK".into()),
+            is_there.clone(),
+            (vec![b"RESTORE", key, b"100000000", payload, b"REPLACE"], "+OK".into()),
+            is_there,
+            (vec![b"DEL", key], ":1".into()),
+        ];
+        run_all(client, &commands);
+    }
 }
 
 /// The commands on bits that rewrite a value.

@@ -13,6 +13,10 @@ use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 /// Long enough for anything that is to happen; only a failing test waits so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Payloads of DUMP that are text without blanks: of the string "v04788", and of a set of two members.
+pub(crate) const PAYLOAD_OF_STRING: &str = "\0\x06v04788\n\0Sg[?Y:GX";
+pub(crate) const PAYLOAD_OF_SET: &str = "\x02\x02\x01a\x06m04345\n\00;Pd$e<m";
+
 /// A server on a pool of its own.
 pub(crate) struct Fixture {
     pub(crate) address: SocketAddr,
@@ -146,6 +150,8 @@ impl Client {
                 Ok(0) => return None,
                 Ok(len) => self.input.extend_from_slice(&chunk[..len]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                // The process was stopped for a while.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("no reply: {error}"),
             }
         }

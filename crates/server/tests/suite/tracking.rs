@@ -319,8 +319,7 @@ fn keys_that_expire_and_databases_that_change_places_are_told_of() {
     let (mut reader, mut writer) = (server.client(), server.client());
     reader.ask("HELLO 3");
     reader.talk("CLIENT TRACKING ON => +OK");
-    writer.talk("SET k v PX 20 => +OK");
-    reader.ask("GET k");
+    reader.talk("MULTI => +OK\nSET k v PX 20 => +QUEUED\nGET k => +QUEUED\nEXEC => [+OK $v]");
     assert_eq!(show(&reader.receive()), ">$invalidate [$k]", "it has expired");
     writer.talk("SET a v => +OK");
     reader.talk("GET a => $v");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tembo_wire::Value;
 
 use crate::peer::{Random, start_redis};
-use crate::support::{Client, Fixture, request, show};
+use crate::support::{Client, Fixture, PAYLOAD_OF_SET, PAYLOAD_OF_STRING, request, show};
 
 /// The seed of the random commands, unless the environment gives another.
 const SEED: u64 = 0x7e3b_0033;
@@ -14,7 +14,7 @@ const SEED_VARIABLE: &str = "TEMBO_DIFFERENTIAL_SEED";
 const COMMANDS: usize = 20_000;
 const CONNECTIONS: usize = 4;
 
-/// K is a key, V a value, D a database.
+/// K is a key, V a value, D a database, P and Q are payloads of a string and of a set.
 const TEMPLATES: &[&str] = &[
     "MULTI",
     "MULTI",
@@ -94,6 +94,13 @@ const TEMPLATES: &[&str] = &[
     "COPY K K",
     "COPY K K REPLACE",
     "COPY K K DB D REPLACE",
+    "RESTORE K 0 P",
+    "RESTORE K 0 P REPLACE",
+    "RESTORE K 1000000 P REPLACE",
+    "RESTORE ks0 0 Q REPLACE",
+    "RESTORE K 0 V REPLACE",
+    "RESTORE K -1 P",
+    "DUMP K",
     "EXPIRE K 1000",
     "EXPIRE K 1000 XX",
     "EXPIRE K -1",
@@ -148,6 +155,8 @@ fn command(random: &mut Random) -> Vec<String> {
         "F" => format!("kf{}", random.below(3)),
         "V" => random.pick(&["1", "value", "17"]).to_owned(),
         "D" => random.pick(&["0", "0", "1", "7"]).to_owned(),
+        "P" => PAYLOAD_OF_STRING.to_owned(),
+        "Q" => PAYLOAD_OF_SET.to_owned(),
         "''" => String::new(),
         word => word.to_owned(),
     };
