@@ -308,7 +308,7 @@ fn a_second_tree_costs_more_than_half_of_an_addition_to_the_first() {
             [&[7; 8][..], &place, format!("m{number:07}").as_bytes()].concat()
         };
         for number in 0..20_000 {
-            maps.iter().for_each(|map| drop(map.put(key(number), [1; 8]).unwrap()));
+            maps.iter().for_each(|map| _ = map.put(key(number), [1; 8]).unwrap());
         }
         let mut fresh = 20_000;
         let mut lines_of = |plain: u64, counting: u64, records: u64| {
@@ -321,7 +321,7 @@ fn a_second_tree_costs_more_than_half_of_an_addition_to_the_first() {
                         batch.put(map, &key(fresh), &[1; 8]).unwrap();
                     }
                 }
-                (0..records).for_each(|_| drop(batch.put(&record, b"key", &[number as u8; 24]).unwrap()));
+                (0..records).for_each(|_| _ = batch.put(&record, b"key", &[number as u8; 24]).unwrap());
                 batch.commit().unwrap();
             }
             (tembo::snapshot() - before).lines * 10 / 512
