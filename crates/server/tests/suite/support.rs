@@ -15,7 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Payloads of DUMP that are text without blanks: of the string "v04788", and of a set of two members.
 pub(crate) const PAYLOAD_OF_STRING: &str = "\0\x06v04788\n\0Sg[?Y:GX";
-pub(crate) const PAYLOAD_OF_SET: &str = "\x02\x02\x01a\x06m04345\n\00;Pd$e<m";
+pub(crate) const PAYLOAD_OF_SET: &str = "\x02\x02\x01a\x06m04345\n\x000;Pd$e<m";
 
 /// A server on a pool of its own.
 pub(crate) struct Fixture {

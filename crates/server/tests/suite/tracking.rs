@@ -345,7 +345,7 @@ fn a_client_is_told_that_the_one_that_got_its_messages_is_gone() {
     reader.ask("HELLO 3");
     let other_id = other.ask("CLIENT ID").replace(':', "");
     reader.talk(&format!("CLIENT TRACKING ON REDIRECT {other_id} => +OK\nGET k => nil"));
-    assert!(reader.ask("CLIENT INFO").contains(&format!("flags=t db=0")), "{}", reader.ask("CLIENT INFO"));
+    assert!(reader.ask("CLIENT INFO").contains("flags=t db=0"), "{}", reader.ask("CLIENT INFO"));
     assert!(reader.ask("CLIENT INFO").contains(&format!("redir={other_id} ")));
     other.talk("QUIT => +OK");
     other.expect_closed();
