@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tembo_wire::client::{Value, write_request};
 
@@ -122,7 +122,7 @@ impl Scan {
 }
 
 /// The names of the databases that change places, and the keys that are scanned.
-fn prepare(pool: &PathBuf, durability: &str) {
+fn prepare(pool: &Path, durability: &str) {
     let server = ServerProcess::start(pool, durability);
     let mut connection = Client::connect(server.addr).unwrap();
     for line in ["SELECT 1", "SET home first", "SELECT 2", "SET home second", "SELECT 3"] {
