@@ -279,7 +279,8 @@ fn thousands_of_deaf_subscribers_take_bounded_memory() {
     let mut client = Client::connect(&server);
     // Silent ones fit, and not what is sent to them.
     let limit = 64 * MIB * (count as u64).div_ceil(2000);
-    assert!(!client.call(&format!("CONFIG SET maxmemory-clients {limit}")).is_error());
+    let settings = format!("CONFIG SET maxmemory-clients {limit} maxclients {}", count + 100);
+    assert!(!client.call(&settings).is_error());
     // Those with the most memory are disconnected, and each subscriber may have less than who publishes.
     assert!(!client.call("CLIENT NO-EVICT on").is_error());
     let mut subscribers = Vec::new();
