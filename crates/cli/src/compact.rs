@@ -24,8 +24,7 @@ struct Report {
 pub(crate) fn run(arguments: &Compact) -> Outcome {
     let pool = Options::new().durability(arguments.durability).open(&arguments.pool)?;
     note_unknown(&pool)?;
-    let before = pool.stats();
-    let mut moved_bytes = 0;
+    let (mut moved_bytes, mut freed_bytes) = (0, 0);
     let mut progress = Progress::new("moving bytes", None);
     while let Some(mut compaction) = pool.compaction()? {
         let (unused_bytes, mut seen) = (pool.stats().unused_bytes, 0);
@@ -39,18 +38,17 @@ pub(crate) fn run(arguments: &Compact) -> Outcome {
         }
         moved_bytes += seen;
         compaction.finish()?;
-        if pool.stats().unused_bytes <= unused_bytes {
+        // What is unused is known only since the compaction has read all slabs.
+        let freed = pool.stats().unused_bytes.saturating_sub(unused_bytes);
+        freed_bytes += freed;
+        if freed == 0 {
             break;
         }
     }
     drop(progress);
     let after = pool.stats();
-    let report = Report {
-        moved_bytes,
-        freed_bytes: after.unused_bytes.saturating_sub(before.unused_bytes),
-        unused_bytes: after.unused_bytes,
-        pool_bytes: after.pool_bytes,
-    };
+    let report =
+        Report { moved_bytes, freed_bytes, unused_bytes: after.unused_bytes, pool_bytes: after.pool_bytes };
     if arguments.json {
         return print_json(&report);
     }
