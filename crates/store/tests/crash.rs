@@ -572,8 +572,8 @@ fn campaign_of_random_operations() {
 #[test]
 fn seeded_bugs_are_caught() {
     let simulation_of = histories();
-    // Every third operation here flushes home lines, as half of the lane's records are to be written over. The
-    // last one does, so that an earlier flush is either needed or done again.
+    // Every third operation here flushes home lines, as half of the lane's records are to be written over.
+    // The last one does, so that an earlier flush is either needed or done again.
     let short = Script { ops: simulation_of.ops[..9].to_vec(), ..simulation_of };
     let simulation = Simulation::new(&short).limit(48).depth(0).continue_ops(1).audit(audit());
     let report = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
