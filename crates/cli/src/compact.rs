@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Compact) -> Outcome {
         }
         moved_bytes += seen;
         compaction.finish()?;
-        // What is unused is known only since the compaction has read all slabs.
+        // The unused bytes are known only since the compaction has read all slabs.
         let freed = pool.stats().unused_bytes.saturating_sub(unused_bytes);
         freed_bytes += freed;
         if freed == 0 {

@@ -210,6 +210,7 @@ impl State {
             tx.commit().map_err(text)?;
             (from, moved_bytes) = (step.next, moved_bytes + step.moved_bytes);
         }
+        drop(compaction);
         self.pool.trim().map_err(text)?;
         Ok(moved_bytes)
     }
@@ -549,7 +550,7 @@ fn compaction_survives_crashes() {
     }
 }
 
-/// Of the mutants of a compaction, those are caught that lose a copy, or the word that leads to it.
+/// Mutants of a compaction are caught that lose a copy, or the word that leads to it.
 #[test]
 fn seeded_bugs_of_compaction_are_caught() {
     let long = |i: u32| Edit::Put(key(i), vec![i as u8; 300]);

@@ -1,8 +1,7 @@
 //! Compaction of the pool, a step at a time between the turns of clients.
 //!
 //! It begins when at least a quarter of the bytes in use, and 16 MiB, lie in holes between records, or when a
-//! client asks for it. A step takes a millisecond, and every other one is followed by a pause of three, as
-//! long as clients have requests.
+//! client asks for it. A step takes a millisecond or a little more, and a pause of three follows.
 
 use std::time::{Duration, Instant};
 use tembo::{Compaction, Pool};

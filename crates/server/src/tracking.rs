@@ -44,9 +44,9 @@ pub(crate) enum Mode {
     /// All that it reads.
     #[default]
     Reads,
-    /// What it reads after CLIENT CACHING YES.
+    /// The keys that it reads after CLIENT CACHING YES.
     OptIn,
-    /// What it reads, but for that after CLIENT CACHING NO.
+    /// The keys that it reads, but for those after CLIENT CACHING NO.
     OptOut,
     /// Those with certain beginnings, read or not.
     Broadcast,
@@ -87,7 +87,7 @@ pub(crate) struct Wanted<'a> {
 /// The part of a client's session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OwnTracking {
-    /// What it reads is to be remembered.
+    /// The keys that it reads are to be remembered.
     pub(crate) reads: bool,
     /// CLIENT CACHING was given for the next command.
     pub(crate) caching: bool,
@@ -129,7 +129,7 @@ impl Invalidation {
 /// How a client is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Of the keys that this client did not change. In RESP2 a message of a channel, and only to a
+    /// Keys that this client did not change. In RESP2 a message of a channel, and only to a
     /// subscriber that gets the messages of another client.
     Keys { without: u64, is_redirected: bool },
     /// That the client with this number, which got its messages, is gone.

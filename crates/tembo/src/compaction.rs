@@ -77,7 +77,10 @@ impl Compaction {
     ///
     /// As for [`Pool::trim`].
     pub fn finish(self) -> Result<()> {
-        self.pool.trim().map(drop)
+        let Compaction { pool, chosen, .. } = self;
+        // Closed slabs are not freed.
+        drop(chosen);
+        pool.trim().map(drop)
     }
 }
 

@@ -65,7 +65,6 @@ fn a_pool_full_of_short_records_becomes_one_full_of_long_ones() {
     assert_are_there(&map, &kept, 100);
     pool.check().unwrap();
     // A full pool is compacted, too.
-    thin(&map, 0);
     pool.compact().unwrap();
     assert_are_there(&map, &kept, 100);
 }

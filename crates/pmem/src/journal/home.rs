@@ -1,6 +1,6 @@
 //! Writing lines home, and the tail behind them.
 //!
-//! Of many records only the places of their lines are kept in memory, page by page; their contents are read
+//! Only the places of the records' lines are kept in memory, page by page; their contents are read
 //! from the ring again, those that no newer record has. A page is written once in a step, however often its
 //! lines were changed: the longer the step, the less is written.
 

@@ -386,19 +386,17 @@ impl Allocator {
         if all {
             self.read_all(&mut shared, region)?;
         }
-        let Shared { zones, partial, closed, .. } = &mut *shared;
-        let is_spare = |zones: &[Zone], slab: &Arc<Slab>| {
-            slab.is_empty() && slab.is_published() && zones[slab.zone as usize].scanned
-        };
-        let (mut taken, kept): (Vec<_>, Vec<_>) = closed.drain(..).partition(|slab| is_spare(zones, slab));
-        *closed = kept;
+        let mut taken = Vec::new();
+        let Shared { zones, partial, .. } = &mut *shared;
         for list in partial {
             // Media does not name a slab whose blocks were never committed.
             let is_unknown = |slab: &Arc<Slab>| slab.is_empty() && !slab.is_published();
             let (mut unknown, known): (VecDeque<_>, VecDeque<_>) = list.drain(..).partition(is_unknown);
             self.free_chunks_of(zones, unknown.make_contiguous());
-            let (spare, kept): (VecDeque<_>, VecDeque<_>) =
-                known.into_iter().partition(|slab| is_spare(zones, slab));
+            let is_spare = |slab: &Arc<Slab>| {
+                slab.is_empty() && slab.is_published() && zones[slab.zone as usize].scanned
+            };
+            let (spare, kept): (VecDeque<_>, VecDeque<_>) = known.into_iter().partition(is_spare);
             *list = kept;
             taken.extend(spare);
         }

@@ -2,7 +2,8 @@
 //!
 //! A closed slab is *held*, as one is that a lane allocates from, so no release puts it into a partial list.
 //! Nothing of that is on media. When the compaction ends, or when a pool is found full, closed slabs go back
-//! to the lists.
+//! to the lists. Empty ones stay closed until then: if their chunks were used again, new blocks would lie
+//! where the compaction still looks for old ones, and it would move them for ever.
 
 use super::allocator::{Allocator, Shared};
 use super::slab::Slab;

@@ -52,7 +52,7 @@ fn replicaof(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if role.master == master {
         let text = "OK Already connected to specified master";
         if matches!(role.phase, Phase::Stopped | Phase::Down) {
-            // What cannot be applied is tried again.
+            // A command that cannot be applied is tried again.
             role.begin();
         }
         ctx.out.write().simple(if master.is_some() { text } else { "OK" });

@@ -122,7 +122,7 @@ impl<'a> Asked<'a> {
         Ok(asked)
     }
 
-    /// What is asked for, if the options go together, and with the tracking so far.
+    /// The options asked for, if they go together, and with the tracking so far.
     fn expect_possible(self, old: Option<&Tracked>) -> Answer<Wanted<'a>> {
         let was = |mode| old.is_some_and(|old| old.mode == mode);
         if !self.broadcast && !self.prefixes.is_empty() {

@@ -8,7 +8,7 @@
 //!   keyspace/replication    the master, the position, and the arrival on media
 //! ```
 //!
-//! # What is applied is committed with its place
+//! # An effect is committed with its place
 //!
 //! The position in the stream is part of the commit that makes its commands durable. It moves at the end of a
 //! command, and of MULTI at the end of EXEC. A server that is killed goes on where its pool ends, with a
@@ -28,7 +28,7 @@
 //! such a key; the master's commands do, since the two clocks may differ: they run as if no deadline had
 //! come.
 //!
-//! # What cannot be applied
+//! # Commands that cannot be applied
 //!
 //! A command that is unknown here, or fails, ends the replication, with the data as they were before it. INFO
 //! names the command, its key and its offset. Nothing goes on until REPLICAOF is called again or the server
