@@ -100,18 +100,18 @@ fn compare(peer: &mut Peer, contents: &Contents) -> BTreeSet<String> {
         let name = String::from_utf8_lossy(key).into_owned();
         let encoding = peer.bytes(&[&b"OBJECT"[..], b"ENCODING", &key[..]]);
         encodings.insert(format!("{} {}", value.kind.name(), String::from_utf8_lossy(&encoding)));
-        let deadline = match peer.call(&[b"PEXPIRETIME", &key[..]]) {
+        let deadline = match peer.call(&[b"PEXPIRETIME".as_slice(), &key[..]]) {
             tembo_wire::Value::Integer(-1) => None,
             tembo_wire::Value::Integer(deadline) => Some(deadline),
             other => panic!("{other:?}"),
         };
         assert_eq!(value.meta.deadline_ms, deadline, "{name}");
         let elements: Vec<Vec<u8>> = match value.kind {
-            Kind::String => vec![peer.bytes(&[b"GET", &key[..]])],
-            Kind::List => peer.strings(&[b"LRANGE", &key[..], b"0", b"-1"]),
-            Kind::Set => peer.strings(&[b"SMEMBERS", &key[..]]),
-            Kind::Hash => peer.strings(&[b"HGETALL", &key[..]]),
-            Kind::SortedSet => peer.strings(&[b"ZRANGE", &key[..], b"0", b"-1", b"WITHSCORES"]),
+            Kind::String => vec![peer.bytes(&[b"GET".as_slice(), &key[..]])],
+            Kind::List => peer.strings(&[b"LRANGE".as_slice(), &key[..], b"0", b"-1"]),
+            Kind::Set => peer.strings(&[b"SMEMBERS".as_slice(), &key[..]]),
+            Kind::Hash => peer.strings(&[b"HGETALL".as_slice(), &key[..]]),
+            Kind::SortedSet => peer.strings(&[b"ZRANGE".as_slice(), &key[..], b"0", b"-1", b"WITHSCORES"]),
         };
         let mut expected: Vec<Owned> = match value.kind {
             Kind::String => elements.into_iter().map(Owned::Text).collect(),
@@ -255,7 +255,7 @@ fn payloads_are_those_of_redis() {
     let mut equal = 0;
     for (_, key, value) in contents.keys.iter().filter(|(database, ..)| *database == 0) {
         let name = String::from_utf8_lossy(key);
-        let theirs = peer.bytes(&[b"DUMP", &key[..]]);
+        let theirs = peer.bytes(&[b"DUMP".as_slice(), &key[..]]);
         let read = read_payload(&theirs).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(read.elements, value.elements, "{name}");
         let ours = payload(value, &Encodings::default());
@@ -290,7 +290,7 @@ fn redis_loads_what_is_written() {
             peer.line(&format!("SELECT {database}"));
             let is_list_of_plain_nodes = &key[..] == b"list:plain";
             match is_hashed(peer, key) || is_list_of_plain_nodes {
-                false => (key.clone(), peer.bytes(&[b"DUMP", &key[..]])),
+                false => (key.clone(), peer.bytes(&[b"DUMP".as_slice(), &key[..]])),
                 true => (
                     key.clone(),
                     format!("{:?}", peer.call(&[&b"DEBUG"[..], b"DIGEST-VALUE", &key[..]])).into(),
