@@ -119,7 +119,7 @@ pub(crate) struct PoolChoices {
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
     pub(crate) durability: Durability,
     /// Bytes of the journal that the pool gets when it is first opened with `relaxed` or `journaled`
-    /// [default: 256M, or an eighth of --max-bytes if that is less]
+    /// [default: 4M, which grow to 256M, or to an eighth of --max-bytes if that is less]
     #[arg(long, value_name = "BYTES")]
     pub(crate) journal_bytes: Option<Size>,
     /// Write cache lines back with this instruction, even if the processor does not report it (also:

@@ -1,8 +1,9 @@
 //! Opening a pool in a domain that needs a journal, and giving it one.
 //!
 //! The journal is a block of the pool, an extent, to which a word of the header leads. It is made while the
-//! pool is open in the page cache, before the first such opening, and stays. The file's lock is held from the
-//! one opening to the next: no other process can open the pool between them.
+//! pool is open in the page cache, before the first such opening, and stays. Its ring begins with a part of
+//! the block, and the rest of the block has no space in the file system before the ring grows into it. The
+//! file's lock is held from the one opening to the next: no other process can open the pool between them.
 
 use crate::feature::Feature;
 use crate::file::header::{self, Header, seed_of};
@@ -16,8 +17,10 @@ use std::path::Path;
 use tembo_pmem::Durability;
 use tembo_pmem::journal::{Journal, JournalPlace, JournalStats, RING_MIN_BYTES};
 
-/// Bytes of a journal, where the pool's maximum allows that.
+/// Bytes up to which a journal grows, where the pool's maximum allows that.
 const USUAL_BYTES: u64 = 256 << 20;
+/// Bytes that it has first.
+const FIRST_BYTES: u64 = 4 << 20;
 /// The part of the pool's maximum that it takes at most.
 const PART_OF_MAXIMUM: u64 = 8;
 
@@ -57,21 +60,23 @@ impl Pool {
         if self.journal_off()?.is_some() {
             return Ok(());
         }
-        let bytes = self.journal_bytes(options)?;
+        let most_bytes = self.journal_bytes(options)?;
+        // A length that somebody chose is there from the beginning.
+        let bytes = if options.journal_bytes.is_some() { most_bytes } else { most_bytes.min(FIRST_BYTES) };
         self.enable(Feature::Journal)?;
         let mut lane = self.lane()?;
         let mut tx = lane.begin();
-        let off = tx.alloc(bytes)?;
+        let off = tx.alloc(most_bytes)?;
         if !off.is_multiple_of(PAGE_BYTES) {
-            let what = format!("a journal of {bytes} bytes is too small for this pool");
+            let what = format!("a journal of {most_bytes} bytes is too small for this pool");
             return Err(ErrorKind::Options { what }.into());
         }
-        self.region().format_journal(JournalPlace { off, seed: seed_of(self.uuid()) }, bytes)?;
+        self.region().format_journal(JournalPlace { off, seed: seed_of(self.uuid()) }, bytes, most_bytes)?;
         tx.set_journal(off)?;
         tx.commit()
     }
 
-    /// The length that the journal is to have.
+    /// The length up to which the journal may grow.
     fn journal_bytes(&self, options: &Options) -> Result<u64> {
         let usual = options.max_bytes.map_or(USUAL_BYTES, |most| USUAL_BYTES.min(most / PART_OF_MAXIMUM));
         let bytes = options.journal_bytes.unwrap_or(usual.max(RING_MIN_BYTES));

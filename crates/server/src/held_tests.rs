@@ -78,7 +78,7 @@ impl Scene {
     fn new(clients: usize) -> Scene {
         let place = JournalPlace { off: POOL_BYTES, seed: 5 };
         let disk = SectorDisk::new(vec![0; (POOL_BYTES + RING_BYTES) as usize]);
-        Journal::format(&disk, place, RING_BYTES).unwrap();
+        Journal::format(&disk, place, RING_BYTES, RING_BYTES).unwrap();
         let gate = Arc::new((Mutex::new(Gate::Open), Condvar::new()));
         let device = Gated { disk, gate, synchronisations: Arc::default() };
         let journal = Journal::open(Box::new(device.clone()), place, None).unwrap();

@@ -75,8 +75,8 @@ impl Options {
     }
 
     /// Bytes of the journal that a pool gets when it is first opened with [`Durability::Relaxed`] or
-    /// [`Durability::Journaled`] (default: 256 MiB, or an eighth of [`max_bytes`](Self::max_bytes) if that is
-    /// less). A pool keeps the journal that it has.
+    /// [`Durability::Journaled`] (default: 4 MiB, which grow to 256 MiB, or to an eighth of
+    /// [`max_bytes`](Self::max_bytes) if that is less). A pool keeps the journal that it has.
     pub fn journal_bytes(mut self, bytes: u64) -> Options {
         self.inner.journal_bytes = Some(bytes);
         self

@@ -127,7 +127,7 @@ pub(super) fn write_home(medium: &dyn Medium, ring: &Ring, gathered: Gathered) -
 /// The right to write home and heads.
 pub(super) struct Writer {
     /// The number of the head's last change.
-    change: u64,
+    pub(super) change: u64,
 }
 
 impl Writer {
@@ -178,7 +178,9 @@ impl Journal {
         // PERSIST(I4): the lines are at home before a head says that replay may begin behind them.
         self.medium.synchronise().map_err(failed)?;
         writer.change += 1;
-        self.ring.write_head(&*self.medium, writer.change, new_tail).map_err(failed)?;
+        // The ring grows only under the lock that is held here.
+        let ring = self.lock().ring;
+        ring.write_head(&*self.medium, writer.change, new_tail).map_err(failed)?;
         // PERSIST(I5): the head is on the device before the space of the records is written again, and (I4)
         // before the other copy is.
         self.medium.synchronise().map_err(failed)?;
@@ -191,16 +193,17 @@ impl Journal {
     /// Writes the lines of records home, of at least one and of not much more than half the ring. Returns the
     /// position behind them.
     fn write_records_home(&self, tail: u64, end: u64) -> io::Result<u64> {
-        let mut reader = Reader::new(&*self.medium, &self.ring, tail, end);
+        let ring = self.lock().ring;
+        let mut reader = Reader::new(&*self.medium, &ring, tail, end);
         let mut gathered = Gathered::default();
-        while reader.pos < end.min(tail + self.ring.capacity / 2) {
+        while reader.pos < end.min(tail + ring.capacity / 2) {
             let Some(record) = reader.next()? else {
                 return Err(io::Error::other("the journal does not have what was written to it"));
             };
             gathered.add(&record);
         }
         let new_tail = reader.pos;
-        write_home(&*self.medium, &self.ring, gathered)?;
+        write_home(&*self.medium, &ring, gathered)?;
         Ok(new_tail)
     }
 }

@@ -23,8 +23,11 @@ media_struct! {
         24 => tail: u64,
         /// Bytes of the ring, both heads included.
         32 => bytes: u64,
+        /// Bytes up to which the ring may grow: the range in the file that is the ring's alone. 0: it does
+        /// not grow.
+        40 => most_bytes: u64,
         /// Zero.
-        40 => reserved: [u8; 16],
+        48 => reserved: [u8; 8],
         /// XXH3-64 of the bytes before it, seeded with a number that the file keeps.
         56 => checksum: u64,
     }
@@ -61,6 +64,7 @@ pub(super) struct Head {
     pub(super) generation: u64,
     pub(super) tail: u64,
     pub(super) bytes: u64,
+    pub(super) most_bytes: u64,
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -80,6 +84,7 @@ impl Head {
         put(offset_of!(PmRingHead, generation), self.generation);
         put(offset_of!(PmRingHead, tail), self.tail);
         put(offset_of!(PmRingHead, bytes), self.bytes);
+        put(offset_of!(PmRingHead, most_bytes), self.most_bytes);
         let at = offset_of!(PmRingHead, checksum);
         let sum = xxh3_64_with_seed(&bytes[..at], seed);
         bytes[at..].copy_from_slice(&sum.to_le_bytes());
@@ -95,6 +100,7 @@ impl Head {
             generation: word(bytes, offset_of!(PmRingHead, generation)),
             tail: word(bytes, offset_of!(PmRingHead, tail)),
             bytes: word(bytes, offset_of!(PmRingHead, bytes)),
+            most_bytes: word(bytes, offset_of!(PmRingHead, most_bytes)),
         })
     }
 }
@@ -250,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_head_is_read_as_written_and_with_any_flipped_bit_not_at_all() {
-        let head = Head { change: 3, generation: 4, tail: 5, bytes: 6 };
+        let head = Head { change: 3, generation: 4, tail: 5, bytes: 6, most_bytes: 7 };
         let bytes = head.encode(9);
         assert_eq!((Head::decode(&bytes, 9), Head::decode(&bytes, 8)), (Some(head), None));
         for bit in 0..8 * HEAD_BYTES {

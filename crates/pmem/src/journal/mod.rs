@@ -20,6 +20,9 @@
 //! this generation; its place is the position modulo the capacity. A record has its head, its runs (number of
 //! the first line `<< 16 |` count of lines less 1) and the lines.
 //!
+//! The ring may be the first part of a longer range of the file that is its own. Then it *grows*, to twice
+//! its capacity in a step, until the range has no room for a further one.
+//!
 //! A head has the *tail*: the position at which replay begins. Each opening for writing begins a new
 //! *generation*, with the position 0. The checksums of records are seeded with the generation.
 //!
@@ -46,9 +49,12 @@
 //! * I6: *generations*. A generation is on the device, in a head, before its first record is written. A
 //!   record of an older generation has another checksum, and one of an older turn of the ring another
 //!   position: a complete record behind a hole never comes back.
-//! * I7: *growth*. Space for a line is part of the file, and the file's length on the device, before a record
-//!   has the line (`Region::grow`). Nothing is given back to the file system: an older record could fill it
-//!   again.
+//! * I7: *growth of the region*. Space for a line is part of the file, and the file's length on the device,
+//!   before a record has the line (`Region::grow`). Nothing is given back to the file system: an older record
+//!   could fill it again.
+//! * I8: *growth of the ring*. The capacity is doubled only while all records from the tail on have the same
+//!   places in the ring of the new capacity (`Ring::keeps_places`). A head with the new length is on the
+//!   device before a record lies behind the old one. So either head describes the same records.
 //!
 //! # Commit point
 //!
@@ -85,13 +91,15 @@
 //!
 //! | lock | guards | held during |
 //! |---|---|---|
+//! | `growth` | the part of the range that is prepared | a step of the ring's growth |
 //! | `writer` | heads and home, one write-back at a time | a write-back |
-//! | `state` | end, durable, tail; the order of records (I1) | copying and writing a record; no synchronisation |
+//! | `state` | end, durable, tail; the order of records (I1) | copying and writing a record; no
+//! synchronisation, but for that of a head when the ring grows |
 //!
-//! `writer` comes before `state`. One thread at a time synchronises the ring, whoever is first; the others
-//! wait for it and, if it had begun before their records, for the next one: a group needs no timer. Only the
-//! part of the ring with newer records is synchronised. A write-back synchronises the whole file, beside
-//! that: no commit waits for the pages that it wrote.
+//! `growth` comes before `writer`, and that before `state`. One thread at a time synchronises the ring,
+//! whoever is first; the others wait for it and, if it had begun before their records, for the next one: a
+//! group needs no timer. Only the part of the ring with newer records is synchronised. A write-back
+//! synchronises the whole file, beside that: no commit waits for the pages that it wrote.
 //!
 //! A thread may put off waiting ([`Journal::put_off`]): its fences return once their records are written, and
 //! it acknowledges nothing before [`durable`](Journal::durable) has come to the [`end`](Journal::end) that it
@@ -99,9 +107,9 @@
 //!
 //! # Back-pressure
 //!
-//! A write-back begins when half of the ring is used, and takes all records that are there. From three
-//! quarters on, a fence is slowed, the more the fuller the ring is; a fence that finds no room writes back
-//! itself.
+//! When half of the ring is used, it grows if it can; otherwise a write-back begins, and takes all records
+//! that are there. From three quarters on, a fence is slowed, the more the fuller the ring is; a fence that
+//! finds no room writes back itself.
 //!
 //! # Source
 //!
@@ -110,6 +118,7 @@
 //! memory has: no page is copied while it changes, and home is never ahead of the log (I3).
 
 mod disk_file;
+mod growth;
 mod home;
 mod layout;
 mod medium;
@@ -156,7 +165,7 @@ pub struct JournalPlace {
 pub struct JournalStats {
     /// How old a record may become before it is on the device, if fences do not wait for that.
     pub interval: Option<Duration>,
-    /// Bytes that the ring has room for.
+    /// Bytes that the ring has room for. It grows.
     pub ring_bytes: u64,
     /// Bytes of records that are not written back yet.
     pub used_bytes: u64,
@@ -207,7 +216,6 @@ type Wake = Box<dyn Fn() + Send + Sync>;
 /// The journal of an open region.
 pub struct Journal {
     medium: Box<dyn Medium>,
-    ring: Ring,
     /// How old a record may become before it is on the device; `None`: a fence waits for it.
     interval: Option<Duration>,
     /// Tells this journal's notes from those of others.
@@ -220,11 +228,12 @@ pub struct Journal {
     /// More than half of the ring is used, or the threads have to stop.
     filling: Condvar,
     writer: Mutex<home::Writer>,
+    growth: Mutex<growth::Growth>,
     wake: Mutex<Option<Wake>>,
 }
 
-#[derive(Default)]
 struct State {
+    ring: Ring,
     /// Where the next record begins.
     end: u64,
     /// Records before this position are on the device.
@@ -250,7 +259,8 @@ struct State {
 }
 
 impl Journal {
-    /// Writes an empty ring of `bytes` bytes, all of them.
+    /// Writes an empty ring of `bytes` bytes, all of them. It may [grow](Self::grow_ring) to `most_bytes`,
+    /// which are its own already.
     ///
     /// # Errors
     ///
@@ -258,9 +268,14 @@ impl Journal {
     ///
     /// # Panics
     ///
-    /// If the place is not aligned to 4 KiB, or the ring too short.
-    pub fn format(medium: &dyn Medium, place: JournalPlace, bytes: u64) -> std::io::Result<()> {
-        Ring::format(medium, place, bytes)
+    /// If the place or a length is not aligned to 4 KiB, or the ring too short, or longer than its range.
+    pub fn format(
+        medium: &dyn Medium,
+        place: JournalPlace,
+        bytes: u64,
+        most_bytes: u64,
+    ) -> std::io::Result<()> {
+        Ring::format(medium, place, bytes, most_bytes)
     }
 
     /// Replays the journal into the file, and begins a new generation. With an `interval`, a fence does not
@@ -278,14 +293,14 @@ impl Journal {
         let (ring, change) = Ring::read(&*medium, place)?;
         Ok(Journal {
             medium,
-            ring,
             interval,
             identity: Arc::default(),
-            state: Mutex::default(),
+            state: Mutex::new(State::new(ring)),
             synchronised: Condvar::new(),
             work: Condvar::new(),
             filling: Condvar::new(),
             writer: Mutex::new(home::Writer::new(change)),
+            growth: Mutex::default(),
             wake: Mutex::default(),
         })
     }
@@ -352,9 +367,10 @@ impl Journal {
         self.medium.synchronise()
     }
 
-    /// Where the ring lies in the file: its first byte, and its length.
+    /// The range of the file that is the ring's alone: its first byte, and its length.
     pub(crate) fn place(&self) -> (u64, u64) {
-        (self.ring.place.off, self.ring.end_off() - self.ring.place.off)
+        let ring = self.lock().ring;
+        (ring.place.off, ring.most_bytes)
     }
 
     /// The state in figures.
@@ -362,7 +378,7 @@ impl Journal {
         let state = self.lock();
         JournalStats {
             interval: self.interval,
-            ring_bytes: self.ring.capacity,
+            ring_bytes: state.ring.capacity,
             used_bytes: state.end - state.tail,
             behind_bytes: state.end - state.durable,
             behind: state.age(),
@@ -400,20 +416,20 @@ impl Journal {
 
     /// Appends records with the lines. Returns the position behind them.
     fn append(&self, noted: &Runs, copy: impl Fn(u64, &mut [u8])) -> Result<u64, SyncError> {
-        let max_bytes = (self.ring.capacity / PARTS_OF_RING).min(RECORD_MAX_BYTES);
         let mut state = self.lock();
+        let max_bytes = (state.ring.capacity / PARTS_OF_RING).min(RECORD_MAX_BYTES);
         for runs in layout::pieces(noted, max_bytes) {
             let bytes = layout::record_bytes(&runs);
             state = self.wait_for_space(state, bytes)?;
             let mut record = std::mem::take(&mut state.record);
-            let pos = state.end;
-            layout::encode(&mut record, self.ring.generation, pos, &runs, &copy);
-            let written = self.ring.write(&*self.medium, pos, &record);
+            let (pos, ring) = (state.end, state.ring);
+            layout::encode(&mut record, ring.generation, pos, &runs, &copy);
+            let written = ring.write(&*self.medium, pos, &record);
             state.record = record;
             if let Err(e) = written {
                 return Err(state.fail(&e));
             }
-            let (used, half) = (state.end - state.tail, self.ring.capacity / 2);
+            let (used, half) = (state.end - state.tail, ring.capacity / 2);
             if used <= half && used + bytes > half {
                 self.filling.notify_one();
             }
@@ -421,23 +437,15 @@ impl Journal {
             state.stats.written_bytes += bytes;
             state.oldest.get_or_insert_with(Instant::now);
         }
-        let (end, used) = (state.end, state.end - state.tail);
+        let end = state.end;
         // Without a thread that writes back, time brings no space.
-        let slowed = if state.has_worker { self.slowed(used) } else { Duration::ZERO };
+        let slowed = if state.has_worker { state.slowed() } else { Duration::ZERO };
         state.stats.slowed += u64::from(!slowed.is_zero());
         drop(state);
         if !slowed.is_zero() {
             std::thread::sleep(slowed);
         }
         Ok(end)
-    }
-
-    /// How long a fence is held up where so many bytes of the ring are used: nothing below three quarters,
-    /// and from there on in proportion.
-    fn slowed(&self, used: u64) -> Duration {
-        let quarter = self.ring.capacity / 4;
-        let over = used.saturating_sub(3 * quarter);
-        SLOWED_MAX.mul_f64(over as f64 / quarter as f64)
     }
 
     /// Waits until the ring has room for so many bytes, and helps.
@@ -447,7 +455,7 @@ impl Journal {
         bytes: u64,
     ) -> Result<MutexGuard<'s, State>, SyncError> {
         state.check()?;
-        while state.end + bytes - state.tail > self.ring.capacity {
+        while state.end + bytes - state.tail > state.ring.capacity {
             state.stats.stalls += 1;
             drop(state);
             self.write_some_back()?;
@@ -474,11 +482,11 @@ impl Journal {
         if state.is_synchronising {
             return self.synchronised.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let (start, end, begun) = (state.durable, state.end, Instant::now());
+        let (start, end, ring, begun) = (state.durable, state.end, state.ring, Instant::now());
         state.is_synchronising = true;
         state.oldest_under_way = state.oldest.take();
         drop(state);
-        let outcome = self.ring.synchronise(&*self.medium, start, end);
+        let outcome = ring.synchronise(&*self.medium, start, end);
         let mut state = self.lock();
         state.is_synchronising = false;
         state.oldest_under_way = None;
@@ -501,6 +509,34 @@ impl Journal {
 }
 
 impl State {
+    fn new(ring: Ring) -> State {
+        State {
+            ring,
+            end: 0,
+            durable: 0,
+            tail: 0,
+            oldest: None,
+            oldest_under_way: None,
+            typical: Duration::ZERO,
+            is_synchronising: false,
+            wanted: 0,
+            orphans: BTreeMap::new(),
+            record: Vec::new(),
+            failure: None,
+            has_worker: false,
+            has_to_stop: false,
+            stats: JournalStats::default(),
+        }
+    }
+
+    /// How long a fence is held up: nothing while at most three quarters of the ring are used, and from there
+    /// on in proportion.
+    fn slowed(&self) -> Duration {
+        let quarter = self.ring.capacity / 4;
+        let over = (self.end - self.tail).saturating_sub(3 * quarter);
+        SLOWED_MAX.mul_f64(over as f64 / quarter as f64)
+    }
+
     /// How long the oldest record waits for the device.
     fn age(&self) -> Duration {
         self.oldest_under_way.or(self.oldest).map_or(Duration::ZERO, |since| since.elapsed())
@@ -523,7 +559,7 @@ impl State {
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Journal")
-            .field("ring", &self.ring)
+            .field("ring", &self.lock().ring)
             .field("interval", &self.interval)
             .finish_non_exhaustive()
     }

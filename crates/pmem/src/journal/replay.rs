@@ -122,10 +122,10 @@ fn read_all(medium: &dyn Medium, ring: &Ring) -> Result<(u64, Gathered, u64), Jo
     Ok((records, gathered, reader.pos))
 }
 
-/// Whether a line has a place in the file, outside the ring.
+/// Whether a line has a place in the file, outside the ring's range.
 fn is_home(ring: &Ring, file_bytes: u64, line: u64) -> bool {
     let page_end = (line / PAGE_LINES + 1).saturating_mul(PAGE_BYTES as u64);
-    page_end <= file_bytes && !(ring.place.off < page_end && page_end <= ring.end_off())
+    page_end <= file_bytes && !(ring.place.off < page_end && page_end <= ring.range_end_off())
 }
 
 /// Replays the journal into the file and begins a new generation (`mod.rs`, Recovery).

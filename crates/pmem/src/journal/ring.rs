@@ -13,20 +13,25 @@ pub(super) struct Ring {
     pub(super) tail: u64,
     /// Bytes for records.
     pub(super) capacity: u64,
+    /// Bytes of the range in the file that is the ring's alone.
+    pub(super) most_bytes: u64,
 }
+
+/// Bytes that are written at once where nothing was written yet.
+const ZEROS: usize = 1 << 20;
 
 impl Ring {
     /// Writes an empty ring.
-    pub(super) fn format(medium: &dyn Medium, place: JournalPlace, bytes: u64) -> io::Result<()> {
+    pub(super) fn format(
+        medium: &dyn Medium,
+        place: JournalPlace,
+        bytes: u64,
+        most_bytes: u64,
+    ) -> io::Result<()> {
         assert!(place.off.is_multiple_of(4096) && bytes.is_multiple_of(4096) && bytes >= RING_MIN_BYTES);
-        let zeros = vec![0; bytes.min(1 << 20) as usize];
-        let mut at = 0;
-        while at < bytes {
-            let piece = zeros.len().min((bytes - at) as usize);
-            medium.write(place.off + at, &zeros[..piece])?;
-            at += piece as u64;
-        }
-        let ring = Ring { place, generation: 0, tail: 0, capacity: bytes - RECORDS_AT };
+        assert!(most_bytes.is_multiple_of(4096) && most_bytes >= bytes);
+        let ring = Ring { place, generation: 0, tail: 0, capacity: bytes - RECORDS_AT, most_bytes };
+        write_zeros(medium, place.off, ring.end_off())?;
         ring.write_head(medium, 0, 0)?;
         // PERSIST(I4): a valid head is on the device before anything refers to the ring.
         medium.synchronise()
@@ -51,12 +56,14 @@ impl Ring {
         let fits = place.off.is_multiple_of(4096)
             && head.bytes.is_multiple_of(4096)
             && head.bytes >= RING_MIN_BYTES
-            && place.off.checked_add(head.bytes).is_some_and(|end| end <= file_bytes);
+            && head.most_bytes.is_multiple_of(4096)
+            && place.off.checked_add(head.bytes.max(head.most_bytes)).is_some_and(|end| end <= file_bytes);
         if !fits {
             return Err(damaged("its length is not one that the file has room for"));
         }
-        let Head { change, generation, tail, bytes } = head;
-        Ok((Ring { place, generation, tail, capacity: bytes - RECORDS_AT }, change))
+        let Head { change, generation, tail, bytes, most_bytes } = head;
+        let most_bytes = most_bytes.max(bytes);
+        Ok((Ring { place, generation, tail, capacity: bytes - RECORDS_AT, most_bytes }, change))
     }
 
     /// The same ring, empty, in a new generation.
@@ -64,15 +71,49 @@ impl Ring {
         Ring { generation: next_generation(self.generation), tail: 0, ..*self }
     }
 
+    /// The same ring with twice the capacity, if its range has room for that.
+    pub(super) fn longer(&self) -> Option<Ring> {
+        let capacity = 2 * self.capacity;
+        (capacity + RECORDS_AT <= self.most_bytes).then_some(Ring { capacity, ..*self })
+    }
+
+    /// Whether all positions from one to another have the same places in the ring of twice the capacity: they
+    /// are of one turn of this ring, and of the first half of a turn of the other.
+    pub(super) fn keeps_places(&self, from: u64, to: u64) -> bool {
+        let turn = from / self.capacity;
+        turn.is_multiple_of(2) && to / self.capacity == turn
+    }
+
     /// The ring's end in the file.
     pub(super) fn end_off(&self) -> u64 {
         self.place.off + RECORDS_AT + self.capacity
     }
 
+    /// The end of the range in the file that is the ring's alone.
+    pub(super) fn range_end_off(&self) -> u64 {
+        self.place.off + self.most_bytes
+    }
+
     /// Writes the copy of the head that belongs to the number of the change.
     pub(super) fn write_head(&self, medium: &dyn Medium, change: u64, tail: u64) -> io::Result<()> {
-        let head = Head { change, generation: self.generation, tail, bytes: self.capacity + RECORDS_AT };
+        let Ring { generation, most_bytes, .. } = *self;
+        let head = Head { change, generation, tail, bytes: self.capacity + RECORDS_AT, most_bytes };
         medium.write(self.place.off + (change % 2) * HEAD_STEP_BYTES, &head.encode(self.place.seed))
+    }
+
+    /// Waits until the heads that were written are on the device.
+    pub(super) fn synchronise_heads(&self, medium: &dyn Medium) -> io::Result<()> {
+        medium.synchronise_range(self.place.off, RECORDS_AT)
+    }
+
+    /// Writes the part that this ring has and the shorter one has not.
+    pub(super) fn write_new_part(&self, medium: &dyn Medium, shorter: &Ring) -> io::Result<()> {
+        write_zeros(medium, shorter.end_off(), self.end_off())
+    }
+
+    /// Waits until that part is on the device.
+    pub(super) fn synchronise_new_part(&self, medium: &dyn Medium, shorter: &Ring) -> io::Result<()> {
+        medium.synchronise_range(shorter.end_off(), self.end_off() - shorter.end_off())
     }
 
     /// Writes bytes at a position.
@@ -109,5 +150,35 @@ impl Ring {
     fn find(&self, pos: u64) -> (u64, usize) {
         let within = pos % self.capacity;
         (self.place.off + RECORDS_AT + within, (self.capacity - within) as usize)
+    }
+}
+
+fn write_zeros(medium: &dyn Medium, from: u64, to: u64) -> io::Result<()> {
+    let zeros = vec![0; ZEROS.min((to - from) as usize)];
+    let mut at = from;
+    while at < to {
+        let piece = zeros.len().min((to - at) as usize);
+        medium.write(at, &zeros[..piece])?;
+        at += piece as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_keep_their_places_in_the_first_half_of_a_turn_of_the_longer_ring() {
+        let place = JournalPlace { off: 4096, seed: 0 };
+        let ring = Ring { place, generation: 1, tail: 0, capacity: 100, most_bytes: 1 << 20 };
+        let longer = ring.longer().unwrap();
+        assert_eq!(longer.capacity, 200);
+        for (from, to) in (0..450).flat_map(|from| (from..450).map(move |to| (from, to))) {
+            let same = (from..=to).all(|pos| ring.find(pos).0 == longer.find(pos).0);
+            assert_eq!(ring.keeps_places(from, to), same, "{from} to {to}");
+        }
+        let full = Ring { most_bytes: RECORDS_AT + 199, ..ring };
+        assert!(full.longer().is_none());
     }
 }

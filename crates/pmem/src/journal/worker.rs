@@ -79,11 +79,11 @@ impl Journal {
         }
     }
 
-    /// Writes back while more than half of the ring is used. Ends after a failure.
+    /// Lets the ring grow, or else writes back, while more than half of it is used. Ends after a failure.
     fn write_back_in_time(&self) {
         loop {
             let mut state = self.lock();
-            while state.end - state.tail <= self.ring.capacity / 2 {
+            while state.end - state.tail <= state.ring.capacity / 2 {
                 if state.has_to_stop {
                     return;
                 }
@@ -93,8 +93,10 @@ impl Journal {
                 return;
             }
             drop(state);
-            if self.write_some_back().is_err() {
-                return;
+            match self.grow_ring() {
+                Ok(true) => {}
+                Ok(false) if self.write_some_back().is_ok() => {}
+                _ => return,
             }
         }
     }

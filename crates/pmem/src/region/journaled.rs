@@ -72,7 +72,8 @@ impl Region {
         Ok(())
     }
 
-    /// Writes an empty journal of `bytes` bytes into the file. Nothing else uses that range.
+    /// Writes an empty journal of `bytes` bytes into the file, which may grow to `most_bytes`. Nothing else uses
+    /// that range. The rest of it is given back to the file system, where that can be done.
     ///
     /// # Errors
     ///
@@ -81,10 +82,17 @@ impl Region {
     /// # Panics
     ///
     /// If the range is not aligned to 4 KiB, too short, or not in the region.
-    pub fn format_journal(&self, place: JournalPlace, bytes: u64) -> Result<(), RegionError> {
-        assert!(place.off + bytes <= self.len(), "a journal lies in its region");
+    pub fn format_journal(
+        &self,
+        place: JournalPlace,
+        bytes: u64,
+        most_bytes: u64,
+    ) -> Result<(), RegionError> {
+        assert!(place.off + most_bytes <= self.len(), "a journal lies in its region");
         let Some(file) = &self.file else { return Ok(()) };
-        Journal::format(&**file, place, bytes).map_err(|e| RegionError::io("writing the journal", e))
+        self.punch(place.off + bytes, most_bytes - bytes);
+        Journal::format(&**file, place, bytes, most_bytes)
+            .map_err(|e| RegionError::io("writing the journal", e))
     }
 
     /// The state of the journal, if the domain has one.

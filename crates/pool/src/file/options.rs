@@ -31,7 +31,8 @@ pub struct Options {
     /// How many names a new pool has room for, 1 to 4096; `None` leaves this to `geometry`.
     pub root_count: Option<u32>,
     /// Bytes of the journal that a pool gets when it is first opened with a durability that needs one;
-    /// `None`: 256 MiB, or an eighth of [`max_bytes`](Self::max_bytes) if that is less.
+    /// `None`: 4 MiB, which grow to 256 MiB, or to an eighth of [`max_bytes`](Self::max_bytes) if that is
+    /// less.
     pub journal_bytes: Option<u64>,
     /// How the file is mapped.
     pub region: RegionOptions,

@@ -5,8 +5,10 @@ use crate::feature::Feature;
 use crate::layout::{JOURNAL_BITS, JOURNAL_OFF, unseal};
 use crate::{Ending, ErrorKind, Options, Pool};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use tembo_pmem::{Domain, Durability};
 
 const RELAXED: Durability = Durability::Relaxed { interval_ms: 20 };
@@ -207,7 +209,7 @@ fn records_reach_the_device_within_the_interval_and_are_written_back_before_the_
     let dir = tempfile::tempdir().unwrap();
     let pool = filled(&dir.path().join("a.pool"), RELAXED);
     let wait_until = |what: &str, holds: &dyn Fn() -> bool| {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while !holds() {
             assert!(begun.elapsed().as_secs() < 60, "{what}");
             std::thread::sleep(std::time::Duration::from_millis(2));
@@ -219,6 +221,45 @@ fn records_reach_the_device_within_the_interval_and_are_written_back_before_the_
     (0..400).for_each(|turn| put(&pool, table, turn % 40, 300));
     wait_until("not written back", &|| stats().used_bytes <= stats().ring_bytes / 2);
     assert!(stats().write_backs > 0 && stats().written_bytes > 2 * stats().ring_bytes);
+}
+
+/// A ring is short first, without space behind it, and grows while it is used.
+#[test]
+fn a_journal_grows_with_what_is_written() {
+    const MIB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let options = Options { initial_bytes: 8 * MIB, max_bytes: Some(80 * MIB), ..Options::default() };
+    let options = options.durability(RELAXED).create(true);
+    let pool = Pool::open(&path, &options).unwrap();
+    let ring_bytes = |pool: &Pool| pool.journal_stats().unwrap().ring_bytes;
+    let first_bytes = ring_bytes(&pool);
+    assert!((3 * MIB..4 * MIB).contains(&first_bytes), "{first_bytes}");
+    let table = model::make_table(&mut pool.lane().unwrap()).unwrap();
+    let space = || 512 * path.metadata().unwrap().blocks();
+    let before = space();
+    assert!(before <= path.metadata().unwrap().len() - 5 * MIB, "space behind the ring");
+    // Whatever the thread that lets it grow is late for.
+    let started = Instant::now();
+    let mut expected = model::Model::new();
+    while ring_bytes(&pool) < 2 * first_bytes {
+        assert!(started.elapsed() < Duration::from_secs(60), "it does not grow");
+        for link in 0..40 {
+            put(&pool, table, link, 20_000);
+            expected.insert(link, (20_000, 4 * link));
+        }
+    }
+    assert!(space() >= before + 3 * MIB, "the new part was not written");
+    let longer_bytes = ring_bytes(&pool);
+    // The file as a kill leaves it.
+    let killed = fs::read(&path).unwrap();
+    drop(pool);
+    for killed in [None, Some(killed)] {
+        killed.iter().for_each(|contents| fs::write(&path, contents).unwrap());
+        let pool = Pool::open(&path, &options).unwrap();
+        assert_eq!(ring_bytes(&pool), longer_bytes);
+        assert_eq!(model::read(&pool).unwrap(), expected);
+    }
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn commit(lane: &mut Lane, table: u64, model: &mut Model, rng: &mut Xoshiro256Pl
 fn run(seed: u64, interval: Option<Duration>) -> Run {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let disk = SectorDisk::new(vec![0; (POOL_BYTES + RING_MIN_BYTES) as usize]);
-    Journal::format(&disk, PLACE, RING_MIN_BYTES).unwrap();
+    Journal::format(&disk, PLACE, RING_MIN_BYTES, RING_MIN_BYTES).unwrap();
     let journal = Journal::open(Box::new(disk.clone()), PLACE, interval).unwrap();
     let region = Region::journaled(&vec![0; POOL_BYTES as usize], POOL_BYTES, journal).unwrap();
     let pool = Pool::create_in(region, &Geometry::tiny()).unwrap();

@@ -101,7 +101,7 @@ const KEYS: u64 = 60;
 fn run(seed: u64, interval: Option<Duration>) -> Run {
     let mut chance = crate::random::Random::seeded(seed);
     let disk = SectorDisk::new(vec![0; (POOL_BYTES + RING_BYTES) as usize]);
-    Journal::format(&disk, PLACE, RING_BYTES).unwrap();
+    Journal::format(&disk, PLACE, RING_BYTES, RING_BYTES).unwrap();
     let journal = Journal::open(Box::new(disk.clone()), PLACE, interval).unwrap();
     let region = Region::journaled(&vec![0; POOL_BYTES as usize], POOL_BYTES, journal).unwrap();
     let low = Pool::create_in(region, &Geometry { lane_count: 16, ..Geometry::tiny() }).unwrap();
