@@ -72,8 +72,8 @@ impl Region {
         Ok(())
     }
 
-    /// Writes an empty journal of `bytes` bytes into the file, which may grow to `most_bytes`. Nothing else uses
-    /// that range. The rest of it is given back to the file system, where that can be done.
+    /// Writes an empty journal of `bytes` bytes into the file, which may grow to `most_bytes`. Nothing else
+    /// uses that range. The rest of it is given back to the file system, where that can be done.
     ///
     /// # Errors
     ///
