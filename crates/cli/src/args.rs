@@ -173,6 +173,7 @@ Examples:
   tembo serve --config /etc/redis/redis.conf --pool a.pool
   tembo serve --unixsocket /run/tembo.sock --unixsocketperm 770
   tembo serve --durability synced --max-bytes 8G
+  tembo serve --pool a.pool --stores
 
 The server acknowledges a write when it is durable, and prints at its start which failures that survives. \
 In the page cache of a disk, the default there, a power failure can cost the whole pool. Stop the server with \
@@ -193,6 +194,10 @@ pub(crate) struct Serve {
     /// The pool; created if absent [default: ./tembo.pool, or tembo.pool in the `dir` of the configuration]
     #[arg(long, value_name = "PATH")]
     pub(crate) pool: Option<PathBuf>,
+    /// Serve the pool's stores, too, to other processes of this user and of root, at a socket beside the pool:
+    /// its path and `.sock`
+    #[arg(long)]
+    pub(crate) stores: bool,
     #[command(flatten)]
     pub(crate) choices: PoolChoices,
     /// Do not let the pool grow beyond this; a full pool refuses writes, and still reads and deletes

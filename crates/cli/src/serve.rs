@@ -11,6 +11,7 @@ use signal_hook::iterator::Signals;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tembo::store::remote::{ServeOptions, Serving, socket_of};
 use tembo::{Domain, Pool};
 use tembo_server::{Config, Handle, Listener, Password, Server};
 
@@ -33,8 +34,9 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         false => "Whoever can reach this address can read and change everything: there is no password.",
     });
     let mut server = Server::with_listener(config, listener, pool.clone()).map_err(cannot_serve)?;
+    let (serving, stores) = serve_stores(arguments, &path, &pool)?;
     stop_on_signals(server.handle())?;
-    let greeting = greeting(&path, warning, existed, &pool, &server, begun.elapsed());
+    let greeting = greeting(&path, (warning, stores), existed, &pool, &server, begun.elapsed());
     note_unknown(&pool)?;
     match print(&greeting) {
         // The output has no reader; clients are served all the same.
@@ -42,6 +44,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         printed => printed?,
     }
     server.run().map_err(cannot_serve)?;
+    drop(serving);
     eprintln!("tembo: stopped; every acknowledged write is in {}", path.display());
     Ok(())
 }
@@ -99,6 +102,21 @@ fn open(arguments: &Serve, config: &Config, path: &Path) -> Outcome<Pool> {
     unclean::open(&options, path)
 }
 
+/// Serves the stores of the pool if that was asked for; a line about them for the greeting, unless there is
+/// nothing to say.
+fn serve_stores(arguments: &Serve, path: &Path, pool: &Pool) -> Outcome<(Option<Serving>, Option<String>)> {
+    let names = pool.store_names()?.join(", ");
+    if !arguments.stores {
+        let advice = || format!("{names}; not served: --stores serves them to other processes of this user");
+        return Ok((None, (!names.is_empty()).then(advice)));
+    }
+    let socket = socket_of(path);
+    let serving = pool.serve_stores(&socket, ServeOptions::default());
+    let serving = serving.map_err(|error| Failure::from(error).with(&format!(": {}", socket.display())))?;
+    let there = if names.is_empty() { "none yet" } else { &names };
+    Ok((Some(serving), Some(format!("{there}; served at {}", socket.display()))))
+}
+
 fn cannot_serve(error: tembo_server::Error) -> Failure {
     match error {
         tembo_server::Error::Pool(error) => error.into(),
@@ -132,7 +150,7 @@ fn stop_on_signals(handle: Handle) -> Outcome {
 /// The first output: the pool, the failures that a write survives, and how to stop the server.
 fn greeting(
     path: &Path,
-    warning: Option<&str>,
+    (warning, stores): (Option<&str>, Option<String>),
     existed: bool,
     pool: &Pool,
     server: &Server,
@@ -150,6 +168,9 @@ fn greeting(
         .add("durability", durability(pool));
     if let Some(warning) = warning {
         lines.add("", warning);
+    }
+    if let Some(stores) = stores {
+        lines.add("stores", stores);
     }
     if let Some(instruction) = pool.flush_instruction() {
         lines.add("flush", instruction);

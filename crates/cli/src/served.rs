@@ -30,7 +30,8 @@ impl Served {
             }
         }
         Err(failure.with(&refusal.unwrap_or_else(|| {
-            "; if that program served its stores (Pool::serve_stores), this command would work beside it"
+            "; if it served its stores (`tembo serve --stores`, or Pool::serve_stores in a program), this command \
+             would work beside it"
                 .to_owned()
         })))
     }

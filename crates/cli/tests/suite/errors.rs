@@ -394,8 +394,8 @@ fn the_command_names_who_has_a_pool_and_what_limits_it() {
     );
     let run = workspace.run("check a.pool");
     assert_eq!((run.text(), run.code), (text.clone(), Some(4)));
-    let advice =
-        "; if that program served its stores (Pool::serve_stores), this command would work beside it";
+    let advice = "; if it served its stores (`tembo serve --stores`, or Pool::serve_stores in a program), this command \
+         would work beside it";
     assert_eq!(workspace.run("info a.pool").stderr, format!("tembo: {}{advice}\n", text.trim_end()));
     drop(pool);
     let limited = |shell: &str, arguments: &str| {

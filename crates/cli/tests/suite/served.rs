@@ -1,8 +1,10 @@
 //! Pools that another process has open: what works beside it if it serves its stores, and what is said if
 //! not.
 
+use crate::serve::Server;
 use crate::support::Workspace;
 use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
 use tembo::store::Retention;
 use tembo::store::remote::{ServeOptions, Serving, socket_of};
 use tembo::{Options, Pool};
@@ -118,4 +120,57 @@ fn info_says_what_the_owner_tells_or_who_it_is() {
     workspace.run("info a.pool").fails_with(&this).fails_with("a.pool.sock");
     drop(pool);
     workspace.run("info a.pool").ok();
+}
+
+/// A server for Redis clients has the pool, and once asked to it serves its stores as well.
+#[test]
+fn a_server_serves_stores_beside_redis_if_it_is_told_to() {
+    let workspace = Workspace::new();
+    drop(owner(&workspace));
+    let socket = workspace.path("a.pool.sock");
+    let silent = Server::start(&workspace, "--pool a.pool");
+    let line =
+        |server: &Server| server.greeting.lines().find(|line| line.contains("stores")).map(str::to_owned);
+    assert!(line(&silent).unwrap().contains("bank; not served: --stores serves them"), "{}", silent.greeting);
+    assert!(!socket.exists());
+    workspace.run("store get a.pool accounts ann").fails_with("`tembo serve --stores`");
+    silent.stop();
+
+    let server = Server::start(&workspace, "--pool a.pool --stores");
+    assert!(line(&server).unwrap().contains("bank; served at a.pool.sock"), "{}", server.greeting);
+    assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    for round in 0..20 {
+        server.ask(&format!("SET key {round}"), "+OK\r\n");
+        workspace.run(&format!("store put a.pool accounts ann {round}")).ok();
+        server.ask("GET key", &format!("${}\r\n{round}\r\n", round.to_string().len()));
+        assert_eq!(workspace.run("store get a.pool accounts ann").ok().text(), format!("{round}\n"));
+    }
+    assert_eq!(workspace.run("store get a.pool accounts ann --at monday").ok().text(), "100\n");
+    workspace.run("check a.pool --snapshot monday").ok();
+    let info = workspace.run("info a.pool").ok().text();
+    assert!(info.contains(&format!("in use by  process {} (", server.child.id())), "{info}");
+
+    // What was acknowledged on either side survives, and the socket that stays is replaced.
+    server.kill();
+    assert!(socket.exists());
+    workspace.run("check a.pool").ok();
+    let server = Server::start(&workspace, "--pool a.pool --stores");
+    server.ask("GET key", "$2\r\n19\r\n");
+    assert_eq!(workspace.run("store get a.pool accounts ann").ok().text(), "19\n");
+    server.stop();
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_server_of_a_pool_without_stores_says_nothing_of_them_unless_asked() {
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, "--pool a.pool");
+    assert!(!server.greeting.contains("stores"), "{}", server.greeting);
+    server.stop();
+    let server = Server::start(&workspace, "--pool a.pool --stores");
+    assert!(server.greeting.contains("none yet; served at a.pool.sock"), "{}", server.greeting);
+    workspace.run("store ls a.pool").ok();
+    server.stop();
+    std::fs::create_dir(workspace.path("a.pool.sock")).unwrap();
+    workspace.run("serve --pool a.pool --stores --listen 127.0.0.1:0").fails_with("a.pool.sock");
 }
