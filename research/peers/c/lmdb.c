@@ -12,6 +12,7 @@ struct state {
 	MDB_cursor *cursor;
 	int reading;
 	int shares;         /* lookups go on in the transaction that is open */
+	int is_first;       /* has opened the environment */
 	size_t key_bytes;
 	size_t value_bytes;
 	uint64_t integer;   /* the key in hand as LMDB wants it with MDB_INTEGERKEY */
@@ -32,18 +33,31 @@ static MDB_val key_of(struct state *s, const void *key)
 	return (MDB_val){sizeof s->integer, &s->integer};
 }
 
-static int lmdb_open(const struct peer_setup *setup, void **engine)
+/* The state of a thread: its read transaction. */
+static int begin_reading(struct state *s)
+{
+	int code;
+	if ((code = mdb_txn_begin(s->env, NULL, MDB_RDONLY, &s->read)) != 0)
+		return failed("mdb_txn_begin", code);
+	if ((code = mdb_cursor_open(s->read, s->dbi, &s->cursor)) != 0)
+		return failed("mdb_cursor_open", code);
+	s->reading = 1;
+	return 0;
+}
+
+static int open_with(const struct peer_setup *setup, unsigned locks, void **engine)
 {
 	struct state *s = calloc(1, sizeof *s);
 	int code;
 	MDB_txn *txn;
+	s->is_first = 1;
 	s->key_bytes = setup->key_bytes;
 	s->value_bytes = setup->value_bytes;
 	if ((code = mdb_env_create(&s->env)) != 0)
 		return failed("mdb_env_create", code);
 	if ((code = mdb_env_set_mapsize(s->env, setup->capacity_bytes)) != 0)
 		return failed("mdb_env_set_mapsize", code);
-	if ((code = mdb_env_open(s->env, setup->folder, MDB_WRITEMAP | MDB_NOTLS | MDB_NOLOCK | MDB_NORDAHEAD, 0644)) != 0)
+	if ((code = mdb_env_open(s->env, setup->folder, MDB_WRITEMAP | MDB_NOTLS | MDB_NORDAHEAD | locks, 0644)) != 0)
 		return failed("mdb_env_open", code);
 	if ((code = mdb_txn_begin(s->env, NULL, 0, &txn)) != 0)
 		return failed("mdb_txn_begin", code);
@@ -52,13 +66,38 @@ static int lmdb_open(const struct peer_setup *setup, void **engine)
 		return failed("mdb_dbi_open", code);
 	if ((code = mdb_txn_commit(txn)) != 0)
 		return failed("mdb_txn_commit", code);
-	if ((code = mdb_txn_begin(s->env, NULL, MDB_RDONLY, &s->read)) != 0)
-		return failed("mdb_txn_begin", code);
-	if ((code = mdb_cursor_open(s->read, s->dbi, &s->cursor)) != 0)
-		return failed("mdb_cursor_open", code);
-	s->reading = 1;
 	*engine = s;
-	return 0;
+	return begin_reading(s);
+}
+
+static int lmdb_open(const struct peer_setup *setup, void **engine)
+{
+	return open_with(setup, MDB_NOLOCK, engine);
+}
+
+/* For several threads, each with a state of its own. */
+static int lmdb_open_shared(const struct peer_setup *setup, void **engine)
+{
+	int outcome = open_with(setup, 0, engine);
+	if (outcome == 0) {
+		struct state *s = *engine;
+		mdb_txn_reset(s->read);
+		s->reading = 0;
+	}
+	return outcome;
+}
+
+/* The state of another thread, which closes it before the first is closed; null after an error. */
+void *peer_lmdb_another(const void *engine)
+{
+	struct state *s = malloc(sizeof *s);
+	memcpy(s, engine, sizeof *s);
+	s->is_first = s->shares = 0;
+	if (begin_reading(s) != 0) {
+		free(s);
+		return NULL;
+	}
+	return s;
 }
 
 static void stop_reading(struct state *s)
@@ -83,7 +122,8 @@ static void lmdb_close(void *engine)
 	struct state *s = engine;
 	mdb_cursor_close(s->cursor);
 	mdb_txn_abort(s->read);
-	mdb_env_close(s->env);
+	if (s->is_first)
+		mdb_env_close(s->env);
 	free(s);
 }
 
@@ -176,17 +216,23 @@ static int lmdb_share_snapshot(void *engine)
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
-const struct peer_engine peer_lmdb = {
-	.name = "LMDB",
-	.version = TEXT(MDB_VERSION_MAJOR) "." TEXT(MDB_VERSION_MINOR) "." TEXT(MDB_VERSION_PATCH),
-	.settings = "MDB_WRITEMAP, synced at each commit; MDB_NOLOCK, MDB_NOTLS, MDB_NORDAHEAD; MDB_INTEGERKEY for 8-byte "
-		    "keys; read transaction renewed for each lookup",
-	.open = lmdb_open,
-	.close = lmdb_close,
-	.insert = lmdb_insert,
-	.remove = lmdb_remove,
-	.get = lmdb_get,
-	.scan = lmdb_scan,
-	.settle = peer_nothing,
-	.share_snapshot = lmdb_share_snapshot,
-};
+#define TABLE(table, settings_text, open_function)                                                                   \
+	const struct peer_engine table = {                                                                           \
+		.name = "LMDB",                                                                                      \
+		.version = TEXT(MDB_VERSION_MAJOR) "." TEXT(MDB_VERSION_MINOR) "." TEXT(MDB_VERSION_PATCH),          \
+		.settings = settings_text,                                                                           \
+		.open = open_function,                                                                               \
+		.close = lmdb_close,                                                                                 \
+		.insert = lmdb_insert,                                                                               \
+		.remove = lmdb_remove,                                                                               \
+		.get = lmdb_get,                                                                                     \
+		.scan = lmdb_scan,                                                                                   \
+		.settle = peer_nothing,                                                                              \
+		.share_snapshot = lmdb_share_snapshot,                                                               \
+	}
+
+TABLE(peer_lmdb,
+      "MDB_WRITEMAP, synced at each commit; MDB_NOLOCK, MDB_NOTLS, MDB_NORDAHEAD; MDB_INTEGERKEY for 8-byte keys; read "
+      "transaction renewed for each lookup",
+      lmdb_open);
+TABLE(peer_lmdb_shared, "as LMDB, with its locks", lmdb_open_shared);

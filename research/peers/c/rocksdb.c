@@ -3,9 +3,10 @@
 
 #include <rocksdb/c.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct state {
-	rocksdb_t *db;
+	rocksdb_t *db;         /* shared by all handles, as what is next, up to `value` */
 	rocksdb_options_t *options;
 	rocksdb_writeoptions_t *write;
 	rocksdb_readoptions_t *read;
@@ -130,6 +131,22 @@ static int rdb_settle(void *engine)
 	return 0;
 }
 
+/* Another handle of an open database, for another thread, which closes it before the first is closed. */
+void *peer_rocksdb_another(const void *engine)
+{
+	struct state *s = malloc(sizeof *s);
+	memcpy(s, engine, sizeof *s);
+	s->value = NULL;
+	return s;
+}
+
+static void rdb_close_another(void *engine)
+{
+	struct state *s = engine;
+	rocksdb_pinnableslice_destroy(s->value);
+	free(s);
+}
+
 const struct peer_engine peer_rocksdb = {
 	.name = "RocksDB",
 	.version = PEER_VERSION,
@@ -138,6 +155,21 @@ const struct peer_engine peer_rocksdb = {
 		    "wholly between the inserts and the reads",
 	.open = rdb_open,
 	.close = rdb_close,
+	.insert = rdb_insert,
+	.remove = rdb_remove,
+	.get = rdb_get,
+	.scan = rdb_scan,
+	.settle = rdb_settle,
+	.share_snapshot = peer_nothing,
+};
+
+/* Of other handles; never opened. */
+const struct peer_engine peer_rocksdb_handle = {
+	.name = "RocksDB",
+	.version = PEER_VERSION,
+	.settings = "another handle",
+	.open = rdb_open,
+	.close = rdb_close_another,
 	.insert = rdb_insert,
 	.remove = rdb_remove,
 	.get = rdb_get,

@@ -4,10 +4,12 @@
 //!
 //! The paper's Masstree, which keeps nothing after a crash, is replaced by two ordered maps in memory:
 //! `BTreeMap` behind a lock for readers and writers, and the skip list of crossbeam. A get copies the value
-//! into the caller's buffer on all sides, as in the paper.
+//! into the caller's buffer on all sides, as in the paper. A second store in Figure 4 has a master thread
+//! ([`master`](crate::master)).
 
-use crate::engines::native::{LevelDbHandle, SharedLevelDb};
+use crate::engines::shared::{Hand, Shared, copy, shared_kinds};
 use crate::engines::{self, Engine, Result, Setup as EngineSetup};
+use crate::master::Master;
 use crate::measure::timed;
 use crate::workload::{Shape, Workload, mix, shuffled};
 use crossbeam_skiplist::SkipMap;
@@ -69,6 +71,9 @@ pub(crate) fn draw(options: &EchoOptions) -> Result<()> {
 }
 
 const OURS: &str = "Tembo, versioned store";
+const WITH_MASTER: &str = "Tembo, store with a master thread";
+const TREE: &str = "BTreeMap behind a RwLock, in memory";
+const SKIP_LIST: &str = "crossbeam's skip list, in memory";
 const LEVELDB_TMPFS: &str = "LevelDB, tmpfs";
 /// Operations of a run in Figure 3, at most.
 const OPERATIONS: u64 = 50_000;
@@ -86,9 +91,9 @@ fn rounds(setup: &Setup) -> usize {
     if setup.quick { 1 } else { 3 }
 }
 
-/// How long a run may take.
+/// How long a run of Figure 4 takes, and half of a run of Figure 3 may.
 fn limit(setup: &Setup) -> Duration {
-    Duration::from_millis(if setup.quick { 30 } else { 400 })
+    Duration::from_millis(if setup.quick { 30 } else { 200 })
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -111,48 +116,60 @@ fn engine_setup(folder: &Path, keys: u64) -> EngineSetup<'_> {
     EngineSetup { folder, key_bytes, value_bytes, capacity_bytes, durability: Durability::Emulated }
 }
 
-/// A way of one thread into a store that several may share.
-trait Hand {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
-    /// Copies the value into the buffer; returns whether there is one.
-    fn get(&mut self, key: &[u8], buffer: &mut Vec<u8>) -> Result<bool>;
-}
-
 /// A store under comparison.
 enum Side {
     Tembo(Store, Keyspace),
-    LevelDb(SharedLevelDb),
+    Master(Master),
+    Engine(Box<dyn Shared>),
     Tree(RwLock<BTreeMap<[u8; 8], Vec<u8>>>),
     SkipList(SkipMap<[u8; 8], Vec<u8>>),
 }
 
-const SIDES: [&str; 4] =
-    [OURS, LEVELDB_TMPFS, "BTreeMap behind a RwLock, in memory", "crossbeam's skip list, in memory"];
+/// The names of all sides, ours first.
+fn sides() -> Vec<String> {
+    let engines = shared_kinds().into_iter().map(|kind| on_tmpfs(kind.name));
+    let mut all = vec![OURS.to_owned(), WITH_MASTER.to_owned()];
+    all.extend(engines);
+    all.extend([TREE, SKIP_LIST].map(str::to_owned));
+    all
+}
+
+fn on_tmpfs(engine: &str) -> String {
+    format!("{engine}, tmpfs")
+}
 
 impl Side {
     fn open(name: &str, folder: &Path, keys: u64) -> Result<Side> {
         Ok(match name {
-            OURS => {
+            OURS | WITH_MASTER => {
                 let mut options = Options::new().durability(Durability::Emulated);
                 options.create = true;
                 let pool = Pool::open(folder.join("echo.pool"), &options)?;
                 let store = Store::open(&pool, "echo")?;
                 let keyspace = store.keyspace("echo")?;
-                Side::Tembo(store, keyspace)
+                match name {
+                    OURS => Side::Tembo(store, keyspace),
+                    _ => Side::Master(Master::new(store, keyspace)?),
+                }
             }
-            LEVELDB_TMPFS => Side::LevelDb(SharedLevelDb::open(&engine_setup(folder, keys))?),
-            name if name == SIDES[2] => Side::Tree(RwLock::default()),
-            _ => Side::SkipList(SkipMap::new()),
+            TREE => Side::Tree(RwLock::default()),
+            SKIP_LIST => Side::SkipList(SkipMap::new()),
+            name => {
+                let kind = shared_kinds().into_iter().find(|kind| on_tmpfs(kind.name) == name);
+                let kind = kind.ok_or_else(|| format!("no engine is called {name}"))?;
+                Side::Engine((kind.open)(&engine_setup(folder, keys))?)
+            }
         })
     }
 
-    fn hand(&self) -> Box<dyn Hand + Send + '_> {
-        match self {
+    fn hand(&self) -> Result<Box<dyn Hand + Send + '_>> {
+        Ok(match self {
             Side::Tembo(store, keyspace) => Box::new((store, keyspace)),
-            Side::LevelDb(db) => Box::new(db.handle()),
+            Side::Master(master) => Box::new(master.hand()?),
+            Side::Engine(engine) => engine.hand()?,
             Side::Tree(map) => Box::new(map),
             Side::SkipList(map) => Box::new(map),
-        }
+        })
     }
 }
 
@@ -170,11 +187,6 @@ impl Hand for (&Store, &Keyspace) {
     }
 }
 
-fn copy(value: &[u8], buffer: &mut Vec<u8>) {
-    buffer.clear();
-    buffer.extend_from_slice(value);
-}
-
 /// An engine of the table of peers, in one thread.
 impl Hand for Box<dyn Engine> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -183,16 +195,6 @@ impl Hand for Box<dyn Engine> {
 
     fn get(&mut self, key: &[u8], buffer: &mut Vec<u8>) -> Result<bool> {
         self.as_mut().get(key, &mut |value| copy(value, buffer))
-    }
-}
-
-impl Hand for LevelDbHandle<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.engine().insert(key, value)
-    }
-
-    fn get(&mut self, key: &[u8], buffer: &mut Vec<u8>) -> Result<bool> {
-        self.engine().get(key, &mut |value| copy(value, buffer))
     }
 }
 
@@ -260,14 +262,14 @@ fn latency_rows() -> Vec<(String, Option<(&'static str, PathBuf)>)> {
             rows.push((format!("{name}, tmpfs"), Some((id, shared_memory()))));
         }
     }
-    rows.extend(SIDES[2..].iter().map(|name| ((*name).to_owned(), None)));
+    rows.extend([TREE, SKIP_LIST].map(|name| (name.to_owned(), None)));
     rows
 }
 
 fn latency_of(name: &str, engine: Option<&(&str, PathBuf)>, setup: &Setup) -> Result<[f64; 3]> {
     let Some((id, parent)) = engine else {
         let side = Side::open(name, Path::new(""), keys(setup))?;
-        return three(side.hand().as_mut(), setup);
+        return three(side.hand()?.as_mut(), setup);
     };
     let folder = folder(parent)?;
     let kind = engines::all().into_iter().find(|kind| kind.id == *id);
@@ -329,7 +331,7 @@ fn thread_counts() -> Vec<usize> {
 
 /// Operations in a second of so many threads together.
 fn rate(side: &Side, threads: usize, gets: u64, setup: &Setup, run: u64) -> Result<f64> {
-    let hands: Vec<_> = (0..threads).map(|_| side.hand()).collect();
+    let hands = (0..threads).map(|_| side.hand()).collect::<Result<Vec<_>>>()?;
     let start = Barrier::new(threads);
     let start = &start;
     let counts = std::thread::scope(|scope| {
@@ -370,10 +372,11 @@ fn rate(side: &Side, threads: usize, gets: u64, setup: &Setup, run: u64) -> Resu
 
 fn throughput(setup: &Setup, progress: &Progress) -> std::result::Result<Drawing, Error> {
     let threads = thread_counts();
+    let sides = sides();
     let places = MIXES.len() * threads.len();
-    let mut rates = vec![vec![Vec::new(); places]; SIDES.len()];
+    let mut rates = vec![vec![Vec::new(); places]; sides.len()];
     for round in 1..=rounds(setup) {
-        for (name, rates) in SIDES.iter().zip(&mut rates) {
+        for (name, rates) in sides.iter().zip(&mut rates) {
             progress.doing(format!("round {round}: {name}"));
             mixes(name, setup, round as u64, rates).map_err(|e| format!("{name}: {e}"))?;
         }
@@ -386,12 +389,12 @@ fn throughput(setup: &Setup, progress: &Progress) -> std::result::Result<Drawing
     let mut panels = Vec::new();
     for (mix, gets) in MIXES.iter().enumerate() {
         let at = mix * threads.len();
-        for (name, rates) in SIDES.iter().zip(&medians) {
+        for (name, rates) in sides.iter().zip(&medians) {
             for (place, threads) in threads.iter().enumerate() {
                 let rate = rates[at + place];
                 table.add(vec![
                     gets.to_string(),
-                    (*name).to_owned(),
+                    name.clone(),
                     threads.to_string(),
                     number(rate),
                     number(rate / rates[at]),
@@ -404,11 +407,11 @@ fn throughput(setup: &Setup, progress: &Progress) -> std::result::Result<Drawing
             x_label: "threads".to_owned(),
             y_label: "operations per second".to_owned(),
             categories: threads.iter().map(usize::to_string).collect(),
-            series: SIDES
+            series: sides
                 .iter()
                 .zip(&medians)
                 .map(|(name, rates)| Series {
-                    name: (*name).to_owned(),
+                    name: name.clone(),
                     values: rates[at..at + threads.len()].iter().copied().map(Some).collect(),
                 })
                 .collect(),
@@ -418,7 +421,7 @@ fn throughput(setup: &Setup, progress: &Progress) -> std::result::Result<Drawing
     }
     let notes = vec![format!(
         "{} random 8-byte keys, each put before; random keys are got, or put durably (the maps in memory are not \
-         durable); medians of {} rounds by turns; wall time; a get copies the value; LevelDB on tmpfs, synced",
+         durable); medians of {} rounds by turns; wall time; a get copies the value; the engines sync, LMDB has its locks",
         keys(setup),
         rounds(setup)
     )];
@@ -431,7 +434,7 @@ fn mixes(name: &str, setup: &Setup, round: u64, rates: &mut [Vec<f64>]) -> Resul
     let side = Side::open(name, folder.path(), keys(setup))?;
     let mut workload = Workload::new(Shape::Kib, setup.seed);
     let values = Workload::new(Shape::Kib, setup.seed);
-    let mut hand = side.hand();
+    let mut hand = side.hand()?;
     for index in 0..keys(setup) {
         hand.put(workload.key(index), values.part(index))?;
     }
@@ -459,6 +462,6 @@ mod tests {
             text.lines().filter(|line| !line.starts_with('#')).count()
         };
         assert_eq!(lines("echo-figure-3.csv"), 1 + latency_rows().len() * LATENCIES.len());
-        assert_eq!(lines("echo-figure-4.csv"), 1 + MIXES.len() * SIDES.len() * thread_counts().len());
+        assert_eq!(lines("echo-figure-4.csv"), 1 + MIXES.len() * sides().len() * thread_counts().len());
     }
 }

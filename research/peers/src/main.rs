@@ -14,6 +14,8 @@ mod engines;
 mod heap;
 #[cfg(peer = "lmdb")]
 mod held;
+#[cfg(peer = "leveldb")]
+mod master;
 mod measure;
 #[cfg(all(peer = "pmemobj", peer = "bdb"))]
 mod programs;

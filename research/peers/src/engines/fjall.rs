@@ -1,5 +1,7 @@
 //! fjall: a log-structured merge tree whose journal is synced at each write.
 
+#[cfg(peer = "leveldb")]
+use super::shared::{EngineHand, Hand, Shared, SharedKind};
 use super::{Engine, Kind, Result, Setup, fits_all};
 use fjall::config::{BlockSizePolicy, CompressionPolicy, HashRatioPolicy, PinningPolicy};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -16,6 +18,11 @@ pub(super) const KIND: Kind = Kind {
 const CACHE_BYTES: u64 = 2 << 30;
 const WRITE_BUFFER_BYTES: u64 = 64 << 20;
 
+#[cfg(peer = "leveldb")]
+pub(super) const SHARED_KIND: SharedKind =
+    SharedKind { name: KIND.name, open: |setup| Ok(Box::new(create(setup)?)) };
+
+#[derive(Clone)]
 struct Fjall {
     db: Database,
     keyspace: Keyspace,
@@ -32,10 +39,21 @@ fn keyspace_options() -> KeyspaceCreateOptions {
         .manual_journal_persist(true)
 }
 
-fn open(setup: &Setup<'_>) -> Result<Box<dyn Engine>> {
+fn create(setup: &Setup<'_>) -> Result<Fjall> {
     let db = Database::builder(setup.folder).cache_size(CACHE_BYTES).open()?;
     let keyspace = db.keyspace("peers", keyspace_options)?;
-    Ok(Box::new(Fjall { db, keyspace }))
+    Ok(Fjall { db, keyspace })
+}
+
+fn open(setup: &Setup<'_>) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(create(setup)?))
+}
+
+#[cfg(peer = "leveldb")]
+impl Shared for Fjall {
+    fn hand(&self) -> Result<Box<dyn Hand + Send + '_>> {
+        Ok(Box::new(EngineHand(self.clone())))
+    }
 }
 
 impl Engine for Fjall {

@@ -5,6 +5,8 @@ mod fjall;
 mod floor;
 pub(crate) mod native;
 mod redb;
+#[cfg(peer = "leveldb")]
+pub(crate) mod shared;
 mod tembo;
 mod tembo_fixed;
 mod tembo_store;

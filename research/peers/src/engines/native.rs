@@ -1,6 +1,8 @@
 //! The engines with a C interface: the Rust side of `c/engine.h`. This and `heap/native.rs` are the only
 //! unsafe code of this program.
 
+#[cfg(peer = "leveldb")]
+use super::shared::{Hand, Shared, SharedKind, copy};
 use super::{Engine, Kind, Result, Setup};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -70,8 +72,16 @@ unsafe extern "C" {
         count: u64,
         bytes: *mut u64,
     ) -> c_int;
+    #[cfg(all(peer = "leveldb", peer = "lmdb"))]
+    static peer_lmdb_shared: Table;
+    #[cfg(all(peer = "leveldb", peer = "lmdb"))]
+    fn peer_lmdb_another(engine: *const c_void) -> *mut c_void;
     #[cfg(peer = "rocksdb")]
     static peer_rocksdb: Table;
+    #[cfg(all(peer = "leveldb", peer = "rocksdb"))]
+    static peer_rocksdb_handle: Table;
+    #[cfg(all(peer = "leveldb", peer = "rocksdb"))]
+    fn peer_rocksdb_another(engine: *const c_void) -> *mut c_void;
     fn peer_error() -> *const c_char;
 }
 
@@ -220,39 +230,85 @@ impl Engine for Native {
     }
 }
 
-/// A LevelDB database that several threads use, each with a handle.
+/// A database that several threads use, each with a handle.
 #[cfg(peer = "leveldb")]
-pub(crate) struct SharedLevelDb(Native);
+struct SharedNative {
+    /// Makes the others, and is used for nothing else.
+    first: Native,
+    another: unsafe extern "C" fn(*const c_void) -> *mut c_void,
+    /// The table of the others.
+    handle: &'static Table,
+}
+
+// SAFETY: after it was opened, the first handle is only read, by `another`, which may run beside others; these
+// engines may be closed by another thread than the one that opened them.
+#[cfg(peer = "leveldb")]
+unsafe impl Send for SharedNative {}
+// SAFETY: as above.
+#[cfg(peer = "leveldb")]
+unsafe impl Sync for SharedNative {}
 
 /// A thread's handle.
 #[cfg(peer = "leveldb")]
-pub(crate) struct LevelDbHandle<'a>(Native, PhantomData<&'a SharedLevelDb>);
+struct NativeHand<'a>(Native, PhantomData<&'a SharedNative>);
 
-// SAFETY: LevelDB's functions may be called by any thread, and a handle's own state is used by one at a time.
+// SAFETY: the functions of these engines may be called by any thread, and a handle's own state is used by one
+// at a time.
 #[cfg(peer = "leveldb")]
-unsafe impl Send for LevelDbHandle<'_> {}
+unsafe impl Send for NativeHand<'_> {}
 
 #[cfg(peer = "leveldb")]
-impl SharedLevelDb {
-    pub(crate) fn open(setup: &Setup<'_>) -> Result<SharedLevelDb> {
-        // SAFETY: c/ defines the table with this layout, and nothing ever writes to it.
-        Ok(SharedLevelDb(Native::open(unsafe { &peer_leveldb }, setup)?))
-    }
-
-    pub(crate) fn handle(&self) -> LevelDbHandle<'_> {
-        let Native { key_bytes, value_bytes, .. } = self.0;
-        // SAFETY: the database is open, and stays so as long as the handle lives, which borrows it; the
-        // table is constant.
-        let (state, table) = unsafe { (peer_leveldb_another(self.0.state), &peer_leveldb_handle) };
-        LevelDbHandle(Native { table, state, key_bytes, value_bytes, _one_thread: PhantomData }, PhantomData)
+impl Shared for SharedNative {
+    fn hand(&self) -> Result<Box<dyn Hand + Send + '_>> {
+        let Native { key_bytes, value_bytes, .. } = self.first;
+        // SAFETY: the database is open, and stays so as long as the handle lives, which borrows it.
+        let state = unsafe { (self.another)(self.first.state) };
+        if state.is_null() {
+            return Err(last_error());
+        }
+        let native = Native { table: self.handle, state, key_bytes, value_bytes, _one_thread: PhantomData };
+        Ok(Box::new(NativeHand(native, PhantomData)))
     }
 }
 
 #[cfg(peer = "leveldb")]
-impl LevelDbHandle<'_> {
-    pub(crate) fn engine(&mut self) -> &mut dyn Engine {
-        &mut self.0
+impl Hand for NativeHand<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.insert(key, value)
     }
+
+    fn get(&mut self, key: &[u8], buffer: &mut Vec<u8>) -> Result<bool> {
+        self.0.get(key, &mut |value| copy(value, buffer))
+    }
+}
+
+/// A [`SharedKind`] of a database that the first table opens, and of its handles.
+#[cfg(peer = "leveldb")]
+macro_rules! shared_kind {
+    ($table:ident, $another:ident, $handle:ident) => {
+        SharedKind {
+            // SAFETY: c/ defines the table with this layout, and nothing ever writes to it; its strings are
+            // literals that end in a zero byte.
+            name: unsafe { text($table.name) },
+            open: |setup| {
+                // SAFETY: as above.
+                let (table, handle) = unsafe { (&$table, &$handle) };
+                Ok(Box::new(SharedNative { first: Native::open(table, setup)?, another: $another, handle }))
+            },
+        }
+    };
+}
+
+/// The engines that several threads may use, as far as their libraries were there.
+#[cfg(peer = "leveldb")]
+pub(super) fn shared_kinds() -> Vec<SharedKind> {
+    vec![
+        shared_kind!(peer_leveldb, peer_leveldb_another, peer_leveldb_handle),
+        #[cfg(peer = "rocksdb")]
+        shared_kind!(peer_rocksdb, peer_rocksdb_another, peer_rocksdb_handle),
+        #[cfg(peer = "lmdb")]
+        shared_kind!(peer_lmdb_shared, peer_lmdb_another, peer_lmdb_shared),
+    ]
 }
 
 /// Bytes of an LMDB database with `keys` records of 8 + 8 bytes: at first, and after each of the four steps

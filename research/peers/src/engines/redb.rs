@@ -1,7 +1,10 @@
 //! redb: copy-on-write B+-trees in a file.
 
+#[cfg(peer = "leveldb")]
+use super::shared::{EngineHand, Hand, Shared, SharedKind};
 use super::{Engine, Kind, Result, Setup, array};
 use redb::{AccessGuard, Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition, TableError};
+use std::sync::Arc;
 
 pub(super) const KIND: Kind = Kind {
     id: "redb",
@@ -18,13 +21,33 @@ const CACHE_BYTES: usize = 2 << 30;
 
 /// Arrays as keys and values: redb stores what has a fixed length without its length.
 struct Redb<const K: usize, const V: usize> {
-    db: Database,
+    db: Arc<Database>,
     /// Read by all lookups, if they share one.
     snapshot: Option<ReadOnlyTable<&'static [u8; K], &'static [u8; V]>>,
 }
 
+fn create(setup: &Setup<'_>) -> Result<Arc<Database>> {
+    let builder = &mut Database::builder();
+    Ok(Arc::new(builder.set_cache_size(CACHE_BYTES).create(setup.folder.join("peers.redb"))?))
+}
+
+/// A database for keys of 8 bytes and values of 1 KiB.
+#[cfg(peer = "leveldb")]
+struct SharedRedb(Arc<Database>);
+
+#[cfg(peer = "leveldb")]
+pub(super) const SHARED_KIND: SharedKind =
+    SharedKind { name: KIND.name, open: |setup| Ok(Box::new(SharedRedb(create(setup)?))) };
+
+#[cfg(peer = "leveldb")]
+impl Shared for SharedRedb {
+    fn hand(&self) -> Result<Box<dyn Hand + Send + '_>> {
+        Ok(Box::new(EngineHand(Redb::<8, 1024> { db: self.0.clone(), snapshot: None })))
+    }
+}
+
 fn open(setup: &Setup<'_>) -> Result<Box<dyn Engine>> {
-    let db = Database::builder().set_cache_size(CACHE_BYTES).create(setup.folder.join("peers.redb"))?;
+    let db = create(setup)?;
     Ok(match (setup.key_bytes, setup.value_bytes) {
         (8, 8) => Box::new(Redb::<8, 8> { db, snapshot: None }),
         (20, 8) => Box::new(Redb::<20, 8> { db, snapshot: None }),
