@@ -194,8 +194,8 @@ pub(crate) struct Serve {
     /// The pool; created if absent [default: ./tembo.pool, or tembo.pool in the `dir` of the configuration]
     #[arg(long, value_name = "PATH")]
     pub(crate) pool: Option<PathBuf>,
-    /// Serve the pool's stores, too, to other processes of this user and of root, at a socket beside the pool:
-    /// its path and `.sock`
+    /// Serve the pool's stores, too, to other processes of this user and of root, at a socket beside the
+    /// pool: its path and `.sock`
     #[arg(long)]
     pub(crate) stores: bool,
     #[command(flatten)]

@@ -240,8 +240,8 @@ struct SharedNative {
     handle: &'static Table,
 }
 
-// SAFETY: after it was opened, the first handle is only read, by `another`, which may run beside others; these
-// engines may be closed by another thread than the one that opened them.
+// SAFETY: after it was opened, the first handle is only read, by `another`, which may run beside others;
+// these engines may be closed by another thread than the one that opened them.
 #[cfg(peer = "leveldb")]
 unsafe impl Send for SharedNative {}
 // SAFETY: as above.
