@@ -33,9 +33,29 @@ pub(crate) fn check_lengths(key: &[u8], value: &[&[u8]]) -> Result<u64> {
 
 /// Writes a record into a fresh block.
 pub(crate) fn write_record(tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<u64> {
+    let off = tx.alloc(record_bytes(key, value_bytes))?;
+    fill_record(tx, off, key, value, value_bytes)
+}
+
+/// As [`write_record`], for a record whose offset may be any multiple of 8.
+pub(crate) fn write_record_of_words(
+    tx: &mut Tx<'_>,
+    key: &[u8],
+    value: &[&[u8]],
+    value_bytes: u64,
+) -> Result<u64> {
+    let off = tx.alloc_words(record_bytes(key, value_bytes))?;
+    fill_record(tx, off, key, value, value_bytes)
+}
+
+fn record_bytes(key: &[u8], value_bytes: u64) -> u64 {
+    RECORD_HEAD_BYTES + key.len() as u64 + value_bytes
+}
+
+#[inline(always)]
+fn fill_record(tx: &mut Tx<'_>, off: u64, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<u64> {
     let head = (key.len() as u64 | value_bytes << 32).to_ne_bytes();
-    let bytes = RECORD_HEAD_BYTES + key.len() as u64 + value_bytes;
-    let off = tx.alloc(bytes)?;
+    let bytes = record_bytes(key, value_bytes);
     if bytes <= SMALL_RECORD_BYTES as u64 {
         let mut image = [0; SMALL_RECORD_BYTES];
         let mut filled = 0;

@@ -1,6 +1,8 @@
 //! The bits of the header's `incompatible` and `features`, and the groups that they form
 //! (`file/features.rs`).
 
+use crate::layout::Geometry;
+
 /// A part of the format that is not in every pool. A build that does not know it must notice it, and not pass
 /// over it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +18,13 @@ pub enum Feature {
     Journal,
     /// There are transactional stores among the roots.
     Stores,
+    /// There may be blocks of fine size classes (`alloc/classes.rs`).
+    FineClasses,
 }
 
 /// Every feature that this build knows.
-const KNOWN: [Feature; 4] = [Feature::Dropped, Feature::Opening, Feature::Journal, Feature::Stores];
+const KNOWN: [Feature; 5] =
+    [Feature::Dropped, Feature::Opening, Feature::Journal, Feature::Stores, Feature::FineClasses];
 /// The groups of bits.
 pub(crate) const OF_ROOTS: u64 = 0xFF << 16;
 pub(crate) const OF_CLASSES: u64 = 0xFF << 24;
@@ -32,8 +37,16 @@ impl Feature {
             Feature::Opening => 1 << 1,
             Feature::Journal => 1 << 2,
             Feature::Stores => 1 << 16,
+            Feature::FineClasses => 1 << 24,
         }
     }
+}
+
+/// The features of files that this build makes or opens for writing: those that it announces before it needs
+/// them.
+pub(crate) fn of_files(geometry: &Geometry) -> u64 {
+    let fine = if geometry.has_fine_classes() { Feature::FineClasses.bit() } else { 0 };
+    Feature::Opening.bit() | fine
 }
 
 /// The bits that this build does not know.

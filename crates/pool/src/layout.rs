@@ -247,6 +247,9 @@ impl Default for Geometry {
     }
 }
 
+/// The least chunk size with fine size classes: small pools would waste more by slabs that are not full.
+pub(crate) const FINE_CHUNK_BYTES_MIN: u64 = 16 << 10;
+
 impl Geometry {
     /// For pools that stay below 64 MiB: 4 KiB chunks, zones of 64 MiB, 16 lanes of 4 KiB, 64 roots. No block
     /// can be larger than a zone, even if the pool later grows beyond one.
@@ -283,6 +286,11 @@ impl Geometry {
 
     pub(crate) fn chunk(&self) -> u64 {
         u64::from(self.chunk_bytes)
+    }
+
+    /// Whether there are fine size classes.
+    pub(crate) fn has_fine_classes(&self) -> bool {
+        self.chunk() >= FINE_CHUNK_BYTES_MIN
     }
 
     pub(crate) fn roots_off(&self) -> u64 {

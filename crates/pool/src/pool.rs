@@ -3,7 +3,7 @@
 use crate::alloc::Allocator;
 use crate::alloc::check::Marks;
 use crate::ending::Ending;
-use crate::feature::{Feature, has_unknown_classes};
+use crate::feature::{Feature, has_unknown_classes, of_files};
 use crate::file::create::{self, NewPool};
 use crate::file::header::{self, Header, seed_of};
 use crate::file::journal::NewerLines;
@@ -169,8 +169,8 @@ impl Pool {
         let seed = seed_of(uuid);
         let is_writable = !opened.read_only;
         let (seq, recovery) = recover::recover(&region, &geometry, seed, || {
-            if opened.to_mark.is_some() && features & Feature::Opening.bit() == 0 {
-                (features, lacks_features) = (features | Feature::Opening.bit(), true);
+            if opened.to_mark.is_some() && features & of_files(&geometry) != of_files(&geometry) {
+                (features, lacks_features) = (features | of_files(&geometry), true);
             }
             // Features come first: the `opening` word is covered by one.
             if lacks_features && is_writable {
@@ -181,7 +181,7 @@ impl Pool {
             }
             Ok(())
         })?;
-        let mut alloc = Allocator::open(&region, geometry);
+        let mut alloc = Allocator::open(&region, geometry, features & Feature::FineClasses.bit() != 0);
         alloc.classes.has_later = has_unknown_classes(features);
         // The first registration takes long if there are other threads; it is done here so that no reader
         // pays for it.

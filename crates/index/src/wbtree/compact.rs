@@ -13,7 +13,6 @@ use super::items::Items;
 use super::layout::{INNER_BYTES, LEAF_BYTES, TreeWord};
 use super::node::{Record, View};
 use crate::error::Result;
-use crate::record::write_record;
 use tembo_pool::{Compaction, KeptSpace, Tx};
 
 /// A step stops after the record with which it has copied this many bytes.
@@ -112,7 +111,7 @@ impl<'m> Edit<'m, '_, '_> {
             if compaction.has(old) {
                 let record = Record::read(self.region(), old)?;
                 let (key, value) = (record.key, record.value());
-                let new = write_record(self.tx, key, &[value], value.len() as u64)?;
+                let new = self.tree.write_record(self.tx, key, &[value], value.len() as u64)?;
                 // PERSIST(I5): the one word that replaces a record, as in a put.
                 self.tx.store(word, new)?;
                 self.retire(old);

@@ -10,7 +10,7 @@ use super::remove::becomes_sparse;
 use super::search::{Goal, Probe, TreePosition, descend, descend_to, find};
 use crate::error::{Error, Result};
 use crate::key_edit::KeyEdit;
-use crate::record::{check_lengths, write_record};
+use crate::record::check_lengths;
 use tembo_pool::{Turn, Tx};
 
 /// A tree with the writers that change it, made by [`WbTree::concurrent`].
@@ -96,7 +96,7 @@ impl ConcurrentWriter<'_> {
         let value_bytes = check_lengths(key, value)?;
         let probe = Probe::new(key);
         let may = MayInsertOrRemove { inserts: true, removes: false };
-        let outcome = write_record(&mut tx, key, value, value_bytes).and_then(|record| {
+        let outcome = self.tree.write_record(&mut tx, key, value, value_bytes).and_then(|record| {
             self.change(tx, locks, probe, may, |tx, place| {
                 self.tree.change(tx, |tx| self.tree.put_record(tx, place, probe, record))
             })

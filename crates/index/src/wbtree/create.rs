@@ -5,6 +5,7 @@ use super::layout::{COUNTING_FORMAT, FORMAT, MAP_BYTES, ROOT_KIND, TreeWord, fie
 use super::node::{Pending, View};
 use crate::error::{Error, Result};
 use crate::map_kind::{MapFormat, MapKind};
+use crate::record::{write_record, write_record_of_words};
 use tembo_pmem::Region;
 use tembo_pool::{Pin, Pool, Tx};
 
@@ -43,6 +44,9 @@ pub struct WbTree {
     pool: Pool,
     header: u64,
     pub(crate) counting: Counting,
+    /// Whether records may begin at any multiple of 8: not those of an unnamed tree, whose owner changes words
+    /// of their values.
+    packs_records: bool,
 }
 
 impl WbTree {
@@ -61,7 +65,7 @@ impl WbTree {
         let before = tx.savepoint();
         let outcome = WbTree::write_header(tx, counting).and_then(|header| {
             tx.set_root(name, ROOT_KIND, header)?;
-            Ok(WbTree { pool: tx.pool().clone(), header, counting })
+            Ok(WbTree { pool: tx.pool().clone(), header, counting, packs_records: true })
         });
         if outcome.is_err() {
             tx.rollback_to(before);
@@ -96,13 +100,13 @@ impl WbTree {
         if let MapFormat::Other { found, supported, .. } = MapKind::Plain.format_at(pool, root.off)? {
             return Err(Error::FormatVersion { found, supported });
         }
-        WbTree::at(pool, root.off).map(Some)
+        Ok(Some(WbTree { packs_records: true, ..WbTree::at(pool, root.off)? }))
     }
 
     /// The tree whose head lies at `header`.
     pub(crate) fn at(pool: &Pool, header: u64) -> Result<WbTree> {
         let counting = Counting::of_head(pool, header)?;
-        Ok(WbTree { pool: pool.clone(), header, counting })
+        Ok(WbTree { pool: pool.clone(), header, counting, packs_records: false })
     }
 
     /// The names of all trees in a pool.
@@ -123,6 +127,19 @@ impl WbTree {
     #[inline(always)]
     pub(crate) fn region(&self) -> &Region {
         self.pool.region()
+    }
+
+    /// Writes a record of the tree into a fresh block.
+    #[inline]
+    pub(crate) fn write_record(
+        &self,
+        tx: &mut Tx<'_>,
+        key: &[u8],
+        value: &[&[u8]],
+        value_bytes: u64,
+    ) -> Result<u64> {
+        let write = if self.packs_records { write_record_of_words } else { write_record };
+        write(tx, key, value, value_bytes)
     }
 
     /// The tree as the transaction's writer sees it.

@@ -9,7 +9,7 @@ use super::node::{Leaf, Media};
 use super::search::{Probe, TreePosition};
 use crate::error::Result;
 use crate::key_prefix::prefix8;
-use crate::record::{check_lengths, write_record};
+use crate::record::check_lengths;
 use tembo_pool::Tx;
 
 impl WbTree {
@@ -54,7 +54,7 @@ impl WbTree {
     #[inline(always)]
     fn write_and_put(&self, tx: &mut Tx<'_>, key: &[u8], value: &[&[u8]], value_bytes: u64) -> Result<bool> {
         // The record is written first, so that its lines arrive during the search for the leaf.
-        let record = write_record(tx, key, value, value_bytes)?;
+        let record = self.write_record(tx, key, value, value_bytes)?;
         let probe = Probe::new(key);
         let place = self.find_place(tx, probe)?;
         self.put_record(tx, &place, probe, record)

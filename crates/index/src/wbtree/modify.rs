@@ -5,7 +5,7 @@ use super::WbTree;
 use super::search::{Probe, TreePosition};
 use crate::error::Result;
 use crate::key_edit::KeyEdit;
-use crate::record::{check_lengths, write_record};
+use crate::record::check_lengths;
 use tembo_pool::Tx;
 
 impl WbTree {
@@ -112,7 +112,7 @@ impl WbTree {
                 self.counting.check_length(value_bytes)?;
                 // Only blocks of cleared trees were freed meanwhile, so the position is still valid.
                 self.change(tx, |tx| {
-                    let record = write_record(tx, key, &value, value_bytes)?;
+                    let record = self.write_record(tx, key, &value, value_bytes)?;
                     self.put_record(tx, place, probe, record)
                 })
             }

@@ -57,8 +57,9 @@ pub(super) fn check_process(region: &Region) -> Result<()> {
 }
 
 impl Allocator {
-    pub(crate) fn open(region: &Region, geometry: Geometry) -> Allocator {
-        let classes = Classes::new(geometry.chunk());
+    /// The allocator of a pool, which takes blocks of fine classes if the pool announces them.
+    pub(crate) fn open(region: &Region, geometry: Geometry, is_fine: bool) -> Allocator {
+        let classes = Classes::new(geometry.chunk(), is_fine);
         let count = geometry.zone_count(region.len());
         let zones: Vec<Zone> = (0..count).map(Zone::new).collect();
         let newest = region.load_u64(geometry.zone_off(0) + NEWEST_AT).unwrap_or(0);
@@ -110,6 +111,7 @@ impl Allocator {
     fn class_of(&self, wanted: Wanted) -> Option<usize> {
         match wanted {
             Wanted::Bytes(bytes) => self.classes.class_for(bytes),
+            Wanted::Words(bytes) => self.classes.class_of_words(bytes),
             Wanted::Tagged => Some(self.classes.tagged()),
         }
     }
@@ -123,7 +125,9 @@ impl Allocator {
         room: &Room<'_>,
     ) -> Result<Block> {
         let class = match (self.class_of(wanted), wanted) {
-            (None, Wanted::Bytes(bytes)) => return self.reserve_extent(region, bytes, room),
+            (None, Wanted::Bytes(bytes) | Wanted::Words(bytes)) => {
+                return self.reserve_extent(region, bytes, room);
+            }
             (class, _) => class.unwrap_or(self.classes.tagged()),
         };
         if arena.current.is_empty() {
@@ -148,8 +152,7 @@ impl Allocator {
     /// Reserves a block that is larger than asked for, up to a chunk, from a slab that exists: for a pool
     /// without space for another slab.
     pub(crate) fn reserve_larger(&self, arena: &mut Arena, bytes: u64) -> Option<Block> {
-        let least = self.classes.class_for(bytes)? + 1;
-        for class in least..self.classes.tagged() {
+        for class in self.classes.not_below(bytes).skip(1) {
             if self.classes.get(class)?.block_bytes > self.geometry.chunk() {
                 break;
             }

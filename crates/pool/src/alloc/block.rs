@@ -19,8 +19,10 @@ pub(crate) struct Block {
 /// A request for a block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wanted {
-    /// A block of at least this many bytes.
+    /// A block of at least this many bytes, at a multiple of 16.
     Bytes(u64),
+    /// The same at a multiple of 8.
+    Words(u64),
     /// A line with a tag.
     Tagged,
 }

@@ -1,6 +1,6 @@
 //! Size classes: which block sizes there are, and how slabs of each are laid out.
 
-use crate::layout::{TAG_BYTES, TAGGED_GROUP, TAGGED_GROUP_BYTES};
+use crate::layout::{FINE_CHUNK_BYTES_MIN, TAG_BYTES, TAGGED_GROUP, TAGGED_GROUP_BYTES};
 use crate::{Error, ErrorKind};
 use std::ops::Range;
 use tembo_pmem::LINE_BYTES;
@@ -12,8 +12,8 @@ pub(crate) const MAX_SLAB_CHUNKS: u64 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Class {
-    /// Bytes of a block, a multiple of 16. Blocks whose size is a multiple of 64 are line-aligned. In the
-    /// class of tagged lines, the bytes of the line and its tag together.
+    /// Bytes of a block, a multiple of 16, or of 8 in the classes of words. Blocks whose size is a multiple of
+    /// 64 are line-aligned. In the class of tagged lines, the bytes of the line and its tag together.
     pub block_bytes: u64,
     /// Blocks of a slab.
     pub blocks: u64,
@@ -112,18 +112,37 @@ impl Class {
 /// The size classes of a pool; they follow from its chunk size. The index is the class number on media.
 #[derive(Debug)]
 pub(crate) struct Classes {
-    /// The last is the class of tagged lines.
     table: Vec<Class>,
+    /// The number of the class of tagged lines. Fine classes follow it.
+    tagged: usize,
+    /// The numbers of the classes that blocks are taken from, by their sizes.
+    by_size: Vec<u8>,
+    /// Their sizes.
+    sizes: Vec<u64>,
     /// Class number by size in 16-byte units, for sizes up to 1 KiB.
     small: Vec<u8>,
+    /// Class number by size in words, for blocks that may begin at any of them.
+    words: Vec<u8>,
     /// Whether the pool's features announce classes beyond this table, from a later build.
     pub has_later: bool,
 }
 
+/// Sizes of the fine classes, which [`Feature::FineClasses`](crate::Feature::FineClasses) announces: the
+/// other steps of 16 bytes up to 256, and room for a power of two with 32 bytes more, the lengths and a short
+/// key of a value, for example.
+const FINE_BYTES: [u64; 8] = [144, 176, 208, 240, 544, 1056, 2080, 4128];
+
+/// Sizes of the classes of words, which come last, are announced with the others, and only taken for blocks
+/// that may begin at any multiple of 8.
+const WORDS_BYTES: [u64; 4] = [24, 40, 56, 72];
+/// Words of the largest.
+const WORDS_MAX: u64 = 9;
+
 impl Classes {
     /// Block sizes go in steps of 16 bytes up to 128, then in four steps per doubling, from 256 on in eight,
-    /// up to two chunks. Tagged lines have a class of their own.
-    pub(crate) fn new(chunk_bytes: u64) -> Classes {
+    /// up to two chunks. Tagged lines have a class of their own, and then come the fine classes. Those are
+    /// known in any case, and used if the pool announces them.
+    pub(crate) fn new(chunk_bytes: u64, is_fine: bool) -> Classes {
         let largest = (2 * chunk_bytes).min(32 << 10);
         let mut table = Vec::new();
         let mut size = 16;
@@ -138,11 +157,25 @@ impl Classes {
             };
             size += step;
         }
-        let class_of =
-            |units: usize| table.iter().position(|c| c.block_bytes >= 16 * units as u64).unwrap_or(0);
-        let small = (0..=64).map(|units| class_of(units) as u8).collect();
+        let tagged = table.len();
         table.push(Class::new(LINE_BYTES + TAG_BYTES, true, chunk_bytes));
-        Classes { table, small, has_later: false }
+        if chunk_bytes >= FINE_CHUNK_BYTES_MIN {
+            let fine = FINE_BYTES.into_iter().chain(WORDS_BYTES);
+            table.extend(fine.map(|bytes| Class::new(bytes, false, chunk_bytes)));
+        }
+        let used = if is_fine { table.len() } else { tagged };
+        let bytes_of = |class: &u8| table[usize::from(*class)].block_bytes;
+        let is_ordinary = |class: &u8| usize::from(*class) != tagged && bytes_of(class).is_multiple_of(16);
+        let mut by_size: Vec<u8> = (0..used as u8).filter(is_ordinary).collect();
+        by_size.sort_by_key(bytes_of);
+        let sizes: Vec<u64> = by_size.iter().map(bytes_of).collect();
+        let class_of = |units: u64| by_size[sizes.partition_point(|bytes| *bytes < 16 * units)];
+        let small = (0..=64).map(class_of).collect();
+        let of_words = |words: u64| (tagged..used).find(|class| table[*class].block_bytes == 8 * words);
+        let class_of_words =
+            |words: u64| of_words(words).map_or(class_of(words.div_ceil(2)), |class| class as u8);
+        let words = (0..=WORDS_MAX).map(class_of_words).collect();
+        Classes { table, tagged, by_size, sizes, small, words, has_later: false }
     }
 
     /// The class for blocks of at least `bytes`; `None` if they are larger than any slab's.
@@ -150,13 +183,26 @@ impl Classes {
         if bytes <= 1024 {
             return Some(usize::from(self.small[bytes.div_ceil(16) as usize]));
         }
-        let class = self.table[..self.tagged()].partition_point(|c| c.block_bytes < bytes);
-        (class < self.tagged()).then_some(class)
+        self.not_below(bytes).next()
+    }
+
+    /// As [`class_for`](Self::class_for), for blocks that may begin at any multiple of 8.
+    pub(crate) fn class_of_words(&self, bytes: u64) -> Option<usize> {
+        if bytes <= 8 * WORDS_MAX {
+            return Some(usize::from(self.words[bytes.div_ceil(8) as usize]));
+        }
+        self.class_for(bytes)
+    }
+
+    /// The classes for blocks of at least `bytes`, the smallest first.
+    pub(crate) fn not_below(&self, bytes: u64) -> impl Iterator<Item = usize> {
+        let first = self.sizes.partition_point(|size| *size < bytes);
+        self.by_size[first..].iter().map(|class| usize::from(*class))
     }
 
     /// The class of tagged lines.
     pub(crate) fn tagged(&self) -> usize {
-        self.table.len() - 1
+        self.tagged
     }
 
     pub(crate) fn get(&self, class: usize) -> Option<&Class> {
@@ -185,7 +231,7 @@ mod tests {
     #[test]
     fn slabs_hold_their_blocks_and_sizes_waste_little() {
         for chunk_bytes in [4096, 16 << 10, 1 << 20] {
-            let classes = Classes::new(chunk_bytes);
+            let classes = Classes::new(chunk_bytes, true);
             for class in &classes.table {
                 for slab_off in (0..5).map(|i| i * chunk_bytes) {
                     let first_off = class.first_off(slab_off);
@@ -201,10 +247,10 @@ mod tests {
                     assert_eq!(class.index_of(first_off, span.end), None);
                 }
                 assert!(class.head_bytes >= 8 + class.blocks.div_ceil(8), "{class:?}");
-                assert!(class.blocks >= 7 && class.block_bytes % 16 == 0, "{class:?}");
+                assert!(class.blocks >= 7 && class.block_bytes % 8 == 0, "{class:?}");
             }
-            for pair in classes.table[..classes.tagged()].windows(2) {
-                let (small, large) = (pair[0].block_bytes, pair[1].block_bytes);
+            for pair in classes.sizes.windows(2) {
+                let (small, large) = (pair[0], pair[1]);
                 assert!(small < large && (large <= 128 || large - small <= small / 4), "{pair:?}");
             }
         }
@@ -214,18 +260,61 @@ mod tests {
     #[test]
     fn class_numbers_stay_what_they_are() {
         let number_of = |chunk_bytes| {
-            let classes = Classes::new(chunk_bytes);
+            let classes = Classes::new(chunk_bytes, false);
             let last = classes.get(classes.tagged()).unwrap();
             (classes.class_for(1024), classes.tagged(), last.chunks, last.blocks, last.head_bytes)
         };
         assert_eq!(number_of(4096), (Some(27), 52, 1, 44, 64));
         assert_eq!(number_of(16 << 10), (Some(27), 68, 1, 200, 64));
         assert_eq!(number_of(1 << 20), (Some(27), 68, 1, 13080, 1664));
+        let fine = Classes::new(16 << 10, true);
+        let shape = |class: usize| {
+            let class = fine.get(class).unwrap();
+            (class.block_bytes, class.chunks, class.blocks)
+        };
+        assert_eq!(
+            (69..81).map(shape).collect::<Vec<_>>(),
+            [
+                (144, 1, 113),
+                (176, 1, 92),
+                (208, 1, 78),
+                (240, 1, 68),
+                (544, 2, 60),
+                (1056, 4, 62),
+                (2080, 8, 62),
+                (4128, 8, 31),
+                (24, 1, 677),
+                (40, 1, 408),
+                (56, 1, 291),
+                (72, 1, 226)
+            ]
+        );
+        assert_eq!((fine.class_for(1034), fine.class_for(134), fine.len()), (Some(74), Some(69), 81));
+        let by_words =
+            [17, 24, 25, 33, 40, 41, 49, 65, 72, 73].map(|bytes| fine.class_of_words(bytes).unwrap());
+        assert_eq!(
+            by_words.map(|class| fine.get(class).unwrap().block_bytes),
+            [24, 24, 32, 40, 40, 48, 56, 72, 72, 80]
+        );
+        assert_eq!(fine.class_for(33).and_then(|class| fine.get(class)).unwrap().block_bytes, 48);
+        assert_eq!(Classes::new(4096, true).len(), 53, "small chunks have none");
+    }
+
+    /// Sizes above 128 bytes have at most an eighth more than what is asked for, up to the largest class.
+    #[test]
+    fn fine_classes_waste_an_eighth_at_most() {
+        let waste = |classes: &Classes, bytes: u64| {
+            classes.get(classes.class_for(bytes).unwrap()).unwrap().block_bytes - bytes
+        };
+        let fine = Classes::new(16 << 10, true);
+        assert!((129..=32 << 10).all(|bytes| waste(&fine, bytes) * 8 <= bytes));
+        let coarse = Classes::new(16 << 10, false);
+        assert_eq!((waste(&coarse, 129), waste(&coarse, 1034)), (31, 118));
     }
 
     #[test]
     fn lines_with_tags_and_their_tags_do_not_overlap() {
-        let classes = Classes::new(16 << 10);
+        let classes = Classes::new(16 << 10, true);
         let class = classes.get(classes.tagged()).unwrap();
         for slab_off in [16 << 10, 48 << 10, 1 << 40] {
             let first_off = class.first_off(slab_off);
@@ -242,13 +331,19 @@ mod tests {
 
     #[test]
     fn the_class_of_a_size_is_the_smallest_that_fits() {
-        let classes = Classes::new(16 << 10);
-        for bytes in 0..=32 << 10 {
-            let class = classes.class_for(bytes).unwrap();
-            assert!(classes.table[class].block_bytes >= bytes);
-            assert!(!classes.table[class].is_tagged);
-            assert!(class == 0 || classes.table[class - 1].block_bytes < bytes);
+        for is_fine in [false, true] {
+            let classes = Classes::new(16 << 10, is_fine);
+            let used = |class: &Class| {
+                let is_odd = !class.block_bytes.is_multiple_of(16);
+                !class.is_tagged && !is_odd && (is_fine || !FINE_BYTES.contains(&class.block_bytes))
+            };
+            for bytes in 0..=32 << 10 {
+                let class = classes.get(classes.class_for(bytes).unwrap()).unwrap();
+                assert!(used(class) && class.block_bytes >= bytes);
+                let others = classes.table.iter().filter(|other| used(other) && other.block_bytes >= bytes);
+                assert_eq!(others.map(|other| other.block_bytes).min(), Some(class.block_bytes));
+            }
+            assert_eq!(classes.class_for((32 << 10) + 1), None);
         }
-        assert_eq!(classes.class_for((32 << 10) + 1), None);
     }
 }

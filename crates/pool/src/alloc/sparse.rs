@@ -32,7 +32,8 @@ impl Allocator {
         let mut spans = Vec::new();
         let Shared { partial, closed, .. } = &mut *shared;
         // Nobody moves tagged lines.
-        for list in &mut partial[..self.classes.tagged()] {
+        let tagged = self.classes.tagged();
+        for (_, list) in partial.iter_mut().enumerate().filter(|(class, _)| *class != tagged) {
             let closing = choose(list);
             spans.extend(closing.iter().map(|slab| slab.blocks_span()));
             closed.extend(closing);

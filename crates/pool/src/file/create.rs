@@ -8,7 +8,7 @@ use super::file_lock;
 use super::header::{Header, explain};
 use super::opening::{Here, Opened, Opening};
 use super::options::Options;
-use crate::feature::Feature;
+use crate::feature::of_files;
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
     WATERMARK_BITS, seal,
@@ -72,7 +72,7 @@ pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Res
     let mut region_options = options.region.clone();
     region_options.max_bytes = options.max_bytes;
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
-    let header = format(&region, &geometry, Feature::Opening.bit())?;
+    let header = format(&region, &geometry, of_files(&geometry))?;
     let opening = Opening::mark_open(&region, Here::of(file, path)?, true)?;
     // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open
     // (O1).

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// A bit of each group: the pool itself, roots, size classes.
 const POOL_BIT: u64 = 1 << 15;
 const ROOT_BIT: u64 = 1 << 23;
-const CLASS_BIT: u64 = 1 << 24;
+const CLASS_BIT: u64 = 1 << 31;
 
 fn read_only() -> Options {
     Options { read_only: true, ..Options::default() }
@@ -103,6 +103,40 @@ fn the_word_of_the_opening_is_announced_before_it_is_stored() {
         assert_eq!(word(&after, 16), Feature::Opening.bit());
         assert_eq!(word(&after, 120), xxh3_64(&after[..120]));
         assert_ne!(word(&after, 256), 0);
+    }
+}
+
+/// A pool from before the fine size classes is opened, announces them before it has the first block of one,
+/// and keeps its blocks.
+#[test]
+fn fine_size_classes_are_announced_before_they_are_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let options = Options { geometry: Some(crate::Geometry::default()), ..Options::default() };
+    drop(Pool::open(&path, &Options { create: true, ..options.clone() }).unwrap());
+    let both = Feature::Opening.bit() | Feature::FineClasses.bit();
+    let mut image = fs::read(&path).unwrap();
+    assert_eq!(word(&image, 16), both, "as it was made");
+    image[16..24].copy_from_slice(&Feature::Opening.bit().to_le_bytes());
+    let sum = xxh3_64(&image[..120]);
+    image[120..128].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&path, &image).unwrap();
+    let reader = Pool::open(&path, &read_only()).unwrap();
+    assert!(!reader.has(Feature::FineClasses));
+    drop(reader);
+    assert!(fs::read(&path).unwrap() == image, "reading changes nothing");
+    for _ in 0..2 {
+        let pool = Pool::open(&path, &Options::default()).unwrap();
+        assert_eq!(word(&fs::read(&path).unwrap(), 320) & both, both, "before anything is allocated");
+        let mut lane = pool.lane().unwrap();
+        let mut tx = lane.begin();
+        let block = tx.alloc_zeroed(1034).unwrap();
+        tx.remove_root("one").unwrap();
+        tx.set_root("one", 1, block).unwrap();
+        tx.commit().unwrap();
+        drop(lane);
+        let bytes: Vec<u64> = pool.marks().unwrap().unreached().map(|block| block.bytes).collect();
+        assert!(bytes.iter().all(|bytes| *bytes == 1056), "{bytes:?}");
     }
 }
 

@@ -27,6 +27,17 @@ impl Tx<'_> {
         self.alloc_wanted(Wanted::Bytes(bytes))
     }
 
+    /// As [`alloc`](Self::alloc), but the offset may be any multiple of 8, so that less is wasted on small
+    /// blocks of odd numbers of words.
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc`](Self::alloc).
+    #[inline]
+    pub fn alloc_words(&mut self, bytes: u64) -> Result<u64> {
+        self.alloc_wanted(Wanted::Words(bytes))
+    }
+
     #[inline(always)]
     fn alloc_wanted(&mut self, wanted: Wanted) -> Result<u64> {
         let Lane { pool, arena, writes, .. } = &mut *self.lane;

@@ -67,7 +67,7 @@ impl Lane {
         room.kept_chunks = if kept_space == KeptSpace::All { 0 } else { kept_chunks / 2 };
         match (inner.alloc.reserve(region, &mut self.arena, wanted, &room), wanted) {
             // Where no slab fits any more, a larger block or a chunk may.
-            (Err(e), Wanted::Bytes(bytes)) if e.is_full() => {
+            (Err(e), Wanted::Bytes(bytes) | Wanted::Words(bytes)) if e.is_full() => {
                 let larger = inner.alloc.reserve_larger(&mut self.arena, bytes);
                 let chunks = || inner.alloc.reserve_whole_chunks(region, bytes, &room);
                 larger.map_or_else(chunks, Ok).map_err(|_| full)
