@@ -3,7 +3,7 @@
 use super::WbTree;
 use super::layout::LeafState;
 use super::node::{Leaf, Media, View};
-use super::search::{Found, Goal, Probe, descend, descend_to, find, likely_record};
+use super::search::{Found, Goal, Probe, descend, descend_together, find, likely_record};
 use crate::error::Result;
 use tembo_pool::{Pin, Tx};
 
@@ -59,7 +59,7 @@ impl WbTree {
     /// fraction of a microsecond for each.
     ///
     /// The method is known as group prefetching (Chen et al., "Improving hash join performance through
-    /// prefetching", 2004); here its stages are leaves and records.
+    /// prefetching", 2004); here its stages are the levels of inner nodes, leaves and records.
     ///
     /// # Panics
     ///
@@ -74,13 +74,11 @@ impl WbTree {
         let mut places = [(0, &[][..]); PREFETCH_KEYS_MAX];
         let mut count = 0;
         for key in keys.into_iter().take(PREFETCH_KEYS_MAX) {
-            // The later lookup reports damage.
-            if let Ok(leaf) = descend_to(view, tree, Goal::At(key), |_, _| ()) {
-                places[count] = (leaf, key);
-                count += 1;
-            }
+            places[count] = (tree.node(), key);
+            count += 1;
         }
-        for &(leaf, key) in &places[..count] {
+        let places = descend_together(view, tree, &mut places[..count]);
+        for &(leaf, key) in &*places {
             let record = Leaf::open(self.region(), leaf).and_then(|leaf| likely_record(view, &leaf, key));
             if let Ok(Some(record)) = record {
                 self.region().prefetch(record);

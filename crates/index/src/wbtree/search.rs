@@ -77,6 +77,51 @@ pub(crate) fn descend_to<'m>(
     Ok(off)
 }
 
+/// Descends with several keys at once, each with the root in front, and prefetches all that the descents
+/// touch: the keys wait for a level of nodes together, and once more for the child words in them. Returns
+/// the leaves, which are asked for and not there yet, with their keys; without those on whose way there is
+/// damage.
+pub(crate) fn descend_together<'p, 'k, 'm>(
+    view: impl View<'m>,
+    tree: TreeWord,
+    mut places: &'p mut [(u64, &'k [u8])],
+) -> &'p mut [(u64, &'k [u8])] {
+    let region = view.region();
+    prefetch_node(region, tree.node(), tree.level());
+    let levels = if tree.level() > MAX_HEIGHT { 0..0 } else { 0..tree.level() };
+    for level in levels.rev() {
+        places = advance(places, |off, key| {
+            let node = Inner::open(region, off, level + 1)?;
+            let word = node.child_off(locate(view, &node, key, |separator| separator.is_le())?);
+            region.prefetch(word);
+            Ok(word)
+        });
+        places = advance(places, |word, _| {
+            let child = view.load(word)?;
+            prefetch_node(region, child, level);
+            Ok(child)
+        });
+    }
+    places
+}
+
+/// Replaces each offset by what `step` makes of it, and leaves out those for which it fails.
+#[inline(always)]
+fn advance<'p, 'k>(
+    places: &'p mut [(u64, &'k [u8])],
+    mut step: impl FnMut(u64, &'k [u8]) -> Result<u64>,
+) -> &'p mut [(u64, &'k [u8])] {
+    let mut kept = 0;
+    for i in 0..places.len() {
+        let (off, key) = places[i];
+        if let Ok(next) = step(off, key) {
+            places[kept] = (next, key);
+            kept += 1;
+        }
+    }
+    &mut places[..kept]
+}
+
 /// The number of separators of a node to the left of `key`. `is_left` decides by a separator's order relative
 /// to the key.
 #[inline(always)]
