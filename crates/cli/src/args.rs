@@ -8,6 +8,7 @@ pub(crate) use store::{
     Encoding, Place, Range, Reading, SnapshotChoice, Store, StoreAction, StoreSnapshot, Writing,
 };
 
+use crate::memcached::MemcachedChoices;
 use crate::size::Size;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -174,6 +175,7 @@ Examples:
   tembo serve --unixsocket /run/tembo.sock --unixsocketperm 770
   tembo serve --durability synced --max-bytes 8G
   tembo serve --pool a.pool --stores
+  tembo serve --memcached 127.0.0.1:11211
 
 The server acknowledges a write when it is durable, and prints at its start which failures that survives. \
 In the page cache of a disk, the default there, a power failure can cost the whole pool. Stop the server with \
@@ -198,6 +200,8 @@ pub(crate) struct Serve {
     /// pool: its path and `.sock`
     #[arg(long)]
     pub(crate) stores: bool,
+    #[command(flatten)]
+    pub(crate) memcached: MemcachedChoices,
     #[command(flatten)]
     pub(crate) choices: PoolChoices,
     /// Do not let the pool grow beyond this; a full pool refuses writes, and still reads and deletes
@@ -613,7 +617,7 @@ fn at_least_one() -> clap::builder::RangedU64ValueParser {
 }
 
 /// An address with a port, or a host name with one.
-fn listen_address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let expected = "expected ADDR:PORT, as 127.0.0.1:6379, [::1]:6379 or localhost:6379";
     if let Ok(address) = text.parse() {
         return Ok(address);

@@ -14,6 +14,7 @@ mod info;
 mod load;
 mod log;
 mod maps;
+mod memcached;
 mod progress;
 mod redis_file;
 mod report;

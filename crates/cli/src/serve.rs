@@ -3,12 +3,14 @@
 use crate::args::Serve;
 use crate::failure::{Failure, Outcome, with_causes};
 use crate::maps::note_unknown;
+use crate::memcached::Running;
 use crate::report::{Lines, print};
 use crate::size::human_bytes;
 use crate::unclean;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tembo::store::remote::{ServeOptions, Serving, socket_of};
@@ -25,6 +27,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     crate::log::start();
     // The address comes first: a pool is made only for a server that can be reached.
     let listener = Listener::of(&config).map_err(cannot_serve)?;
+    let memcached = arguments.memcached.listen()?;
     let path = pool_path(arguments, &config);
     let existed = path.symlink_metadata().is_ok();
     let pool = open(arguments, &config, &path)?;
@@ -35,15 +38,19 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     });
     let mut server = Server::with_listener(config, listener, pool.clone()).map_err(cannot_serve)?;
     let (serving, stores) = serve_stores(arguments, &path, &pool)?;
+    let memcached = memcached.map(|listening| listening.start(&pool, server.handle())).transpose()?;
     stop_on_signals(server.handle())?;
-    let greeting = greeting(&path, (warning, stores), existed, &pool, &server, begun.elapsed());
+    let others = Others { warning, stores, memcached: memcached.as_ref().map(Running::address) };
+    let greeting = greeting(&path, &others, existed, &pool, &server, begun.elapsed());
     note_unknown(&pool)?;
     match print(&greeting) {
         // The output has no reader; clients are served all the same.
         Err(Failure::OutputClosed) => {}
         printed => printed?,
     }
-    server.run().map_err(cannot_serve)?;
+    let outcome = server.run().map_err(cannot_serve);
+    memcached.map_or(Ok(()), Running::stop)?;
+    outcome?;
     drop(serving);
     eprintln!("tembo: stopped; every acknowledged write is in {}", path.display());
     Ok(())
@@ -147,10 +154,17 @@ fn stop_on_signals(handle: Handle) -> Outcome {
     thread.map(drop).map_err(Failure::during("starting the thread for signals"))
 }
 
+/// Lines of the greeting that are not about the Redis server.
+struct Others<'g> {
+    warning: Option<&'g str>,
+    stores: Option<String>,
+    memcached: Option<SocketAddr>,
+}
+
 /// The first output: the pool, the failures that a write survives, and how to stop the server.
 fn greeting(
     path: &Path,
-    (warning, stores): (Option<&str>, Option<String>),
+    others: &Others<'_>,
     existed: bool,
     pool: &Pool,
     server: &Server,
@@ -166,10 +180,13 @@ fn greeting(
             format!("{}, may grow to {}", human_bytes(stats.pool_bytes), human_bytes(stats.max_bytes)),
         )
         .add("durability", durability(pool));
-    if let Some(warning) = warning {
+    if let Some(address) = others.memcached {
+        lines.add("memcached", address);
+    }
+    if let Some(warning) = others.warning {
         lines.add("", warning);
     }
-    if let Some(stores) = stores {
+    if let Some(stores) = &others.stores {
         lines.add("stores", stores);
     }
     if let Some(instruction) = pool.flush_instruction() {

@@ -10,6 +10,7 @@ mod hostile;
 mod interrupted;
 mod kinds;
 mod log;
+mod memcached;
 mod raw;
 mod redis_file;
 mod redis_py;

@@ -1,0 +1,118 @@
+//! memcached clients beside Redis's, on one pool.
+
+use crate::serve::Server;
+use crate::support::Workspace;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const ARGUMENTS: &str = "--pool a.pool --memcached 127.0.0.1:0";
+
+/// A memcached client.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn of(server: &Server) -> Client {
+        let address = server.greeting.lines().find_map(|line| line.trim().strip_prefix("memcached")).unwrap();
+        let stream = TcpStream::connect(address.trim()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    /// The first line of the reply; nothing if the server is gone.
+    fn try_says(&mut self, request: &str) -> Option<String> {
+        self.0.get_mut().write_all(format!("{}\r\n", request.replace('\n', "\r\n")).as_bytes()).ok()?;
+        let mut line = String::new();
+        self.0.read_line(&mut line).ok()?;
+        line.ends_with("\r\n").then(|| line.trim_end().to_owned())
+    }
+
+    fn says(&mut self, request: &str) -> String {
+        self.try_says(request).unwrap()
+    }
+}
+
+#[test]
+fn both_protocols_are_served_out_of_one_pool() {
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, ARGUMENTS);
+    let mut client = Client::of(&server);
+    assert_eq!(client.says("set a 5 0 5\nhello"), "STORED");
+    server.ask("SET a redis", "+OK\r\n");
+    server.ask("DBSIZE", ":1\r\n");
+    assert!(server.stop().contains("every acknowledged write is in"));
+    let server = Server::start(&workspace, ARGUMENTS);
+    let mut client = Client::of(&server);
+    assert_eq!(client.says("mg a f v"), "VA 5 f5");
+    server.ask("GET a", "$5\r\nredis\r\n");
+    server.stop();
+    assert!(workspace.run("maps a.pool").ok().text().contains("memcached"));
+    workspace.run("check a.pool").ok();
+}
+
+#[test]
+fn wrong_options_and_addresses_in_use_are_told() {
+    let workspace = Workspace::new();
+    let serve = |options: &str| workspace.run(&format!("serve --listen 127.0.0.1:0 --pool a.pool {options}"));
+    serve("--memcached 0.0.0.0:0").ends_with(2, "--memcached-accounts");
+    serve("--memcached-accounts x").ends_with(2, "--memcached");
+    serve("--memcached nonsense").ends_with(2, "127.0.0.1");
+    serve("--memcached 127.0.0.1:0 --memcached-max-value 1G").ends_with(2, "at most");
+    std::fs::write(workspace.path("accounts"), "nonsense\n").unwrap();
+    serve("--memcached 0.0.0.0:0 --memcached-accounts accounts").ends_with(2, "line 1 is not name:password");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _listener = TcpListener::bind(taken).unwrap();
+    serve(&format!("--memcached {taken}")).fails_with("in use by another program");
+    assert!(!workspace.path("a.pool").exists(), "a pool was made for nothing");
+}
+
+/// After SIGKILL each acknowledged change is there, none is there twice, and numbers were not given again.
+#[test]
+fn acknowledged_items_survive_kills() {
+    let kills =
+        std::env::var("TEMBO_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(10_u64).min(200);
+    let workspace = Workspace::new();
+    let (mut count, mut unique) = (0, 0_u64);
+    for turn in 0..kills {
+        let server = Server::start(&workspace, ARGUMENTS);
+        let mut client = Client::of(&server);
+        if turn == 0 {
+            assert_eq!(client.says("set count 0 0 1\n0"), "STORED");
+        }
+        let found: u64 = client.says("incr count 1").parse().unwrap();
+        // The last one of the turn before was sent, and perhaps made.
+        assert!(found == count + 1 || found == count + 2, "turn {turn}: {found} after {count}");
+        count = found;
+        let acknowledged = AtomicU64::new(count);
+        let last_unique = AtomicU64::new(unique);
+        std::thread::scope(|scope| {
+            let work = scope.spawn(|| {
+                for number in count + 1.. {
+                    let Some(reply) = client.try_says("incr count 1") else { return };
+                    assert_eq!(reply, number.to_string());
+                    acknowledged.store(number, Ordering::Relaxed);
+                    let Some(reply) = client.try_says(&format!("ms item 1000 c T100\n{}", "v".repeat(1000)))
+                    else {
+                        return;
+                    };
+                    let given: u64 = reply.strip_prefix("HD c").unwrap().parse().unwrap();
+                    assert!(given > last_unique.swap(given, Ordering::Relaxed), "a number was given again");
+                }
+            });
+            std::thread::sleep(Duration::from_millis(5 + turn * 7 % 60));
+            server.kill();
+            work.join().unwrap();
+        });
+        (count, unique) = (acknowledged.into_inner(), last_unique.into_inner());
+    }
+    assert!(count > kills, "nothing was done");
+    let server = Server::start(&workspace, ARGUMENTS);
+    let mut client = Client::of(&server);
+    assert_eq!(client.says("mg item s v"), "VA 1000 s1000");
+    let mut value = vec![0; 1002];
+    client.0.read_exact(&mut value).unwrap();
+    assert_eq!(value, ["v".repeat(1000).as_bytes(), b"\r\n"].concat());
+    server.stop();
+    workspace.run("check a.pool").ok();
+}
