@@ -4,9 +4,12 @@
 use crate::serve::Server;
 use crate::support::Workspace;
 use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 use tembo::store::Retention;
-use tembo::store::remote::{ServeOptions, Serving, socket_of};
+use tembo::store::remote::{RemoteStore, ServeOptions, Serving, socket_of};
 use tembo::{Options, Pool};
 
 /// A pool with a store, open in this process.
@@ -173,4 +176,56 @@ fn a_server_of_a_pool_without_stores_says_nothing_of_them_unless_asked() {
     server.stop();
     std::fs::create_dir(workspace.path("a.pool.sock")).unwrap();
     workspace.run("serve --pool a.pool --stores --listen 127.0.0.1:0").fails_with("a.pool.sock");
+}
+
+/// Commits of the server's thread and of the threads of two stores' clients, each on its own lane, until
+/// kill -9.
+#[test]
+fn writers_of_redis_and_of_a_store_work_at_once() {
+    const BATCHES: usize = 60;
+    const SETS: usize = 50;
+    const TRANSFERS: i64 = 300;
+    let workspace = Workspace::new();
+    drop(owner(&workspace));
+    let server = Server::start(&workspace, "--pool a.pool --stores --durability emulated");
+    let (port, socket) = (server.port, workspace.path("a.pool.sock"));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let mut replies = vec![0; SETS * 5];
+            for batch in 0..BATCHES {
+                let sets = (0..SETS).map(|i| format!("SET key{} {batch}\r\n", batch * SETS / 2 + i));
+                stream.write_all(sets.collect::<String>().as_bytes()).unwrap();
+                stream.read_exact(&mut replies).unwrap();
+                assert_eq!(replies, b"+OK\r\n".repeat(SETS));
+            }
+        });
+        for (from, to) in [("ann", "bob"), ("bob", "ann")] {
+            let socket = &socket;
+            scope.spawn(move || {
+                let store = RemoteStore::connect(socket, "bank").unwrap();
+                let accounts = store.keyspace("accounts").unwrap();
+                for _ in 0..TRANSFERS {
+                    let change = |value: Option<Vec<u8>>, by: i64| {
+                        let text = String::from_utf8(value.unwrap()).unwrap();
+                        (text.parse::<i64>().unwrap() + by).to_string()
+                    };
+                    let transfer = store.transact(|tx| {
+                        let (less, more) = (tx.get(&accounts, from)?, tx.get(&accounts, to)?);
+                        tx.put(&accounts, from, change(less, -1))?;
+                        tx.put(&accounts, to, change(more, 1))
+                    });
+                    transfer.unwrap();
+                }
+            });
+        }
+    });
+    server.kill();
+    workspace.run("check a.pool").ok();
+    // As many one way as the other.
+    assert_eq!(workspace.run("store scan a.pool accounts").ok().text(), "ann\t70\nbob\t20\n");
+    let server = Server::start(&workspace, "--pool a.pool");
+    server.ask("DBSIZE", &format!(":{}\r\n", BATCHES * SETS / 2 + SETS / 2));
+    server.stop();
 }
