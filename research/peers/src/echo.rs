@@ -122,7 +122,7 @@ enum Side {
     Master(Master),
     Engine(Box<dyn Shared>),
     Tree(RwLock<BTreeMap<[u8; 8], Vec<u8>>>),
-    SkipList(SkipMap<[u8; 8], Vec<u8>>),
+    SkipList(Box<SkipMap<[u8; 8], Vec<u8>>>),
 }
 
 /// The names of all sides, ours first.
@@ -153,7 +153,7 @@ impl Side {
                 }
             }
             TREE => Side::Tree(RwLock::default()),
-            SKIP_LIST => Side::SkipList(SkipMap::new()),
+            SKIP_LIST => Side::SkipList(Box::default()),
             name => {
                 let kind = shared_kinds().into_iter().find(|kind| on_tmpfs(kind.name) == name);
                 let kind = kind.ok_or_else(|| format!("no engine is called {name}"))?;
@@ -168,7 +168,7 @@ impl Side {
             Side::Master(master) => Box::new(master.hand()?),
             Side::Engine(engine) => engine.hand()?,
             Side::Tree(map) => Box::new(map),
-            Side::SkipList(map) => Box::new(map),
+            Side::SkipList(map) => Box::new(map.as_ref()),
         })
     }
 }
@@ -334,7 +334,7 @@ fn rate(side: &Side, threads: usize, gets: u64, setup: &Setup, run: u64) -> Resu
     let hands = (0..threads).map(|_| side.hand()).collect::<Result<Vec<_>>>()?;
     let start = Barrier::new(threads);
     let start = &start;
-    let counts = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let running: Vec<_> = hands
             .into_iter()
             .enumerate()
@@ -366,8 +366,7 @@ fn rate(side: &Side, threads: usize, gets: u64, setup: &Setup, run: u64) -> Resu
             Err(_) => Err("a thread panicked".into()),
         };
         running.into_iter().map(join).sum::<Result<f64>>()
-    });
-    counts
+    })
 }
 
 fn throughput(setup: &Setup, progress: &Progress) -> std::result::Result<Drawing, Error> {
