@@ -44,8 +44,8 @@ pub struct WbTree {
     pool: Pool,
     header: u64,
     pub(crate) counting: Counting,
-    /// Whether records may begin at any multiple of 8: not those of an unnamed tree, whose owner changes words
-    /// of their values.
+    /// Whether records may begin at any multiple of 8: not those of an unnamed tree, whose owner changes
+    /// words of their values.
     packs_records: bool,
 }
 

@@ -12,8 +12,8 @@ pub(crate) const MAX_SLAB_CHUNKS: u64 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Class {
-    /// Bytes of a block, a multiple of 16, or of 8 in the classes of words. Blocks whose size is a multiple of
-    /// 64 are line-aligned. In the class of tagged lines, the bytes of the line and its tag together.
+    /// Bytes of a block, a multiple of 16, or of 8 in the classes of words. Blocks whose size is a multiple
+    /// of 64 are line-aligned. In the class of tagged lines, the bytes of the line and its tag together.
     pub block_bytes: u64,
     /// Blocks of a slab.
     pub blocks: u64,
