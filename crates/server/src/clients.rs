@@ -78,6 +78,7 @@ impl Clients {
         let mut sizes: Vec<_> = (0..self.slots.len())
             .filter_map(|slot| self.slots[slot].as_ref().map(|conn| (conn, slot)))
             .filter(|(conn, _)| !conn.session.no_evict && !conn.session.killed)
+            .filter(|(conn, _)| conn.session.replica.is_none())
             .map(|(conn, slot)| (conn.counted_bytes as u64, slot))
             .collect();
         sizes.sort_unstable_by(|a, b| b.cmp(a));

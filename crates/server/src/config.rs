@@ -185,12 +185,12 @@ pub struct OutputLimit {
     pub soft_seconds: u64,
 }
 
-/// Redis's classes of clients, each with a limit. There are no replicas.
+/// Redis's classes of clients, each with a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLimits {
     /// For ordinary clients.
     pub normal: OutputLimit,
-    /// For replicas.
+    /// For replicas: how far one may be behind.
     pub replica: OutputLimit,
     /// For subscribers.
     pub pubsub: OutputLimit,
@@ -199,6 +199,9 @@ pub struct OutputLimits {
 impl OutputLimits {
     /// The limit of a client's class.
     pub(crate) fn of(&self, session: &Session) -> &OutputLimit {
+        if session.replica.is_some() {
+            return &self.replica;
+        }
         if session.is_subscriber() { &self.pubsub } else { &self.normal }
     }
 }

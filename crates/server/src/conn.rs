@@ -141,6 +141,7 @@ impl Conn {
     pub(crate) fn is_blocked(&self) -> bool {
         self.job.is_some()
             || self.session.waiting.is_some()
+            || self.session.awaiting.is_some()
             || self.session.quitting
             || self.session.killed
             || self.broken

@@ -45,7 +45,7 @@ pub enum ConfigError {
 
 const NO_FILES: &str = "every write is in the pool: there are no append-only files, and SAVE writes a file only when it is called";
 const NO_CLUSTER: &str = "there is no cluster";
-const NO_REPLICATION: &str = "the server has no replicas of its own";
+const NO_REPLICATION: &str = "replication works in another way";
 const NO_EVICTION: &str = "keys are not evicted";
 const NO_TLS: &str = "TLS is not spoken";
 const POOL_SPACE: &str = "the pool frees and arranges its space by itself";
@@ -110,18 +110,13 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
     (
         NO_REPLICATION,
         &[
-            "min-replicas-max-lag",
-            "min-slaves-max-lag",
             "propagation-error-behavior",
-            "repl-backlog-size",
             "repl-backlog-ttl",
             "repl-disable-tcp-nodelay",
             "repl-diskless-load",
             "repl-diskless-sync",
             "repl-diskless-sync-delay",
             "repl-diskless-sync-max-replicas",
-            "repl-ping-replica-period",
-            "repl-ping-slave-period",
             "replica-ignore-disk-write-errors",
             "replica-ignore-maxmemory",
             "replica-lazy-flush",
@@ -233,8 +228,6 @@ const REFUSED: &[(&str, &[&str], &str)] = &[
     ("user", &[], NO_USERS),
     ("rename-command", &[], "commands keep their names"),
     ("cluster-enabled", &["no"], NO_CLUSTER),
-    ("min-replicas-to-write", &["0"], NO_REPLICATION),
-    ("min-slaves-to-write", &["0"], NO_REPLICATION),
     ("maxmemory-policy", &["noeviction"], NO_EVICTION),
     ("tls-port", &["0"], NO_TLS),
     ("loadmodule", &[], "there are no modules"),

@@ -147,7 +147,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let delivering = self.executor.keys.pubsub.has_deliveries();
-        let busy = self.accepting || self.tidying || delivering || self.link.is_busy();
+        let feeding = self.executor.state.replicas.is_feeding;
+        let busy = self.accepting || self.tidying || delivering || feeding || self.link.is_busy();
         let idle = self.ready.is_empty() && !busy;
         let waiters = &self.executor.keys.waiters;
         let next = self.next_cron.min(self.executor.state.compactor.next());
@@ -253,8 +254,16 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             rest = self.round(rest);
         }
         self.executor.commit_batch(None);
+        let has_replicas = self.executor.has_replicas();
+        if has_replicas {
+            self.executor.tend_replicas();
+        }
         self.device.note_commits(false);
         self.link.end_turn(&mut self.executor);
+        if has_replicas {
+            self.executor.feed_replicas();
+            self.executor.clients.take_pushed().into_iter().for_each(|slot| self.finish(slot));
+        }
         for slot in self.executor.clients.take_unblocked() {
             self.finish(slot);
         }
@@ -373,7 +382,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.serve_taken(slot, &mut conn);
         }
         // One that waits is not read from, so that this is all that tells of its end.
-        conn.session.killed |= conn.hung_up && conn.session.waiting.is_some();
+        conn.session.killed |=
+            conn.hung_up && (conn.session.waiting.is_some() || conn.session.awaiting.is_some());
         let reply_bytes = conn.output.bytes.len();
         self.executor.clients.put_back(slot, conn);
         reply_bytes
@@ -585,6 +595,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             let seconds = silence.as_secs();
             let leaving = conn.session.quitting || conn.ended;
             let may_idle = conn.session.is_subscriber()
+                || conn.session.replica.is_some()
+                || conn.session.awaiting.is_some()
                 || conn.session.monitors.is_some()
                 || conn.session.waiting.is_some();
             let message = if !may_idle && idle_timeout.is_some_and(|timeout| silence > timeout) {

@@ -50,6 +50,7 @@ const STRANGERS_LIMITS: Limits =
     Limits { max_bulk_bytes: 16 << 10, max_args: 10, max_line_bytes: 64 << 10, max_request_bytes: 1 << 20 };
 const ARRIVING: &str = "LOADING a copy of the master's data is being loaded, or dropped";
 const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
+const TOO_FEW: &str = "NOREPLICAS Not enough good replicas to write.";
 const MASTER_DOWN: &str = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
 const NOT_FOR_MONITORS: &str = "ERR Replica can't interact with the keyspace";
 
@@ -318,6 +319,9 @@ impl<'s, 'p> Executor<'s, 'p> {
         if session.is_subscriber() && session.protocol == Protocol::Resp2 && !command.has(FOR_SUBSCRIBERS) {
             return Some(not_for_subscribers(command));
         }
+        if self.state.config.replica.min_replicas > 0 && self.lacks_replicas(session, command) {
+            return Some(Fault::Error(TOO_FEW));
+        }
         let is_replica = self.state.role.master.is_some() || self.keys.replication.is_arriving;
         if is_replica && !session.is_master {
             let fault = self.not_on_replica(session, command);
@@ -333,10 +337,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     #[cold]
     fn not_on_replica(&self, session: &Session, command: &Command) -> Option<Fault> {
         let State { role, config, .. } = &*self.state;
-        let writes = match &session.queue {
-            Some(queue) if command.has(RUNS_QUEUE) => queue.has(WRITE),
-            _ => command.has(WRITE),
-        };
+        let writes = writes(session, command);
         if writes && role.master.is_some() && config.replica.read_only {
             return Some(Fault::Quoting(READ_ONLY.as_bytes().to_vec()));
         }
@@ -387,7 +388,13 @@ impl<'s, 'p> Executor<'s, 'p> {
         job: &mut Option<KeysJob>,
         reply_bytes_max: usize,
     ) -> Answer {
+        let is_told = self.keys.replication.effects.is_on && command.has(WRITE | AFTER_COMMIT);
+        let told =
+            if is_told { Some(self.look_for_expired(command, request, session.database)?) } else { None };
         let begin = if command.has(WRITE) { Some(self.keys.begin_command()?) } else { None };
+        if told.is_some() {
+            self.keys.set_dirty_aside();
+        }
         let mark = self.keys.pubsub.mark();
         self.keys.pubsub.tracking.current = session.id;
         let out = Out::new(output, session.protocol, reply_bytes_max);
@@ -400,6 +407,9 @@ impl<'s, 'p> Executor<'s, 'p> {
                 self.keys.pubsub.drop_since(mark);
             }
             (_, None) => {}
+        }
+        if let Some(told) = told {
+            self.tell_effects(command, request, session.database, (told, result.is_ok()));
         }
         if session.tracking.reads && command.has(READONLY) {
             self.remember_read(command, request, session);
@@ -579,6 +589,14 @@ impl<'s, 'p> Executor<'s, 'p> {
                 unreachable!("the executor runs such a command again")
             }
         }
+    }
+}
+
+/// Whether a command writes, or commands that it runs.
+pub(crate) fn writes(session: &Session, command: &Command) -> bool {
+    match &session.queue {
+        Some(queue) if command.has(RUNS_QUEUE) => queue.has(WRITE),
+        _ => command.has(WRITE),
     }
 }
 

@@ -89,11 +89,22 @@ pub fn export<W: Write>(
     sink: W,
     progress: &mut dyn FnMut(),
 ) -> Result<(W, Exported), ExportError> {
+    export_with(pool, sink, [], progress)
+}
+
+/// [`export`], with more facts in the head of the file.
+pub(crate) fn export_with<'a, W: Write>(
+    pool: &Pool,
+    sink: W,
+    aux: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    progress: &mut dyn FnMut(),
+) -> Result<(W, Exported), ExportError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut writer = Writer::new(sink, Encodings::default())?;
     writer.aux(b"redis-ver", REDIS_VERSION.as_bytes())?;
     writer.aux(b"redis-bits", b"64")?;
     writer.aux(b"ctime", now.as_secs().to_string().as_bytes())?;
+    aux.into_iter().try_for_each(|(name, value)| writer.aux(name, value))?;
     let (elements, ordered, lists) =
         (pool.find_map(ELEMENTS)?, pool.find_map(ORDERED)?, pool.find_map(LISTS)?);
     let mut exporting = Exporting { writer, elements, ordered, lists };

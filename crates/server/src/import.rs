@@ -121,6 +121,8 @@ pub struct Survey {
     pub left_out: BTreeMap<Reason, LeftOut>,
     /// Whether a checksum proves the file whole.
     pub is_checked: bool,
+    /// The database that a stream behind the file has selected, if the file says so.
+    pub stream_database: Option<u64>,
 }
 
 /// The outcome of an import.
@@ -250,6 +252,9 @@ pub fn survey<R: Read>(
                 }
             }
             Event::End { is_checked } => survey.is_checked = is_checked,
+            Event::Aux { name: b"repl-stream-db", value } => {
+                survey.stream_database = tembo_wire::number::parse_u64(value);
+            }
             event => note_unread(&mut survey.left_out, &event),
         }
     }
@@ -507,12 +512,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pool = tembo::Options::new().create(true).open(dir.path().join("import.pool")).unwrap();
         let mut keys = Keyspace::open(&pool).unwrap();
-        keys.store_master(Some(&Master { host: "there".to_owned(), port: 7 })).unwrap();
+        keys.store_master(Some(&Master { host: "there".to_owned(), port: 7 }), [b'0'; 40]).unwrap();
         let error = import_all(&pool, &file()).unwrap_err();
         assert!(error.to_string().contains("replica of there:7"), "{error}");
         assert_eq!(count_keys(&pool).unwrap(), 0);
         assert!(crate::check(&pool).unwrap().is_replica);
-        keys.store_master(None).unwrap();
+        keys.store_master(None, [b'0'; 40]).unwrap();
         drop(keys);
         assert_eq!(import_all(&pool, &file()).unwrap().keys.total(), 3);
     }

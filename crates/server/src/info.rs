@@ -8,8 +8,9 @@ use std::path::Path;
 
 use crate::clock::{self, HZ};
 use crate::keyspace::KeyspaceStats;
-use crate::keyspace::replication::Position;
+use crate::keyspace::replication::{Id, Position, Second};
 use crate::machine;
+use crate::master::Replica;
 use crate::replica::{Master, Phase};
 use crate::state::State;
 use tembo::{JournalStats, Pool};
@@ -35,8 +36,14 @@ pub(crate) struct Facts<'a> {
     pub(crate) tracking_counts: [usize; 4],
     /// Each database that is not empty: its number, its count of keys, and its count of keys with a deadline.
     pub(crate) keyspace: Vec<(usize, u64, u64)>,
-    /// How far a replica is.
+    /// How far the stream goes.
     pub(crate) position: Option<Position>,
+    /// The history before.
+    pub(crate) second: Option<Second>,
+    /// The first byte of the stream that is kept, counted from 1.
+    pub(crate) backlog_first: u64,
+    /// The addresses of replicas, with what they are.
+    pub(crate) replicas: Vec<(String, Replica)>,
 }
 
 type Section = fn(&Facts<'_>, &mut String) -> std::fmt::Result;
@@ -198,6 +205,9 @@ fn stats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         pubsub_channels: facts.pubsub_counts[0],
         pubsub_patterns: facts.pubsub_counts[1],
         pubsubshard_channels: facts.pubsub_counts[2],
+        sync_full: state.replicas.full,
+        sync_partial_ok: state.replicas.partial,
+        sync_partial_err: state.replicas.partial_refused,
         total_forks: 0,
         tracking_total_keys: facts.tracking_counts[1],
         tracking_total_items: facts.tracking_counts[2],
@@ -215,16 +225,29 @@ fn replication(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     if let Some(master) = &state.role.master {
         replica(facts, master, out)?;
     }
-    let id = facts.position.filter(|_| state.role.master.is_some()).map(|position| position.id);
-    let id = id.map_or(state.run_id.clone(), |id| String::from_utf8_lossy(&id).into_owned());
+    fields!(out, connected_slaves: facts.replicas.len())?;
+    if state.role.master.is_none() && state.config.replica.min_replicas > 0 {
+        fields!(out, min_slaves_good_slaves: state.replicas.good)?;
+    }
+    for (number, (ip, replica)) in facts.replicas.iter().enumerate() {
+        let Replica { port, acknowledged, heard, .. } = replica;
+        let (name, lag) = (replica.state(), state.now.saturating_duration_since(*heard).as_secs());
+        write!(out, "slave{number}:ip={ip},port={port},state={name},offset={acknowledged},lag={lag}\r\n")?;
+    }
+    let shown = |id: Id| String::from_utf8_lossy(&id).into_owned();
+    let kept = facts.position.map_or(0, |position| position.offset.saturating_sub(facts.backlog_first));
     fields!(out,
-        connected_slaves: 0,
         master_failover_state: "no-failover",
-        master_replid: id,
-        master_replid2: "0".repeat(40),
+        master_replid: facts.position.map_or(state.run_id.clone(), |position| shown(position.id)),
+        master_replid2: facts.second.map_or("0".repeat(40), |second| shown(second.id)),
         master_repl_offset: offset,
-        second_repl_offset: -1,
-        repl_backlog_active: 0,
+        // Redis counts the first byte that is not of it.
+        second_repl_offset: facts.second.map_or(-1, |second| second.offset as i64 + 1),
+        sequence: offset,
+        repl_backlog_active: u8::from(facts.position.is_some()),
+        repl_backlog_size: state.backlog_bytes(),
+        repl_backlog_first_byte_offset: if facts.position.is_some() { facts.backlog_first + 1 } else { 0 },
+        repl_backlog_histlen: kept,
     )
 }
 

@@ -8,6 +8,7 @@
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     transaction     EXEC: the commands since MULTI in one batch
 //!                     replica/        the stream of a master; saving: a file of Redis
+//!                     master/         replicas of this server; effects: what they are told
 //!                     waiting         clients that wait for a key, and get its value with a commit
 //!                     |- commands/    a file per family; the command table
 //!                     |- pubsub, delivery, tracking    messages, after the commit that they depend on
@@ -56,8 +57,9 @@
 //! - **Messages** leave after the commit that they depend on. Those of client-side caching leave also if it
 //!   fails, and SWAPDB invalidates all keys.
 //! - **BGSAVE** saves in the foreground, once the clients of its turn are answered.
-//! - **Replication** goes one way: the server can be a replica, and has none. A replica's expired keys are
-//!   removed by its master; DBSIZE counts them until then.
+//! - **Replication** keeps the stream in the pool, from the first replica on, so that a restart of either
+//!   side is a partial resynchronisation. A replica's expired keys are removed by its master; DBSIZE counts
+//!   them until then.
 //! - **Clients' memory** has a limit by default ([`Config::client_memory`]).
 //!
 //! # Events
@@ -82,6 +84,7 @@ mod conn;
 mod crash_tests;
 mod delivery;
 mod directives;
+mod effects;
 mod error;
 mod event_loop;
 mod executor;
@@ -96,6 +99,7 @@ mod info;
 mod keyspace;
 mod log;
 mod machine;
+mod master;
 mod monitor;
 mod password;
 mod pubsub;

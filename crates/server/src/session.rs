@@ -7,6 +7,7 @@ use std::time::Instant;
 use tembo_wire::Protocol;
 
 use crate::address::Address;
+use crate::master::{Awaiting, Replica};
 use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
 use crate::tracking::{Mode, OwnTracking, Tracked};
@@ -53,6 +54,10 @@ pub(crate) struct Session {
     pub(crate) watched: Watched,
     /// It waits for a key.
     pub(crate) waiting: Option<Box<Waiting>>,
+    /// It waits for replicas.
+    pub(crate) awaiting: Option<Box<Awaiting>>,
+    /// It is a replica's.
+    pub(crate) replica: Option<Box<Replica>>,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) tracking: OwnTracking,
     /// It sees all commands, under this number.
@@ -92,6 +97,8 @@ impl Session {
             queue: None,
             watched: Watched::default(),
             waiting: None,
+            awaiting: None,
+            replica: None,
             subscriptions: Subscriptions::default(),
             tracking: OwnTracking::default(),
             monitors: None,
@@ -170,9 +177,10 @@ impl Session {
     fn flags(&self, Standing { changed, tracked }: Standing<'_>) -> String {
         let flags = [
             (self.monitors.is_some(), 'O'),
+            (self.replica.as_ref().is_some_and(|replica| replica.is_asking()), 'S'),
             (!self.subscriptions.is_empty(), 'P'),
             (self.queue.is_some(), 'x'),
-            (self.waiting.is_some(), 'b'),
+            (self.waiting.is_some() || self.awaiting.is_some(), 'b'),
             (tracked.is_some(), 't'),
             (tracked.is_some_and(|tracked| tracked.is_broken), 'R'),
             (tracked.is_some_and(|tracked| tracked.mode == Mode::Broadcast), 'B'),

@@ -11,7 +11,9 @@ use crate::commands::Registry;
 use crate::compactor::Compactor;
 use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
+use crate::keyspace::replication::Id;
 use crate::log::{Kind, Log};
+use crate::master::Replicas;
 use crate::random::Random;
 use crate::replica::Role;
 use crate::saving::Saving;
@@ -121,6 +123,7 @@ pub(crate) struct State {
     samples: Samples,
     pub(crate) saving: Saving,
     pub(crate) role: Role,
+    pub(crate) replicas: Replicas,
     pub(crate) random: Random,
     pub(crate) started: Instant,
     /// The time that this turn acts at.
@@ -140,7 +143,7 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(config: Config, listen: SocketAddr, pool: &Pool) -> Self {
         let mut random = Random::new();
-        let run_id = (0..3).map(|_| format!("{:016x}", random.next())).collect::<String>();
+        let run_id = String::from_utf8_lossy(&random_id(&mut random)).into_owned();
         let now = Instant::now();
         State {
             config,
@@ -158,10 +161,11 @@ impl State {
             samples: Samples::default(),
             saving: Saving::new(),
             role: Role::new(),
+            replicas: Replicas::new(now),
             random,
             started: now,
             now,
-            run_id: run_id[..40].to_owned(),
+            run_id,
             pause: None,
             has_waiting: false,
             keeps_expired: false,
@@ -231,6 +235,12 @@ impl State {
         self.log.write(self.config.log_level, self.now, level, kind, message);
     }
 
+    /// How many bytes of the stream are kept for replicas that come back.
+    pub(crate) fn backlog_bytes(&self) -> u64 {
+        let share = (self.pool_bytes_max / 64).clamp(1 << 20, 64 << 20);
+        self.config.replica.backlog_bytes.unwrap_or(share)
+    }
+
     /// How much memory all clients may have together, in bytes, if there is a limit.
     pub(crate) fn client_memory_limit(&self) -> Option<u64> {
         self.config.client_memory.limit_bytes(self.pool_bytes_max)
@@ -287,6 +297,11 @@ impl State {
         }
     }
 
+    /// A name for a history.
+    pub(crate) fn random_id(&mut self) -> Id {
+        random_id(&mut self.random)
+    }
+
     /// The pause under way.
     pub(crate) fn pause(&self) -> Option<Pause> {
         self.pause.filter(|pause| pause.end > self.now)
@@ -296,6 +311,11 @@ impl State {
     pub(crate) fn rate(&self, count: impl Fn(&Stats) -> u64) -> f64 {
         self.samples.rate(self.now, &self.stats, count)
     }
+}
+
+fn random_id(random: &mut Random) -> Id {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    std::array::from_fn(|_| DIGITS[random.below(16) as usize])
 }
 
 /// A folder as the system knows it.

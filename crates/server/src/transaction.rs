@@ -183,6 +183,7 @@ impl Executor<'_, '_> {
                 self.keys.begin_noting();
             }
             self.keys.set_in_one_batch(true);
+            let told = self.keys.replication.effects.hold();
             let ran = self.keys.savepoint().map(|savepoint| {
                 let ran = self.run_once(queue, failed, may_ask_for_room, session, output);
                 if ran.is_err() {
@@ -192,6 +193,7 @@ impl Executor<'_, '_> {
             });
             self.keys.set_in_one_batch(false);
             self.keys.end_noting();
+            self.keys.replication.release(matches!(ran, Ok(Ok(()))), told);
             match ran {
                 Ok(Ok(())) => return start,
                 Ok(Err(NoRoom)) => {

@@ -10,6 +10,7 @@ mod hostile;
 mod interrupted;
 mod kinds;
 mod log;
+mod master;
 mod memcached;
 mod raw;
 mod redis_file;

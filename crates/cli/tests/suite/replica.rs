@@ -16,51 +16,55 @@ use std::time::{Duration, Instant};
 use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 
 /// Only a failing test waits so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Client {
-    stream: TcpStream,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
     parser: ReplyParser,
     input: Vec<u8>,
 }
 
 impl Client {
-    fn connect(port: u16) -> Option<Client> {
+    pub(crate) fn connect(port: u16) -> Option<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Some(Client { stream, parser: ReplyParser::new(ReplyLimits::default()), input: Vec::new() })
     }
 
-    fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
+    pub(crate) fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
         let mut request = Vec::new();
         write_request(&mut request, args);
         self.stream.write_all(&request).unwrap();
         self.receive()
     }
 
-    fn receive(&mut self) -> Value {
+    pub(crate) fn receive(&mut self) -> Value {
+        self.try_receive().expect("the server hung up")
+    }
+
+    /// The next reply; none if the server is gone.
+    pub(crate) fn try_receive(&mut self) -> Option<Value> {
         loop {
             let decoded = self.parser.parse(&self.input).unwrap();
             self.input.drain(..decoded.consumed);
-            if let Some(value) = decoded.value {
-                return value;
+            if decoded.value.is_some() {
+                return decoded.value;
             }
             let mut chunk = [0; 1 << 16];
-            let count = self.stream.read(&mut chunk).unwrap();
-            assert!(count > 0, "the server hung up");
+            let count = self.stream.read(&mut chunk).ok().filter(|count| *count > 0)?;
             self.input.extend_from_slice(&chunk[..count]);
         }
     }
 
     /// Runs the words of a line; an error is one of the test.
     #[track_caller]
-    fn line(&mut self, line: &str) -> Value {
+    pub(crate) fn line(&mut self, line: &str) -> Value {
         let reply = self.call(&line.split(' ').collect::<Vec<_>>());
         assert!(!reply.is_error(), "{line}: {reply:?}");
         reply
     }
 
-    fn info(&mut self, field: &str) -> String {
+    pub(crate) fn info(&mut self, field: &str) -> String {
         let text = self.line("INFO");
         let text = String::from_utf8_lossy(text.as_bytes().unwrap()).into_owned();
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -68,7 +72,7 @@ impl Client {
     }
 
     #[track_caller]
-    fn wait_for(&mut self, field: &str, value: &str) {
+    pub(crate) fn wait_for(&mut self, field: &str, value: &str) {
         let begun = Instant::now();
         while self.info(field) != value {
             assert!(
@@ -83,9 +87,9 @@ impl Client {
 }
 
 /// A redis-server or valkey-server in a directory of its own.
-struct Master {
+pub(crate) struct Master {
     process: Child,
-    port: u16,
+    pub(crate) port: u16,
     program: PathBuf,
     directory: PathBuf,
 }
@@ -94,7 +98,7 @@ static PORTS: AtomicU16 = AtomicU16::new(0);
 
 impl Master {
     /// Starts one; says so if it cannot be run.
-    fn start(program: &Path, directory: &Path, options: &[&str]) -> Option<Master> {
+    pub(crate) fn start(program: &Path, directory: &Path, options: &[&str]) -> Option<Master> {
         std::fs::create_dir_all(directory).unwrap();
         for _ in 0..20 {
             let port = 20_000 + (std::process::id() as u16 ^ PORTS.fetch_add(97, Ordering::Relaxed)) % 10_000;
@@ -134,12 +138,12 @@ impl Master {
         Some(master)
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect(self.port).expect("the master serves")
     }
 
     /// The digest that it has of the data of a file.
-    fn digest_of(&self, file: &Path) -> Value {
+    pub(crate) fn digest_of(&self, file: &Path) -> Value {
         let directory = self.directory.join("other");
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::copy(file, directory.join("dump.rdb")).unwrap();
@@ -156,7 +160,7 @@ impl Drop for Master {
 }
 
 /// A valkey-server on the path, or where its package of Python puts it.
-fn valkey() -> Option<PathBuf> {
+pub(crate) fn valkey() -> Option<PathBuf> {
     let site = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/lib");
     let versions = std::fs::read_dir(site).into_iter().flatten().flatten();
     let packaged = versions
@@ -167,10 +171,10 @@ fn valkey() -> Option<PathBuf> {
 }
 
 /// SplitMix64.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -180,7 +184,7 @@ impl Random {
 }
 
 /// A command on one of a few keys; most of them go wrong when they are applied twice or not at all.
-fn command(random: &mut Random) -> String {
+pub(crate) fn command(random: &mut Random) -> String {
     let (n, m, key) = (random.below(1000), random.below(50), random.below(40));
     match random.below(44) {
         0 => format!("SET s:{key} {n}"),

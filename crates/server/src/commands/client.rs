@@ -266,8 +266,9 @@ fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 enum Class {
     Normal,
     Subscriber,
-    /// There are none of these.
-    Replication,
+    Replica,
+    /// The link to a master is none of the connections.
+    Master,
 }
 
 impl Class {
@@ -275,13 +276,18 @@ impl Class {
         match word {
             _ if is(word, "normal") => Ok(Class::Normal),
             _ if is(word, "pubsub") => Ok(Class::Subscriber),
-            _ if ["master", "replica", "slave"].iter().any(|class| is(word, class)) => Ok(Class::Replication),
+            _ if is(word, "replica") || is(word, "slave") => Ok(Class::Replica),
+            _ if is(word, "master") => Ok(Class::Master),
             _ => Err(quoting("ERR Unknown client type '", word, "'")),
         }
     }
 
     fn of(session: &Session) -> Self {
-        if session.is_subscriber() { Class::Subscriber } else { Class::Normal }
+        match &session.replica {
+            Some(replica) if replica.is_asking() => Class::Replica,
+            _ if session.is_subscriber() => Class::Subscriber,
+            _ => Class::Normal,
+        }
     }
 }
 

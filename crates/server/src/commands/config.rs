@@ -438,7 +438,7 @@ pub(super) fn integer(value: &[u8], min: i64, max: i64) -> Result<i64, String> {
 }
 
 /// Reads a number of bytes within a range.
-fn memory(value: &[u8], min: u64, max: u64) -> Result<u64, String> {
+pub(super) fn memory(value: &[u8], min: u64, max: u64) -> Result<u64, String> {
     let bytes = memory_value(value).ok_or("argument must be a memory value")?;
     in_range(bytes, min, max)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::config::{Parameter, Setter, integer, read_yes_or_no, yes_or_no};
+use super::config::{Parameter, Setter, integer, memory, read_yes_or_no, yes_or_no};
 use super::replication::read_master;
 use crate::password::Password;
 use crate::replica::{Master, ReplicaSettings};
@@ -35,6 +35,20 @@ const ANNOUNCED_PORT: (fn(&State) -> String, Setter) = (
         config.replica.announced_port = (port > 0).then_some(port);
         Ok(())
     },
+);
+const MIN_REPLICAS: (fn(&State) -> String, Setter) = (
+    |state| settings(state).min_replicas.to_string(),
+    |config, value| {
+        integer(value, 0, i32::MAX.into()).map(|count| config.replica.min_replicas = count as u64)
+    },
+);
+const MAX_LAG: (fn(&State) -> String, Setter) = (
+    |state| settings(state).max_lag.as_secs().to_string(),
+    |config, value| seconds(value, 0).map(|lag| config.replica.max_lag = lag),
+);
+const PING_PERIOD: (fn(&State) -> String, Setter) = (
+    |state| settings(state).ping_period.as_secs().to_string(),
+    |config, value| seconds(value, 1).map(|period| config.replica.ping_period = period),
 );
 const MASTER: (fn(&State) -> String, Setter) = (
     |state| {
@@ -78,11 +92,25 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter::settable(
         "repl-timeout",
         |state| settings(state).timeout.as_secs().to_string(),
+        |config, value| seconds(value, 1).map(|timeout| config.replica.timeout = timeout),
+    ),
+    settable("min-replicas-max-lag", MAX_LAG),
+    settable("min-replicas-to-write", MIN_REPLICAS),
+    settable("min-slaves-max-lag", MAX_LAG),
+    settable("min-slaves-to-write", MIN_REPLICAS),
+    Parameter::settable(
+        "repl-backlog-size",
+        |state| state.backlog_bytes().to_string(),
         |config, value| {
-            let seconds = integer(value, 1, i32::MAX.into())?;
-            config.replica.timeout = Duration::from_secs(seconds as u64);
-            Ok(())
+            memory(value, 1, i64::MAX as u64).map(|bytes| config.replica.backlog_bytes = Some(bytes))
         },
+    ),
+    settable("repl-ping-replica-period", PING_PERIOD),
+    settable("repl-ping-slave-period", PING_PERIOD),
+    Parameter::settable(
+        "repl-refuse-ahead",
+        |state| yes_or_no(settings(state).refuses_ahead),
+        |config, value| read_yes_or_no(value).map(|on| config.replica.refuses_ahead = on),
     ),
     settable("replica-announce-ip", ANNOUNCED_IP),
     settable("replica-announce-port", ANNOUNCED_PORT),
@@ -102,6 +130,10 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     settable("slave-serve-stale-data", SERVES_STALE),
     Parameter::at_start("slaveof", MASTER.0, MASTER.1),
 ];
+
+fn seconds(value: &[u8], least: i64) -> Result<Duration, String> {
+    integer(value, least, i32::MAX.into()).map(|seconds| Duration::from_secs(seconds as u64))
+}
 
 fn text(value: &[u8]) -> Result<Option<String>, String> {
     let text = str::from_utf8(value).map_err(|_| "argument must be UTF-8")?;

@@ -172,6 +172,7 @@ fn hello(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 fn write_introduction(ctx: &mut Context<'_, '_>) {
     let id = ctx.session.id as i64;
+    let role = if ctx.state.role.master.is_some() { "replica" } else { "master" };
     let mut reply = ctx.out.write();
     let version = reply.protocol().version();
     reply.map(7);
@@ -186,7 +187,7 @@ fn write_introduction(ctx: &mut Context<'_, '_>) {
     reply.bulk("mode");
     reply.bulk("standalone");
     reply.bulk("role");
-    reply.bulk("master");
+    reply.bulk(role);
     reply.bulk("modules");
     reply.array(0);
 }

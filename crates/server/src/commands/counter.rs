@@ -92,6 +92,7 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let mut text = Vec::new();
     sum.map_err(refused)?.write(&mut text);
     ctx.keys.put(database, key, Meta { deadline, ..Meta::default() }, replaced, &[&text])?;
+    ctx.tell([&b"SET"[..], key, &text, b"KEEPTTL"]);
     ctx.keys.notify(class::STRING, "incrbyfloat", database, key);
     ctx.out.bulk(&text)
 }

@@ -182,6 +182,10 @@ fn restore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             if !arrival.store(ctx.keys, key, deadline)? {
                 return Err(BAD_VALUE);
             }
+            if let Some(deadline) = deadline.map(|deadline| deadline.to_string()) {
+                let words = [b"RESTORE", key, deadline.as_bytes(), &request[3], b"REPLACE", b"ABSTTL"];
+                ctx.tell(words);
+            }
             if is_live {
                 // Redis removes the old key first.
                 ctx.keys.notify(class::NEW, "new", database, key);
@@ -190,6 +194,7 @@ fn restore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         }
         None if is_live => {
             ctx.keys.remove(database, key, old)?;
+            ctx.tell([&b"DEL"[..], key]);
             ctx.keys.notify(class::GENERIC, "del", database, key);
         }
         None => {}

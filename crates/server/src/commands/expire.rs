@@ -142,10 +142,12 @@ fn expire_generic(
     match u64::try_from(deadline) {
         Ok(deadline) if deadline > ctx.keys.now_ms => {
             ctx.keys.set_deadline(database, key, Some(deadline))?;
+            ctx.tell([&b"PEXPIREAT"[..], key, deadline.to_string().as_bytes()]);
             ctx.keys.notify(class::GENERIC, "expire", database, key);
         }
         _ => {
             ctx.keys.remove(database, key, old)?;
+            ctx.tell([&b"DEL"[..], key]);
             ctx.keys.notify(class::GENERIC, "del", database, key);
         }
     }

@@ -281,6 +281,7 @@ fn hincrbyfloat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     old.checked_add(increment).map_err(|_| infinite)?.write(&mut text);
     put(ctx.keys, &mut hash, &ctx.state.config.encodings, field, &text)?;
     ctx.keys.store_changed(key, hash, "hincrbyfloat")?;
+    ctx.tell([&b"HSET"[..], key, field, &text]);
     ctx.out.bulk(&text)
 }
 

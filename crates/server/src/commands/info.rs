@@ -3,6 +3,7 @@
 use tembo_wire::Request;
 
 use super::Context;
+use super::replicas::replicas_of;
 use super::table::Command;
 use super::table::flag::{DANGEROUS, LOADING, STALE};
 use crate::fault::Answer;
@@ -41,6 +42,9 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         ],
         keyspace,
         position: ctx.keys.replication.position,
+        second: ctx.keys.replication.second,
+        backlog_first: ctx.keys.replication.backlog.first(),
+        replicas: replicas_of(ctx.clients.iter()),
     };
     let wanted: Vec<_> = request.args().skip(1).collect();
     let text = info::write(&facts, &wanted);

@@ -139,7 +139,7 @@ impl<'a> ManyPop<'a> {
 
     /// Removes elements of the first list that has some, and answers them; tells whether there is one.
     fn run(&self, ctx: &mut Context<'_, '_>) -> Answer<bool> {
-        pop_first(ctx, &self.keys, self.left, self.count, |ctx, popped| {
+        pop_first(ctx, &self.keys, self.left, Some(self.count), |ctx, popped| {
             ctx.out.write().array(popped.len());
             popped.iter().try_for_each(|element| ctx.out.bulk(element))
         })
@@ -147,12 +147,13 @@ impl<'a> ManyPop<'a> {
 }
 
 /// Removes elements of the first of several lists that has some, and answers the key and what `write` makes
-/// of them; tells whether there is one. A client that has waited gets what the key has that was waited for.
+/// of them; tells whether there is one. Without a count it is one. A client that has waited gets what the key
+/// has that was waited for.
 fn pop_first(
     ctx: &mut Context<'_, '_>,
     keys: &[&[u8]],
     left: bool,
-    count: u64,
+    count: Option<u64>,
     write: impl Fn(&mut Context<'_, '_>, &[Vec<u8>]) -> Answer,
 ) -> Answer<bool> {
     let database = ctx.database();
@@ -163,8 +164,13 @@ fn pop_first(
         }
         let mut list = ctx.keys.collection(database, key, Kind::List)?;
         if list.len() > 0 {
-            let popped = ctx.keys.pop(&mut list, left, count)?;
+            let popped = ctx.keys.pop(&mut list, left, count.unwrap_or(1))?;
             ctx.keys.store_changed(key, list, pop_event(left))?;
+            let word = if left { &b"LPOP"[..] } else { b"RPOP" };
+            match count {
+                Some(_) => ctx.tell([word, key, popped.len().to_string().as_bytes()]),
+                None => ctx.tell([word, key]),
+            }
             ctx.out.write().array(2);
             ctx.out.bulk(key)?;
             write(ctx, &popped)?;
@@ -206,7 +212,7 @@ fn pop_or_wait(ctx: &mut Context<'_, '_>, request: &Request<'_>, left: bool) -> 
     let last = request.arg_count() - 1;
     let timeout = Timeout::parse(ctx, &request[last])?;
     let keys: Vec<_> = (1..last).map(|at| &request[at]).collect();
-    let popped = pop_first(ctx, &keys, left, 1, |ctx, popped| {
+    let popped = pop_first(ctx, &keys, left, None, |ctx, popped| {
         ctx.out.bulk_or_null(popped.first().map(|element| &element[..]))
     })?;
     if !popped && !wait(ctx, request, Kind::List, &keys, timeout) {
@@ -232,6 +238,12 @@ fn move_or_wait(
 ) -> Answer {
     let timeout = Timeout::parse(ctx, timeout)?;
     let moved = move_element(ctx, (&request[1], &request[2]), ends)?;
+    if moved && request.arg_count() == 4 {
+        ctx.tell([b"RPOPLPUSH", &request[1], &request[2]]);
+    } else if moved {
+        let end = |is_left| if is_left { &b"LEFT"[..] } else { b"RIGHT" };
+        ctx.tell([b"LMOVE", &request[1], &request[2], end(ends.0), end(ends.1)]);
+    }
     if !moved && !wait(ctx, request, Kind::List, &[&request[1]], timeout) {
         ctx.out.write().null();
     }

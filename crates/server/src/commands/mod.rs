@@ -31,6 +31,7 @@ mod list;
 mod list_move;
 mod object;
 mod pubsub;
+mod replicas;
 mod replication;
 mod sampling;
 mod saving;
@@ -50,7 +51,7 @@ mod string;
 mod subsequence;
 mod substring;
 pub(crate) mod table;
-mod tembo;
+pub(crate) mod tembo;
 mod tracking;
 pub(crate) mod transaction;
 
@@ -87,6 +88,19 @@ impl Context<'_, '_> {
     /// The database that the client has selected.
     pub(crate) fn database(&self) -> usize {
         self.session.database
+    }
+
+    /// Tells replicas these words in place of the command: see [`crate::effects`]. Called after the changes.
+    pub(crate) fn tell<I>(&mut self, words: I)
+    where
+        I: IntoIterator<Item: AsRef<[u8]>, IntoIter: ExactSizeIterator>,
+    {
+        self.keys.replication.effects.tell(self.session.database, words);
+    }
+
+    /// Whether replicas are told of effects.
+    pub(crate) fn tells(&self) -> bool {
+        self.keys.replication.effects.is_on
     }
 }
 
@@ -195,6 +209,7 @@ impl Registry {
             server::COMMANDS,
             saving::COMMANDS,
             replication::COMMANDS,
+            replicas::COMMANDS,
             transaction::COMMANDS,
             pubsub::COMMANDS,
             slow::COMMANDS,

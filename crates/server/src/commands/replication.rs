@@ -5,6 +5,7 @@ use tembo_wire::number::parse_u64;
 
 use super::Context;
 use super::args::is;
+use super::replicas::replicas_of;
 use super::table::Command;
 use super::table::flag::{ADMIN, ADMIN_ONLY, DANGEROUS, FAST, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
 use crate::config::LogLevel;
@@ -62,20 +63,35 @@ fn replicaof(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         Some(Master { host, port }) => format!("this is a replica of {host}:{port} from now on"),
         None => "this is a master from now on".to_owned(),
     };
+    let is_promoted = master.is_none();
     role.choose(master);
+    if is_promoted {
+        // What is written from now on belongs to a history of its own.
+        let id = ctx.state.random_id();
+        ctx.keys.replication.rename(id);
+        ctx.keys.replication.take_up(true);
+    }
     ctx.state.log(LogLevel::Notice, Kind::Replication, format_args!("{text}"));
     ctx.out.write().ok();
     Ok(())
 }
 
 fn role(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let replicas = replicas_of(ctx.clients.iter());
     let (role, offset) = (&ctx.state.role, ctx.keys.replication.position.map(|position| position.offset));
     let mut reply = ctx.out.write();
     let Some(Master { host, port }) = &role.master else {
         reply.array(3);
         reply.bulk("master");
-        reply.integer(0);
-        reply.array(0);
+        reply.integer(offset.unwrap_or(0) as i64);
+        let online: Vec<_> = replicas.iter().filter(|(_, replica)| replica.is_online()).collect();
+        reply.array(online.len());
+        for (ip, replica) in online {
+            reply.array(3);
+            reply.bulk(ip);
+            reply.bulk(replica.port.to_string());
+            reply.bulk(replica.acknowledged.to_string());
+        }
         return Ok(());
     };
     reply.array(5);

@@ -7,9 +7,7 @@ use tembo_wire::number::parse_f64;
 
 use super::args::{integer, is};
 use super::table::Command;
-use super::table::flag::{
-    ADMIN, ALLOW_BUSY, CONNECTION, FAST, LOADING, NO_MULTI, NOSCRIPT, READONLY, STALE, WALKS,
-};
+use super::table::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, READONLY, STALE, WALKS};
 use super::{Context, debug, write_help};
 use crate::clock;
 use crate::config::DebugCommands;
@@ -34,9 +32,6 @@ pub(super) const COMMANDS: &[Command] = &[
         "1.0.0",
         "Shows all commands as they are run",
     ),
-    Command::new("wait", 3, NOSCRIPT | CONNECTION, super::slow::wait)
-        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
-        .doc("generic", "3.0.0", "Returns that no replicas have acknowledged the writes"),
     Command::new("lolwut", -1, READONLY | FAST, lolwut).doc(
         "server",
         "5.0.0",

@@ -161,6 +161,9 @@ fn scard(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
+/// Members that one effect names.
+const MEMBERS_TOLD: usize = 1024;
+
 fn spop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (database, key) = (ctx.database(), &request[1]);
     let count = match request.get(2) {
@@ -172,6 +175,7 @@ fn spop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         }
     };
     let mut set = ctx.keys.collection(database, key, Kind::Set)?;
+    let goes = count.is_some_and(|count| count >= set.len());
     let popped = match count {
         None => ctx.keys.draw_element(&set, &mut ctx.state.random)?.into_iter().collect(),
         Some(count) => ctx.keys.sample(&set, count, &mut ctx.state.random)?,
@@ -179,6 +183,14 @@ fn spop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     ctx.keys.remove_elements(&mut set, popped.iter().map(|(member, _)| &member[..]))?;
     if !popped.is_empty() {
         ctx.keys.store_changed(key, set, "spop")?;
+    }
+    if goes {
+        ctx.tell([&b"DEL"[..], key]);
+    } else if ctx.tells() {
+        for members in popped.chunks(MEMBERS_TOLD) {
+            let members = members.iter().map(|(member, _)| &member[..]);
+            ctx.tell([&b"SREM"[..], key].into_iter().chain(members).collect::<Vec<_>>());
+        }
     }
     if count.is_none() {
         return ctx.out.bulk_or_null(popped.first().map(|(member, _)| &member[..]));

@@ -3,7 +3,6 @@
 use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
-use super::args::integer;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use super::{Context, latency_graph, write_help};
@@ -256,17 +255,5 @@ fn latency_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "    Forget the times of events.",
     ];
     write_help(&mut ctx.out, "latency", &lines);
-    Ok(())
-}
-
-/// WAIT: there are no replicas, so that none have acknowledged anything.
-pub(super) fn wait(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    integer(&request[1])?;
-    let timeout =
-        parse_i64(&request[2]).ok_or(Fault::Error("ERR timeout is not an integer or out of range"))?;
-    if timeout < 0 {
-        return Err(Fault::Error("ERR timeout is negative"));
-    }
-    ctx.out.write().integer(0);
     Ok(())
 }

@@ -108,7 +108,7 @@ fn pop(
 fn pop_first(
     ctx: &mut Context<'_, '_>,
     keys: &[&[u8]],
-    (highest, count): (bool, u64),
+    (highest, count): (bool, Option<u64>),
     write: impl Fn(&mut Context<'_, '_>, &[u8], &[Member]) -> Answer,
 ) -> Answer<bool> {
     let database = ctx.database();
@@ -119,7 +119,12 @@ fn pop_first(
         }
         let sorted = ctx.keys.collection(database, key, Kind::SortedSet)?;
         if sorted.len() > 0 {
-            let popped = pop(ctx, key, sorted, highest, count)?;
+            let popped = pop(ctx, key, sorted, highest, count.unwrap_or(1))?;
+            let word = if highest { &b"ZPOPMAX"[..] } else { b"ZPOPMIN" };
+            match count {
+                Some(_) => ctx.tell([word, key, popped.len().to_string().as_bytes()]),
+                None => ctx.tell([word, key]),
+            }
             write(ctx, key, &popped)?;
             return Ok(true);
         }
@@ -160,7 +165,7 @@ impl<'a> ManyPop<'a> {
     }
 
     fn run(&self, ctx: &mut Context<'_, '_>) -> Answer<bool> {
-        pop_first(ctx, &self.keys, (self.highest, self.count), |ctx, key, popped| {
+        pop_first(ctx, &self.keys, (self.highest, Some(self.count)), |ctx, key, popped| {
             ctx.out.write().array(2);
             ctx.out.bulk(key)?;
             ctx.out.write().array(popped.len());
@@ -197,7 +202,7 @@ fn pop_or_wait(ctx: &mut Context<'_, '_>, request: &Request<'_>, highest: bool) 
     let last = request.arg_count() - 1;
     let timeout = Timeout::parse(ctx, &request[last])?;
     let keys: Vec<_> = (1..last).map(|at| &request[at]).collect();
-    let popped = pop_first(ctx, &keys, (highest, 1), |ctx, key, popped| {
+    let popped = pop_first(ctx, &keys, (highest, None), |ctx, key, popped| {
         ctx.out.write().array(3);
         ctx.out.bulk(key)?;
         popped.iter().try_for_each(|member| write_popped(ctx, member, false))

@@ -264,6 +264,12 @@ fn set_generic(
         ctx.keys.old(database, key)?
     };
     ctx.keys.put(database, key, Meta { deadline, ..Meta::default() }, old, &[value])?;
+    if ctx.tells() && (options.expiry.is_some() || options.get) {
+        match deadline.map(|deadline| deadline.to_string()) {
+            Some(deadline) => ctx.tell([&b"SET"[..], key, value, b"PXAT", deadline.as_bytes()]),
+            None => ctx.tell([&b"SET"[..], key, value]),
+        }
+    }
     ctx.keys.notify(class::STRING, "set", database, key);
     if options.expiry.is_some() {
         ctx.keys.notify(class::GENERIC, "expire", database, key);
@@ -279,6 +285,7 @@ fn getdel(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     ctx.out.bulk_or_null(stored.map(|stored| stored.payload))?;
     if present {
         ctx.keys.remove(database, &request[1], old)?;
+        ctx.tell([&b"DEL"[..], &request[1]]);
     }
     if is_live {
         ctx.keys.notify(class::GENERIC, "del", database, &request[1]);
@@ -300,11 +307,16 @@ fn getex(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     ctx.out.bulk(stored.payload)?;
     if deadline.is_some_and(|deadline| deadline <= now_ms) {
         ctx.keys.remove(database, key, old)?;
+        ctx.tell([&b"DEL"[..], key]);
         ctx.keys.notify(class::GENERIC, "del", database, key);
         return Ok(());
     }
     if deadline.is_some() || options.persist && meta.deadline.is_some() {
         ctx.keys.set_deadline(database, key, deadline)?;
+        match deadline {
+            Some(deadline) => ctx.tell([&b"PEXPIREAT"[..], key, deadline.to_string().as_bytes()]),
+            None => ctx.tell([&b"PERSIST"[..], key]),
+        }
         let event = if deadline.is_some() { "expire" } else { "persist" };
         ctx.keys.notify(class::GENERIC, event, database, key);
     }

@@ -11,7 +11,7 @@ use crate::glob;
 use crate::keyspace::once::TOKEN_BYTES_MAX;
 
 /// Where the command begins that TEMBO.ONCE runs.
-pub(super) const ONCE_COMMAND: usize = 3;
+pub(crate) const ONCE_COMMAND: usize = 3;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("tembo.count", 2, READONLY | FAST | KEYSPACE, count).doc(
@@ -48,6 +48,7 @@ fn unlink(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let removed = if prefix.is_empty() {
         let keys = ctx.keys.len(database)?;
         ctx.keys.clear(database)?;
+        ctx.tell(["FLUSHDB"]);
         ctx.keys.pubsub.invalidate_all();
         keys
     } else {
@@ -92,6 +93,9 @@ fn once(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     let start = ctx.out.len();
     (command.handler)(ctx, &inner)?;
+    if !ctx.keys.replication.effects.is_told() {
+        ctx.tell(inner.args());
+    }
     let reply = ctx.out.since(start);
     ctx.keys.remember(token, deadline, &digest, (protocol, reply))
 }

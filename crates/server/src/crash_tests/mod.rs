@@ -8,6 +8,7 @@
 
 mod commands;
 mod faults;
+mod master;
 mod power;
 mod replica;
 

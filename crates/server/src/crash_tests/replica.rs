@@ -165,7 +165,7 @@ impl Scenario for Script {
         list.insert(b"s", [7; 16]).map_err(text)?;
         let mut keys = Keyspace::open(&opened.pool).map_err(text)?;
         (0..2).try_for_each(|database| keys.create(database)).map_err(text)?;
-        keys.store_master(Some(&Master { host: "h".to_owned(), port: 1 })).map_err(fault)?;
+        keys.store_master(Some(&Master { host: "h".to_owned(), port: 1 }), ID).map_err(fault)?;
         arrive(&mut keys, &[0, 3], 1, true)?;
         drop(keys);
         Ok(opened)
@@ -192,7 +192,7 @@ impl Scenario for Script {
             Op::Stream(lines) => stream(opened, lines),
             Op::Arrive(databases, count) => arrive(&mut opened.keys()?, databases, *count, true),
             Op::GiveUp(databases, count) => arrive(&mut opened.keys()?, databases, *count, false),
-            Op::Promote => opened.keys()?.store_master(None).map_err(fault),
+            Op::Promote => opened.keys()?.store_master(None, [b'c'; 40]).map_err(fault),
             Op::Reclaim => opened.reclaim_all(),
         }
     }
@@ -207,7 +207,9 @@ impl Scenario for Script {
         match op {
             Op::Stream(lines) => model.stream(lines),
             Op::Arrive(databases, count) => model.arrive(databases, *count),
-            Op::Promote => model.position = None,
+            Op::Promote => {
+                model.position = model.position.map(|(_, offset, database)| ('c', offset, database))
+            }
             Op::GiveUp(..) | Op::Reclaim => {}
         }
     }

@@ -2,6 +2,7 @@
 
 use tembo::{Map, Pool};
 
+use super::backlog::check_backlog;
 use super::collection::check::{Collections, check_collections};
 use super::collection::ordered::Score;
 use super::collection::packed::Packed;
@@ -26,6 +27,8 @@ pub struct CheckReport {
     pub tokens: u64,
     /// The server was a replica.
     pub is_replica: bool,
+    /// Bytes of the stream that are kept for replicas.
+    pub backlog_bytes: u64,
 }
 
 /// The large collections of a [`CheckReport`]: those whose elements are records of their own.
@@ -119,7 +122,7 @@ pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
     }
     report.collections = check_collections(pool, collections)?;
     (report.scan_prefixes, report.tokens) = (check_cursors(pool)?, check_tokens(pool)?);
-    report.is_replica = check_replication(pool)?;
+    (report.is_replica, report.backlog_bytes) = (check_replication(pool)?, check_backlog(pool)?);
     Ok(report)
 }
 

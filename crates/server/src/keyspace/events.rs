@@ -80,7 +80,8 @@ impl Keyspace<'_> {
     /// Tells of a change of a key, once the batch is committed.
     #[inline(always)]
     pub(crate) fn notify(&mut self, class: u32, event: &str, database: usize, key: &[u8]) {
-        notify(&mut self.pubsub, self.dirty, class, event, database, key);
+        let depends = self.dirty || self.replication.effects.was_dirty;
+        notify(&mut self.pubsub, depends, class, event, database, key);
     }
 }
 

@@ -23,17 +23,20 @@ impl Keyspace<'_> {
             return Ok(0);
         }
         let (savepoint, mark) = (self.begin_command()?, self.pubsub.mark());
+        let told = self.replication.effects.begin_command();
         self.pubsub.tracking.current = NOBODY;
         let removed = due.iter().try_for_each(|(number, entry)| self.remove_due(*number, entry));
         let removed = removed.and_then(|()| tokens.iter().try_for_each(|entry| self.forget_token(entry)));
         match removed {
             Ok(()) => {
                 self.end_command();
+                self.replication.close_unit();
                 self.stats.expired += due.len() as u64;
                 Ok(due.len() + tokens.len())
             }
             Err(fault) => {
                 self.rollback_to(savepoint);
+                self.replication.effects.take_back(told);
                 self.pubsub.drop_since(mark);
                 Err(fault)
             }
@@ -59,7 +62,7 @@ impl Keyspace<'_> {
     /// loses its entry in the list and nothing else.
     fn remove_due(&mut self, number: usize, entry: &[u8]) -> Answer {
         let (deadline, key) = decode_expiry(entry)?;
-        let Keyspace { pool, batch, databases, dirty, expiry, pubsub, .. } = self;
+        let Keyspace { pool, batch, databases, dirty, expiry, pubsub, replication, .. } = self;
         let mut old = Old::default();
         let Some(maps) = databases[number].as_deref_mut() else {
             return Ok(());
@@ -72,6 +75,7 @@ impl Keyspace<'_> {
             batch.remove(&maps.data, key)?;
             pubsub.invalidate(key);
             events::notify(pubsub, true, class::EXPIRED, "expired", number, key);
+            replication.effects.note_expired(number, key);
         }
         maps.unlist(batch, expiry, deadline, key)?;
         self.doom(number, old)

@@ -93,6 +93,8 @@
 //!   value, and no others.
 //! - **I11** The records of "db.replication" are well formed: an id has 40 letters and digits, a database is
 //!   below 16, a host has 1 to 255 bytes.
+//! - **I12** The records of "db.backlog" are not empty and follow each other without gaps up to the offset of
+//!   `'p'`.
 //!
 //! # Commit point
 //!
@@ -321,8 +323,10 @@ pub(crate) const LISTS: &str = "db.lists";
 pub(crate) const CURSORS: &str = "db.cursors";
 /// The map of tokens and replies.
 pub(crate) const ONCE: &str = "db.once";
-/// The map of a replica's master and position.
+/// The map of a replica's master and of the position in the stream.
 pub(crate) const REPLICATION: &str = "db.replication";
+/// The map of the last bytes of the stream.
+pub(crate) const BACKLOG: &str = "db.backlog";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this
 /// server.
 pub const COLLECTIONS: &str = "db.collections";

@@ -16,6 +16,7 @@
 //! count is read from the map when it is first needed, follows every change of the map, and is forgotten
 //! whenever changes are taken back.
 
+pub(crate) mod backlog;
 pub(crate) mod check;
 pub(crate) mod collection;
 pub(crate) mod cursor;
@@ -41,7 +42,7 @@ use tembo::{Batch, Map, MapOptions, Pool, Savepoint};
 use collection::construction::Parts;
 use collection::registry::Registry;
 use format::{
-    COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order, Prefix, REPLICATION,
+    BACKLOG, COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order, Prefix, REPLICATION,
     counting_of, encode_expiry, map_names,
 };
 pub(crate) use format::{DATABASES, Kind, Meta, Stored};
@@ -189,7 +190,8 @@ impl<'p> Keyspace<'p> {
         let mut databases = [const { None }; DATABASES];
         // A database that this version cannot read is not one that is empty.
         let is_ours = |name: &String| {
-            [ELEMENTS, ORDERED, LISTS, COLLECTIONS, CURSORS, ONCE, REPLICATION].contains(&name.as_str())
+            [ELEMENTS, ORDERED, LISTS, COLLECTIONS, CURSORS, ONCE, REPLICATION, BACKLOG]
+                .contains(&name.as_str())
                 || (0..DATABASES).map(map_names).any(|(data, expires)| [data, expires].contains(name))
         };
         if let Some(unknown) = pool.unknown()?.into_iter().find(|unknown| is_ours(&unknown.name)) {
@@ -245,7 +247,20 @@ impl<'p> Keyspace<'p> {
 
     /// Whether a commit would make something durable.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty
+        self.dirty || self.replication.has_bytes()
+    }
+
+    /// Whether anything was written since the last call, which is set aside.
+    pub(crate) fn set_dirty_aside(&mut self) {
+        self.replication.effects.was_dirty = std::mem::take(&mut self.dirty);
+    }
+
+    /// Takes back what was set aside; tells whether something was written meanwhile.
+    pub(crate) fn note_dirty_again(&mut self) -> bool {
+        let was_dirty = std::mem::take(&mut self.replication.effects.was_dirty);
+        let is_dirty = self.dirty;
+        self.dirty |= was_dirty;
+        is_dirty
     }
 
     /// How large the pending batch has become, in words to be stored.
@@ -255,6 +270,10 @@ impl<'p> Keyspace<'p> {
 
     /// Makes all writes since the last commit durable, with one fence, or none of them.
     pub(crate) fn commit(&mut self) -> Result<(), tembo::Error> {
+        if self.replication.has_bytes() {
+            writer(self.pool, &mut self.batch).map_err(into_error)?;
+            self.dirty = true;
+        }
         let dirty = std::mem::take(&mut self.dirty);
         let noted = if dirty { self.replication.write(self.batch.as_mut()) } else { Ok(()) };
         let Some(batch) = self.batch.take() else {
@@ -333,13 +352,14 @@ impl<'p> Keyspace<'p> {
 
     /// Looks `key` up for a command that reads, and counts a hit or a miss.
     pub(crate) fn read(&mut self, database: usize, key: &[u8]) -> Answer<Option<Stored<'_>>> {
-        let Keyspace { pool, batch, databases, now_ms, stats, pubsub, dirty, .. } = self;
+        let Keyspace { pool, batch, databases, now_ms, stats, pubsub, dirty, replication, .. } = self;
         let found = find(pool, batch, databases[database].as_deref(), *now_ms, key)?;
         match found.live {
             Some(_) => stats.hits += 1,
             None => {
                 stats.misses += 1;
-                events::notify(pubsub, *dirty, class::MISS, "keymiss", database, key);
+                let depends = *dirty || replication.effects.was_dirty;
+                events::notify(pubsub, depends, class::MISS, "keymiss", database, key);
             }
         }
         Ok(found.live)
@@ -391,7 +411,18 @@ impl<'p> Keyspace<'p> {
             return Err(KEY_TOO_LONG);
         }
         let Keyspace {
-            pool, batch, databases, now_ms, dirty, expiry, changes, watches, waiters, pubsub, ..
+            pool,
+            batch,
+            databases,
+            now_ms,
+            dirty,
+            expiry,
+            changes,
+            watches,
+            waiters,
+            pubsub,
+            replication,
+            ..
         } = self;
         let maps = databases[database].as_deref_mut().ok_or(Fault::MissingDatabase(database))?;
         let batch = writer(pool, batch)?;
@@ -408,6 +439,7 @@ impl<'p> Keyspace<'p> {
         let had_expired = !is_live(listed, *now_ms);
         if had_expired {
             events::notify(pubsub, true, class::EXPIRED, "expired", database, key);
+            replication.effects.note_expired(database, key);
         }
         if !batch.put_parts(&maps.data, key, &parts[..=payload.len()])? || had_expired {
             events::notify(pubsub, true, class::NEW, "new", database, key);
@@ -523,11 +555,12 @@ impl<'p> Keyspace<'p> {
     }
 
     fn reclaim_steps(&mut self, steps: usize) -> Answer {
-        let Keyspace { pool, batch, databases, collections, dirty, .. } = self;
+        let Keyspace { pool, batch, databases, collections, dirty, replication, .. } = self;
         let has_dropped = pool.reclaim_dropped(steps)?;
         let writing = writer(pool, batch)?;
         let words = writing.pending_words();
         let maps = || databases.iter().flatten().flat_map(|maps| [&maps.data, &maps.expires]);
+        let maps = || maps().chain(replication.backlog.map());
         let reclaimed = maps().try_fold(false, |more, map| Ok(more || writing.reclaim(map, steps)?));
         let reclaimed = match (reclaimed, collections) {
             (Ok(false), Some(maps)) => maps.reclaim(writing, steps * ELEMENTS_PER_STEP),
@@ -568,6 +601,14 @@ impl<'p> Keyspace<'p> {
     /// The type of a value that a walk has come to, if commands see it.
     fn live_kind(&self, stored: &Stored<'_>) -> Option<Kind> {
         is_live(stored.meta.deadline, self.now_ms).then_some(stored.meta.kind)
+    }
+}
+
+/// The error of the pool that a fault is.
+fn into_error(fault: Fault) -> tembo::Error {
+    match fault {
+        Fault::Engine(error) => error,
+        _ => tembo::Error::ReadOnly,
     }
 }
 

@@ -19,6 +19,9 @@ fn end_of(prefix: &[u8]) -> Bound<Vec<u8>> {
     Bound::Excluded(end)
 }
 
+/// Keys that one effect names.
+const KEYS_TOLD: usize = 1024;
+
 impl Keyspace<'_> {
     /// How many keys begin with `prefix`; those that have expired count until they are removed. O(log n), but
     /// in a database that does not count its keys, as old ones do not: there it is O(their number).
@@ -62,6 +65,12 @@ impl Keyspace<'_> {
         }
         found.named.iter().for_each(|(key, _)| note(changes, database, key));
         self.pubsub.invalidate_prefix(prefix, found.named.iter().map(|(key, _)| &**key));
+        self.replication.effects.tell_only();
+        for keys in found.named.chunks(KEYS_TOLD) {
+            let words: Vec<_> =
+                [&b"UNLINK"[..]].into_iter().chain(keys.iter().map(|(key, _)| &key[..])).collect();
+            self.replication.effects.tell(database, words);
+        }
         for (_, old) in found.with_more.drain(..) {
             self.doom(database, old)?;
         }
@@ -74,12 +83,13 @@ impl Keyspace<'_> {
 
     /// Facts about the keys that begin with `prefix` before they are removed.
     fn find_prefix(&mut self, database: usize, prefix: &[u8]) -> Answer<Found> {
-        let Keyspace { pool, batch, databases, now_ms, changes, pubsub, .. } = self;
+        let Keyspace { pool, batch, databases, now_ms, changes, pubsub, replication, .. } = self;
         let mut found = Found::default();
         let Some(maps) = databases[database].as_deref() else {
             return Ok(found);
         };
         let are_named = changes.is_some()
+            || replication.effects.is_on
             || pubsub.tracking.is_broadcasting()
             || pubsub.notified & (class::GENERIC | class::EXPIRED) != 0;
         let (mut malformed, bounds) = (None, (Bound::Included(prefix.to_vec()), end_of(prefix)));

@@ -1,17 +1,21 @@
-//! A replica's master, its position in the master's stream, and the arrival of a whole new state.
+//! The history of the data: a replica's master, the position in the stream, and the arrival of a whole new
+//! state.
 //!
 //! # Media layout
 //!
-//! The map "db.replication"; a pool that was never a replica has none:
+//! The map "db.replication"; a pool that was never a replica and never had one has none:
 //!
 //! ```text
 //!   'm'  -> port_le host              2 bytes, and the rest      the master, if the server is a replica
-//!   'p'  -> id offset_le database     40, 8 and 1 bytes          how far its stream has been applied
+//!   'p'  -> id offset_le database     40, 8 and 1 bytes          how far the stream goes that made the data
+//!   's'  -> id offset_le              40 and 8 bytes             the history before, up to that offset
 //!   'a'  -> maps_le                   2 bytes                    bit N: a new state arrives in "dbN"
 //! ```
 //!
-//! The id is the master's name of its history (its replication id), the offset counts the bytes of the stream
-//! since that history began, and the database is the one that the stream has selected there.
+//! The id names a history (the replication id), the offset counts the bytes of the stream since that history
+//! began, and the database is the one that the stream has selected there. Of a replica the stream is its
+//! master's, of a master it is its own, which begins with its first replica. A replica that becomes a master
+//! goes on in a history with a new id at the same offset; up to there the old id names the same bytes.
 //!
 //! A new state arrives in maps that hold nothing, beside the old state. Clients do not see them: the server
 //! takes them off its databases until the new state is whole. If there are too few of them, the old state is
@@ -24,8 +28,8 @@
 //!
 //! # Commit point
 //!
-//! The commit of the batch. `'p'` is written with the effects of the commands up to its offset, and never
-//! without them: a stream that is resumed there repeats nothing and leaves out nothing. A new state begins
+//! The commit of the batch. `'p'` is written with the effects of the commands up to its offset, and their
+//! bytes in the [`backlog`](super::backlog), and never without them: a stream that is resumed there repeats nothing and leaves out nothing. A new state begins
 //! with one commit of `'a'`. One other commit ends it: it gives the databases their new maps, clears the old
 //! ones, removes `'a'` and writes `'p'`.
 //!
@@ -36,14 +40,17 @@
 
 use tembo::{Batch, Map, Pool};
 
+use super::backlog::Backlog;
 use super::check::CheckError;
 use super::collection::registry::Registry;
 use super::format::{DATABASES, Malformed, Order, REPLICATION, map_names};
 use super::{Database, Keyspace, writer};
+use crate::effects::Effects;
 use crate::fault::{Answer, Fault};
 
 const MASTER: &[u8] = b"m";
-const POSITION: &[u8] = b"p";
+pub(super) const POSITION: &[u8] = b"p";
+const SECOND: &[u8] = b"s";
 const ARRIVING: &[u8] = b"a";
 /// The length of a replication id.
 pub(crate) const ID_BYTES: usize = 40;
@@ -82,7 +89,7 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    fn decode(value: &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn decode(value: &[u8]) -> Result<Self, Malformed> {
         let (id, rest) = value.split_first_chunk().ok_or(Malformed)?;
         let (offset, rest) = rest.split_first_chunk().ok_or(Malformed)?;
         let &[database] = rest else { return Err(Malformed) };
@@ -92,7 +99,31 @@ impl Position {
     }
 
     fn write(&self, batch: &mut Batch<'_>, map: &Map) -> Result<(), tembo::Error> {
-        batch.put_parts(map, POSITION, &[&self.id, &self.offset.to_le_bytes(), &[self.database]]).map(drop)
+        let parts = [&self.id[..], &self.offset.to_le_bytes(), &[self.database]].concat();
+        match batch.put(map, POSITION, &parts) {
+            // Removals work in a full pool.
+            Err(tembo::Error::Full { .. }) => batch.put_to_free(map, POSITION, &parts).map(drop),
+            other => other.map(drop),
+        }
+    }
+}
+
+/// The history before the present one, and the offset up to which both are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Second {
+    pub(crate) id: Id,
+    pub(crate) offset: u64,
+}
+
+impl Second {
+    fn decode(value: &[u8]) -> Result<Self, Malformed> {
+        let (id, rest) = value.split_first_chunk().ok_or(Malformed)?;
+        let offset = rest.try_into().map(u64::from_le_bytes).map_err(|_| Malformed)?;
+        is_id(id).then_some(Second { id: *id, offset }).ok_or(Malformed)
+    }
+
+    fn write(&self, batch: &mut Batch<'_>, map: &Map) -> Result<(), tembo::Error> {
+        batch.put_parts(map, SECOND, &[&self.id, &self.offset.to_le_bytes()]).map(drop)
     }
 }
 
@@ -101,45 +132,135 @@ pub(crate) fn is_id(id: &[u8]) -> bool {
     id.len() == ID_BYTES && id.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// The position of a keyspace, as its batch has it.
+/// The history of a keyspace, as its batch has it.
 #[derive(Default)]
 pub(crate) struct Replication {
     map: Option<Map>,
-    /// How far the stream has been applied, committed or not.
+    /// How far the stream goes, committed or not.
     pub(crate) position: Option<Position>,
     committed: Option<Position>,
+    pub(crate) second: Option<Second>,
+    committed_second: Option<Second>,
     /// A commit failed, and the position went back.
     pub(crate) went_back: bool,
     /// A new state is arriving in maps that were taken off the databases, so that nobody may write.
     pub(crate) is_arriving: bool,
+    /// How often the ids changed: replicas have to ask again.
+    pub(crate) epoch: u64,
+    pub(crate) effects: Effects,
+    pub(crate) backlog: Backlog,
+    /// A mistake, for the crash simulator to find.
+    #[cfg(test)]
+    pub(crate) forgets_offset: bool,
 }
 
 impl Replication {
     pub(super) fn find(pool: &Pool) -> Result<Self, tembo::Error> {
         let map = pool.find_map(REPLICATION)?;
-        let stored = map.as_ref().map(|map| map.get(POSITION)).transpose()?.flatten();
+        let get = |key| map.as_ref().map(|map| map.get(key)).transpose().map(Option::flatten);
         // A record that is damaged is one that the check names; without it all is copied anew.
-        let position = stored.and_then(|value| Position::decode(&value).ok());
-        Ok(Replication { map, position, committed: position, ..Replication::default() })
+        let position = get(POSITION)?.and_then(|value| Position::decode(&value).ok());
+        let second = get(SECOND)?.and_then(|value| Second::decode(&value).ok());
+        let backlog = Backlog::find(pool, position)?;
+        Ok(Replication {
+            map,
+            position,
+            committed: position,
+            second,
+            committed_second: second,
+            backlog,
+            ..Replication::default()
+        })
     }
 
-    /// Writes the position into the batch, if it is another one than is committed.
-    pub(super) fn write(&mut self, batch: Option<&mut Batch<'_>>) -> Result<(), tembo::Error> {
-        match (batch, &self.map, &self.position) {
-            (Some(batch), Some(map), Some(position)) if self.position != self.committed => {
-                position.write(batch, map)
-            }
-            _ => Ok(()),
+    /// The position that is committed.
+    pub(crate) fn committed(&self) -> Option<Position> {
+        self.committed
+    }
+
+    /// Whether a commit has bytes of the stream to store.
+    pub(super) fn has_bytes(&self) -> bool {
+        !self.effects.pending().is_empty()
+    }
+
+    /// Ends the effects of a command or an EXEC: they are part of the batch from now on.
+    pub(crate) fn close_unit(&mut self) {
+        let bytes = self.effects.close() as u64;
+        if bytes > 0
+            && let Some(position) = &mut self.position
+        {
+            (position.offset, position.database) = (position.offset + bytes, self.effects.selected());
         }
+    }
+
+    /// Adds words to the stream that have no database.
+    pub(crate) fn add_plain(&mut self, words: &[&str]) {
+        let bytes = self.effects.add_plain(words) as u64;
+        if let Some(position) = &mut self.position {
+            position.offset += bytes;
+        }
+    }
+
+    /// Ends an EXEC, whose effects are told if it was run.
+    pub(crate) fn release(&mut self, was_run: bool, told: crate::effects::Mark) {
+        self.effects.is_held = false;
+        match was_run {
+            true => self.close_unit(),
+            false => self.effects.take_back(told),
+        }
+    }
+
+    /// Goes on in a history with a new id, at the same place.
+    pub(crate) fn rename(&mut self, id: Id) {
+        if let Some(position) = &mut self.position {
+            self.second = Some(Second { id: position.id, offset: position.offset });
+            position.id = id;
+            self.epoch += 1;
+        }
+    }
+
+    /// Tells the effects of commands from now on, if this is a master with a history.
+    pub(crate) fn take_up(&mut self, is_master: bool) {
+        self.effects.is_on = is_master && self.position.is_some();
+        self.effects.forget_selected();
+    }
+
+    /// Writes the position and the bytes up to it into the batch, if it is another one than is committed.
+    pub(super) fn write(&mut self, batch: Option<&mut Batch<'_>>) -> Result<(), tembo::Error> {
+        let (Some(batch), Some(map), Some(position)) = (batch, &self.map, self.position) else {
+            return Ok(());
+        };
+        if self.position == self.committed && self.second == self.committed_second {
+            return Ok(());
+        }
+        let pending = self.effects.pending();
+        if !pending.is_empty() {
+            self.backlog.append(batch, position.offset, pending)?;
+        } else if self.committed.is_none_or(|committed| committed.offset != position.offset) {
+            // The bytes up to there are not known.
+            self.backlog.clear(batch, position.offset)?;
+        }
+        if let Some(second) = self.second.filter(|_| self.second != self.committed_second) {
+            second.write(batch, map)?;
+        }
+        #[cfg(test)]
+        if self.forgets_offset {
+            return Ok(());
+        }
+        position.write(batch, map)
     }
 
     /// Notes the end of a commit that wrote the position.
     pub(super) fn note_end(&mut self, is_committed: bool) {
         if is_committed {
-            self.committed = self.position;
+            (self.committed, self.committed_second) = (self.position, self.second);
         } else if self.position != self.committed {
-            (self.position, self.went_back) = (self.committed, true);
+            // A new id was not committed: commands are told again once one is.
+            self.effects.is_on &= self.position.map(|now| now.id) == self.committed.map(|was| was.id);
+            (self.position, self.second, self.went_back) = (self.committed, self.committed_second, true);
         }
+        self.effects.note_end(is_committed);
+        self.backlog.note_end(is_committed);
     }
 }
 
@@ -151,13 +272,13 @@ impl<'p> Keyspace<'p> {
         Ok((true, master))
     }
 
-    /// Stores the master, or that there is none; then there is no position either. Commits. There must be no
-    /// batch.
-    pub(crate) fn store_master(&mut self, master: Option<&Master>) -> Answer {
-        self.put_master(master).inspect_err(|_| self.abandon_batch())
+    /// Stores the master, or that there is none; then a history goes on under a new id, if it has not got one
+    /// yet. Commits. There must be no batch.
+    pub(crate) fn store_master(&mut self, master: Option<&Master>, new_id: Id) -> Answer {
+        self.put_master(master, new_id).inspect_err(|_| self.abandon_batch())
     }
 
-    fn put_master(&mut self, master: Option<&Master>) -> Answer {
+    fn put_master(&mut self, master: Option<&Master>, new_id: Id) -> Answer {
         let map = self.replication_map()?;
         let batch = writer(self.pool, &mut self.batch)?;
         match master {
@@ -165,19 +286,20 @@ impl<'p> Keyspace<'p> {
                 batch.put_parts(&map, MASTER, &[&port.to_le_bytes(), host.as_bytes()])?;
             }
             None => {
-                batch.remove(&map, MASTER)?;
-                batch.remove(&map, POSITION)?;
+                let was_replica = batch.remove(&map, MASTER)?;
+                // One whose commands were told since was renamed by REPLICAOF.
+                if was_replica && !self.replication.effects.is_on {
+                    self.replication.rename(new_id);
+                }
             }
         }
         self.dirty = true;
         self.commit()?;
-        if master.is_none() {
-            (self.replication.position, self.replication.committed) = (None, None);
-        }
+        self.replication.take_up(master.is_none());
         Ok(())
     }
 
-    fn replication_map(&mut self) -> Answer<Map> {
+    pub(super) fn replication_map(&mut self) -> Answer<Map> {
         debug_assert!(self.batch.is_none(), "opening a map needs the pool's writer");
         let map = match self.replication.map.take() {
             Some(map) => map,
@@ -248,9 +370,14 @@ impl<'p> Keyspace<'p> {
         if clears {
             // Without its position, a restart in the middle copies everything anew.
             (0..DATABASES).try_for_each(|database| self.clear(database))?;
-            writer(self.pool, &mut self.batch)?.remove(&map, POSITION)?;
+            let batch = writer(self.pool, &mut self.batch)?;
+            batch.remove(&map, POSITION)?;
+            batch.remove(&map, SECOND)?;
+            let replication = &mut self.replication;
+            replication.backlog.clear(batch, 0)?;
             self.dirty = true;
-            (self.replication.position, self.replication.committed) = (None, None);
+            (replication.position, replication.committed) = (None, None);
+            (replication.second, replication.committed_second) = (None, None);
             self.commit()?;
             free = [true; DATABASES];
         }
@@ -279,6 +406,7 @@ impl<'p> Keyspace<'p> {
     ) -> Answer {
         arrival.commit()?;
         let map = self.replication_map()?;
+        self.replication.backlog.open(self.pool, position.offset)?;
         for database in (0..DATABASES).filter(|&database| !wanted[database]) {
             arrival.clear(database)?;
         }
@@ -288,9 +416,16 @@ impl<'p> Keyspace<'p> {
             collections.set_order(batch, places.now)?;
         }
         batch.remove(&map, ARRIVING)?;
+        batch.remove(&map, SECOND)?;
+        // The stream before is of another history.
+        self.replication.backlog.clear(batch, position.offset)?;
         position.write(batch, &map)?;
         arrival.dirty = true;
-        arrival.commit()?;
+        let arrived = arrival.commit();
+        self.replication.backlog.note_end(arrived.is_ok());
+        arrived?;
+        (self.replication.second, self.replication.committed_second) = (None, None);
+        self.replication.epoch += 1;
         (self.databases, self.places) = (arrival.databases, arrival.places);
         self.collections = arrival.collections.or(self.collections.take());
         (self.replication.position, self.replication.committed) = (Some(position), Some(position));
@@ -303,6 +438,7 @@ impl<'p> Keyspace<'p> {
     /// Drops the batch: nothing of it has happened.
     pub(crate) fn abandon_batch(&mut self) {
         self.dirty = false;
+        self.replication.note_end(false);
         if self.batch.take().is_some() {
             self.forget_state();
         }
@@ -353,6 +489,7 @@ pub(crate) fn check_replication(pool: &Pool) -> Result<bool, CheckError> {
                 Master::decode(entry.value()).map(drop)
             }
             POSITION => Position::decode(entry.value()).map(drop),
+            SECOND => Second::decode(entry.value()).map(drop),
             ARRIVING if entry.value().len() == 2 => Ok(()),
             _ => Err(Malformed),
         };

@@ -47,6 +47,8 @@ pub(crate) struct Stream {
     /// Where the stream is, also within MULTI.
     offset: u64,
     output: Vec<u8>,
+    /// What was applied since the position: the beginning of a transaction.
+    unfinished: Vec<u8>,
     /// The master asked for the position.
     pub(super) is_asked: bool,
 }
@@ -65,6 +67,7 @@ impl Stream {
             needed: 1,
             offset: position.map_or(0, |position| position.offset),
             output: Vec::new(),
+            unfinished: Vec::new(),
             is_asked: false,
         }
     }
@@ -90,7 +93,7 @@ impl Stream {
 }
 
 /// A fault in words.
-pub(super) fn shown(fault: &Fault) -> String {
+pub(crate) fn shown(fault: &Fault) -> String {
     match fault {
         Fault::Error(line) => (*line).to_owned(),
         Fault::Quoting(line) => String::from_utf8_lossy(line).into_owned(),
@@ -131,7 +134,8 @@ impl Executor<'_, '_> {
             if self.keys.pubsub.is_backlogged() {
                 break;
             }
-            let Stream { session, parser, input, used, needed, offset, output, is_asked } = &mut *stream;
+            let Stream { session, parser, input, used, needed, offset, output, is_asked, unfinished } =
+                &mut *stream;
             let unread = &input[*used..];
             let consumed = match parser.parse(unread, &Limits::default()) {
                 Ok(Parsed::Request(request)) => {
@@ -156,12 +160,15 @@ impl Executor<'_, '_> {
                     return Err(failed(format!("the master's stream is broken at offset {offset}: {error}")));
                 }
             };
+            unfinished.extend_from_slice(&unread[..consumed]);
             (*used, *needed) = (*used + consumed, 1);
             *offset += consumed as u64;
             if session.queue.is_none()
                 && let Some(position) = &mut self.keys.replication.position
             {
                 (position.offset, position.database) = (*offset, session.database as u8);
+                self.keys.replication.effects.relay(unfinished);
+                unfinished.clear();
             }
             if self.keys.pending_words() > words_max {
                 self.commit_batch(None);

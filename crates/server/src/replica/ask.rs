@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -216,8 +216,8 @@ impl Asking<'_> {
     /// Receives a whole state, and reads it to its end.
     fn receive_whole(&mut self) -> Result<(File, Survey), Failure> {
         let header = self.line()?;
-        let mut file =
-            self.nameless().map_err(|error| failed(format!("no file for the master's data: {error}")))?;
+        let mut file = nameless(&self.question.folder)
+            .map_err(|error| failed(format!("no file for the master's data: {error}")))?;
         let transfer = &self.question.transfer;
         transfer.received.store(0, Ordering::Relaxed);
         transfer.is_begun.store(true, Ordering::Relaxed);
@@ -236,18 +236,6 @@ impl Asking<'_> {
         let survey = self.read_whole(&file)?;
         file.rewind()?;
         Ok((file, survey))
-    }
-
-    /// A file that nobody else can find, and that is gone with this process.
-    fn nameless(&self) -> io::Result<File> {
-        static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = self.question.folder.join(format!(".tembo-sync-{}-{number}", std::process::id()));
-        let mut options = File::options();
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
-        std::fs::remove_file(path)?;
-        Ok(file)
     }
 
     fn receive_bytes(&mut self, file: &mut File, bytes: u64) -> Result<(), Failure> {
@@ -307,6 +295,18 @@ impl Asking<'_> {
         let all = survey.left_out.iter().map(one).collect::<Vec<_>>().join("; ");
         Err(Failure { why: format!("the master's data hold what this server lacks: {all}"), is_final: true })
     }
+}
+
+/// A file that nobody else can find, and that is gone with this process.
+pub(crate) fn nameless(folder: &Path) -> io::Result<File> {
+    static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!(".tembo-sync-{}-{number}", std::process::id()));
+    let mut options = File::options();
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
 }
 
 fn read_id(text: &str) -> Option<Id> {

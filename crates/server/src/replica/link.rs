@@ -28,6 +28,7 @@ use super::load::Loading;
 use super::{Phase, Transfer};
 use crate::config::LogLevel;
 use crate::executor::Executor;
+use crate::keyspace::DATABASES;
 use crate::keyspace::replication::Position;
 use crate::log::Kind;
 use crate::server::MASTER;
@@ -220,8 +221,10 @@ impl<'p> Link<'p> {
         }
         match answer? {
             Ready::Goes { stream, id } => {
-                if let (Some(id), Some(position)) = (id, &mut executor.keys.replication.position) {
-                    position.id = id;
+                let replication = &mut executor.keys.replication;
+                if let Some(id) = id.filter(|id| replication.position.is_some_and(|now| now.id != *id)) {
+                    // A promoted replica is the master now: up to here the old id names the same bytes.
+                    replication.rename(id);
                 }
                 executor.state.log(
                     LogLevel::Notice,
@@ -234,7 +237,8 @@ impl<'p> Link<'p> {
                 executor.commit_batch(None);
                 let keys = whole.survey.keys.total();
                 let Whole { stream, id, offset, file, survey } = *whole;
-                let position = Position { id, offset, database: 0 };
+                let database = survey.stream_database.filter(|number| *number < DATABASES as u64);
+                let position = Position { id, offset, database: database.unwrap_or_default() as u8 };
                 let encodings = executor.state.config.encodings;
                 let (loading, cleared) =
                     Loading::begin(&mut executor.keys, (file, &survey), position, encodings)?;
@@ -382,6 +386,13 @@ impl Executor<'_, '_> {
             Ok((true, master)) => {
                 self.state.role.master = master;
                 self.state.role.begin();
+                if let Err(fault) = self.keys.keep_stream() {
+                    let why = super::apply::shown(&fault);
+                    let message = format_args!("the stream is not kept for replicas: {why}");
+                    self.state.log(LogLevel::Warning, Kind::Replication, message);
+                }
+                self.keys.replication.backlog.bytes_max = self.state.backlog_bytes();
+                self.keys.replication.take_up(self.state.role.master.is_none());
             }
             Ok((false, _)) if configured.is_some() => match crate::import::count_keys(self.keys.pool()) {
                 Ok(0) => self.state.role.choose(configured),
@@ -403,8 +414,8 @@ impl Executor<'_, '_> {
     pub(crate) fn persist_role(&mut self) {
         self.state.role.is_changed = false;
         self.commit_batch(None);
-        let master = self.state.role.master.clone();
-        if let Err(fault) = self.keys.store_master(master.as_ref()) {
+        let (master, new_id) = (self.state.role.master.clone(), self.state.random_id());
+        if let Err(fault) = self.keys.store_master(master.as_ref(), new_id) {
             let why = super::apply::shown(&fault);
             let message = format_args!("the role is not durable, and a restart has the old one: {why}");
             self.state.log(LogLevel::Warning, Kind::Replication, message);

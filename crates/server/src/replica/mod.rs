@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 pub use crate::keyspace::replication::Master;
 use crate::password::Password;
 
-/// How a server replicates. All but the master are *settable*.
+/// How a server replicates, as a replica and as a master. All but the master are *settable*.
 #[derive(Clone, Debug)]
 pub struct ReplicaSettings {
     /// The master of a new pool, `replicaof`. A pool that has data, or whose role was chosen by REPLICAOF,
@@ -71,6 +71,18 @@ pub struct ReplicaSettings {
     pub announced_port: Option<u16>,
     /// A link on which nothing came for so long is broken, `repl-timeout`. 60 s.
     pub timeout: Duration,
+    /// How many bytes of the stream are kept for replicas that come back, `repl-backlog-size`. None: a 64th
+    /// of what the pool may grow to, from 1 to 64 MiB.
+    pub backlog_bytes: Option<u64>,
+    /// How often replicas get a sign of life, `repl-ping-replica-period`. 10 s.
+    pub ping_period: Duration,
+    /// Writes are refused with fewer replicas that were heard of lately, `min-replicas-to-write`. 0.
+    pub min_replicas: u64,
+    /// What lately means there, `min-replicas-max-lag`. 10 s.
+    pub max_lag: Duration,
+    /// A replica that has more than this server does not get a copy of what this server has,
+    /// `repl-refuse-ahead`.
+    pub refuses_ahead: bool,
 }
 
 impl Default for ReplicaSettings {
@@ -86,6 +98,11 @@ impl Default for ReplicaSettings {
             announced_ip: None,
             announced_port: None,
             timeout: Duration::from_secs(60),
+            backlog_bytes: None,
+            ping_period: Duration::from_secs(10),
+            min_replicas: 0,
+            max_lag: Duration::from_secs(10),
+            refuses_ahead: true,
         }
     }
 }

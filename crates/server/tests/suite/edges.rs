@@ -178,6 +178,8 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"shutdown" | b"quit" | b"debug" | b"reset" | b"monitor", _) => Treatment::Skip,
         // Saves of the other server take time, and a replica refuses most of what follows.
         (b"save" | b"bgsave" | b"lastsave" | b"replicaof" | b"slaveof", _) => Treatment::Skip,
+        // They make a replica of the connection, or wait for one.
+        (b"psync" | b"sync" | b"replconf" | b"wait", _) => Treatment::Skip,
         (b"blpop" | b"brpop" | b"blmove" | b"brpoplpush" | b"blmpop", _)
         | (b"bzpopmin" | b"bzpopmax" | b"bzmpop", _) => Treatment::Skip,
         (b"client", b"kill" | b"setinfo" | b"no-evict") => Treatment::Skip,

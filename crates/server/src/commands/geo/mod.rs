@@ -138,7 +138,16 @@ fn geoadd(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if places.is_empty() {
         return Err(SYNTAX);
     }
-    add_members(ctx, &request[1], options, &places)
+    add_members(ctx, &request[1], options, &places)?;
+    if ctx.tells() {
+        let words = [&b"ZADD"[..], &request[1]].into_iter().chain((2..first).map(|at| &request[at]));
+        let mut words: Vec<_> = words.map(<[u8]>::to_vec).collect();
+        for (score, member) in &places {
+            words.extend([(*score as u64).to_string().into_bytes(), member.to_vec()]);
+        }
+        ctx.tell(words);
+    }
+    Ok(())
 }
 
 /// The place of a member.

@@ -1,0 +1,245 @@
+//! The server as a master: of a real Redis, of Valkey, and of Tembo, in trees, under writes, with kill -9 of
+//! each of them in the middle.
+
+use crate::replica::{Client, Master, PATIENCE, Random, command, valkey};
+use crate::serve::Server;
+use crate::support::Workspace;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tembo_wire::{Value, write_request};
+
+/// A server of Tembo that comes back at its port.
+struct Node {
+    workspace: Workspace,
+    server: Option<Server>,
+    port: u16,
+    /// The copies that it has sent in the lives before.
+    full: u64,
+}
+
+impl Node {
+    fn start() -> Node {
+        let workspace = Workspace::new();
+        let server = Server::start(&workspace, "--pool a.pool --log-level notice");
+        Node { port: server.port, server: Some(server), workspace, full: 0 }
+    }
+
+    fn client(&self) -> Client {
+        let begun = Instant::now();
+        loop {
+            if let Some(client) = Client::connect(self.port) {
+                return client;
+            }
+            assert!(begun.elapsed() < PATIENCE);
+        }
+    }
+
+    /// The copies that it has sent.
+    fn full(&self) -> u64 {
+        self.full + self.client().info("sync_full").parse::<u64>().unwrap()
+    }
+
+    fn kill(&mut self) {
+        self.full = self.full();
+        self.server.take().unwrap().kill();
+        let line = format!("serve --listen 127.0.0.1:{} --pool a.pool --log-level notice", self.port);
+        let mut command = self.workspace.command(&line);
+        self.server = Some(Server::spawn(command.stderr(Stdio::piped())));
+    }
+
+    fn follow(&self, port: u16) {
+        self.client().line(&format!("REPLICAOF 127.0.0.1 {port}"));
+        self.client().wait_for("master_link_status", "up");
+    }
+
+    /// The digest of its data, which a real Redis computes.
+    fn digest(&self, redis: &Master) -> Value {
+        self.client().line("SAVE");
+        redis.digest_of(&self.workspace.path("dump.rdb"))
+    }
+
+    fn end(mut self) {
+        self.server.take().unwrap().kill();
+        self.workspace.run("check a.pool").ok();
+    }
+}
+
+/// Writes to a server that may be killed at any time, and comes back.
+struct Writing {
+    stop: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl Writing {
+    fn start(port: u16, seed: u64) -> Writing {
+        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, counted) = (stop.clone(), count.clone());
+        let thread = std::thread::spawn(move || {
+            let mut random = Random(seed);
+            let mut client = None;
+            while !stopped.load(Ordering::Relaxed) {
+                client = client.or_else(|| Client::connect(port));
+                let Some(mut connected) = client.take() else { continue };
+                let count = write_some(&mut connected, &mut random);
+                counted.fetch_add(count.unwrap_or(0), Ordering::Relaxed);
+                client = count.map(|_| connected);
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        });
+        Writing { stop, count, thread }
+    }
+
+    fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+/// Some commands; how many, or none if the server went away.
+fn write_some(client: &mut Client, random: &mut Random) -> Option<u64> {
+    let mut lines = Vec::new();
+    for _ in 0..20 {
+        match random.below(12) {
+            0 => {
+                lines.push("MULTI".to_owned());
+                lines.extend((0..random.below(5)).map(|_| command(random)).collect::<Vec<_>>());
+                lines.push("EXEC".to_owned());
+            }
+            1 => lines.push(format!("SELECT {}", random.below(4) * 5)),
+            _ => lines.push(command(random)),
+        }
+    }
+    match random.below(400) {
+        0 | 1 => lines.push("SWAPDB 0 5".to_owned()),
+        2 => lines.push("FLUSHDB".to_owned()),
+        3 => lines.push("TEMBO.UNLINK l:1*".to_owned()),
+        _ => {}
+    }
+    let mut request = Vec::new();
+    lines.iter().for_each(|line| write_request(&mut request, line.split(' ').collect::<Vec<_>>()));
+    std::io::Write::write_all(&mut client.stream, &request).ok()?;
+    lines.iter().try_for_each(|_| client.try_receive().map(drop))?;
+    Some(lines.len() as u64)
+}
+
+fn fill(client: &mut Client) {
+    let mut request = Vec::new();
+    for n in 0..20_000 {
+        write_request(&mut request, ["SET", &format!("many:{n}"), &n.to_string()]);
+    }
+    for n in 0..3000 {
+        write_request(&mut request, ["ZADD", "large:zset", &n.to_string(), &format!("member:{n}")]);
+        write_request(&mut request, ["RPUSH", "large:list", &n.to_string()]);
+    }
+    std::io::Write::write_all(&mut client.stream, &request).unwrap();
+    (0..26_000).for_each(|_| drop(client.receive()));
+}
+
+/// Waits until a replica has all that its master has.
+#[track_caller]
+fn wait_until_equal(master: &mut Client, replica: &mut Client) {
+    replica.wait_for("master_link_status", "up");
+    let begun = Instant::now();
+    while replica.info("slave_repl_offset") != master.info("master_repl_offset") {
+        let (theirs, ours) = (master.info("master_repl_offset"), replica.info("slave_repl_offset"));
+        assert!(begun.elapsed() < PATIENCE, "the replica is at {ours}, the master at {theirs}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(replica.info("master_replid"), master.info("master_replid"));
+}
+
+fn kills(default: u64) -> u64 {
+    std::env::var("TEMBO_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(default)
+}
+
+/// A replica of another make follows, over kills of the master, and has equal data.
+fn lead(program: &Path, kills: u64) {
+    let mut node = Node::start();
+    let directory = node.workspace.path("replica");
+    let Some(replica) = Master::start(program, &directory, &[]) else { return };
+    let mut theirs = replica.client();
+    theirs.line("SET old v");
+    fill(&mut node.client());
+    let writing = Writing::start(node.port, 5);
+    theirs.line(&format!("REPLICAOF 127.0.0.1 {}", node.port));
+    theirs.wait_for("master_link_status", "up");
+    for kill in 0..kills {
+        std::thread::sleep(Duration::from_millis(150 + 50 * (kill % 8)));
+        node.kill();
+        theirs.wait_for("master_link_status", "up");
+    }
+    let count = writing.end();
+    // Keys of a short life end, by the word of the master.
+    std::thread::sleep(Duration::from_millis(1500));
+    let mut ours = node.client();
+    ours.line("SET last v");
+    assert_eq!(ours.line("WAIT 1 10000"), Value::Integer(1));
+    wait_until_equal(&mut ours, &mut theirs);
+    assert_eq!(node.digest(&replica), theirs.line("DEBUG DIGEST"), "the data differ");
+    assert_eq!(node.full(), 1, "a restart took a whole copy");
+    eprintln!("{count} commands, {kills} kills, offset {}", ours.info("master_repl_offset"));
+    node.end();
+}
+
+#[test]
+fn redis_as_a_replica_is_equal_after_kills_of_the_master() {
+    lead(Path::new("redis-server"), kills(6));
+}
+
+#[test]
+fn valkey_as_a_replica_is_equal_after_kills_of_the_master() {
+    match valkey() {
+        Some(program) => lead(&program, kills(3).min(10)),
+        None => eprintln!("skipped: there is no valkey-server"),
+    }
+}
+
+/// A tree of three levels, of which each is killed.
+#[test]
+fn a_tree_is_equal_after_kills_of_each_of_its_servers() {
+    let directory = Workspace::new();
+    let Some(redis) = Master::start(Path::new("redis-server"), &directory.path("redis"), &[]) else { return };
+    let mut nodes: Vec<Node> = (0..3).map(|_| Node::start()).collect();
+    fill(&mut nodes[0].client());
+    let writing = Writing::start(nodes[0].port, 11);
+    nodes[1].follow(nodes[0].port);
+    nodes[2].follow(nodes[1].port);
+    let mut random = Random(3);
+    for _ in 0..kills(8) {
+        std::thread::sleep(Duration::from_millis(100 + random.below(300)));
+        let killed = random.below(3) as usize;
+        nodes[killed].kill();
+        for replica in 1..3 {
+            nodes[replica].client().wait_for("master_link_status", "up");
+        }
+    }
+    let count = writing.end();
+    std::thread::sleep(Duration::from_millis(1500));
+    nodes[0].client().line("SET last v");
+    for replica in 1..3 {
+        wait_until_equal(&mut nodes[0].client(), &mut nodes[replica].client());
+    }
+    let full: Vec<u64> = nodes.iter().map(Node::full).collect();
+    assert_eq!(full, [1, 1, 0], "a restart took a whole copy");
+    let digest = nodes[0].digest(&redis);
+    assert_eq!(nodes[1].digest(&redis), digest);
+    assert_eq!(nodes[2].digest(&redis), digest);
+    // The middle is promoted: its replica goes on, under the new id; the old master follows it, too.
+    nodes[1].client().line("REPLICAOF NO ONE");
+    nodes[1].client().line("INCR promoted");
+    nodes[0].follow(nodes[1].port);
+    for replica in [0, 2] {
+        wait_until_equal(&mut nodes[1].client(), &mut nodes[replica].client());
+        assert_eq!(nodes[replica].client().line("GET promoted").as_bytes(), Some(&b"1"[..]));
+    }
+    let full: Vec<u64> = nodes.iter().map(Node::full).collect();
+    assert_eq!(full, [1, 1, 0], "a promotion took a whole copy");
+    eprintln!("{count} commands");
+    nodes.into_iter().for_each(Node::end);
+}

@@ -1,0 +1,224 @@
+//! PSYNC, REPLCONF and WAIT: see [`crate::master`].
+
+use std::time::Duration;
+
+use tembo_wire::Request;
+use tembo_wire::number::{parse_i64, parse_u64};
+
+use super::Context;
+use super::args::{integer, is, quoting};
+use super::table::Command;
+use super::table::flag::{
+    ADMIN, ALLOW_BUSY, CONNECTION, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE,
+};
+use crate::address::Address;
+use crate::conn::Conn;
+use crate::fault::{Answer, Fault, SYNTAX};
+use crate::keyspace::replication::{Position, Second};
+use crate::master::feed::acknowledged;
+use crate::master::{Awaiting, Replica, Stage};
+use crate::pubsub::ClientRef;
+use crate::replica::Phase;
+
+const SYNC: u32 = ADMIN | NO_ASYNC_LOADING | NO_MULTI | NOSCRIPT;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("psync", -3, SYNC, psync).doc(
+        "server",
+        "2.8.0",
+        "Asks for the stream of effects from an offset on, or for a whole copy before",
+    ),
+    Command::new("sync", 1, SYNC, sync).doc(
+        "server",
+        "1.0.0",
+        "Asks for a whole copy and the stream of effects",
+    ),
+    Command::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, replconf).doc(
+        "server",
+        "3.0.0",
+        "Tells a master about its replica",
+    ),
+    Command::new("wait", 3, NOSCRIPT | CONNECTION, wait)
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+        .doc("generic", "3.0.0", "Waits until so many replicas have the writes of this connection"),
+];
+
+const NO_LINK: Fault = Fault::Error("NOMASTERLINK Can't SYNC while not connected with my master");
+/// Replicas of Redis take this word for a reason to ask again later.
+const AHEAD: Fault = Fault::Error(
+    "NOMASTERLINK the replica has more than this master, or this master has nothing: a copy would destroy data. \
+     CONFIG SET repl-refuse-ahead no allows it",
+);
+
+/// The replicas that have asked for the stream, with their addresses.
+pub(super) fn replicas_of<'c>(conns: impl Iterator<Item = &'c Conn>) -> Vec<(String, Replica)> {
+    let replicas = conns.filter_map(|conn| {
+        let replica = conn.session.replica.as_deref().filter(|replica| replica.is_asking())?;
+        let ip = replica.ip.clone().unwrap_or_else(|| match &conn.session.peer {
+            Address::Ip(address) => address.ip().to_string(),
+            Address::Unix(_) => String::new(),
+        });
+        Some((ip, replica.clone()))
+    });
+    replicas.collect()
+}
+
+/// What REPLCONF has told of a connection.
+fn introduced<'c>(ctx: &'c mut Context<'_, '_>) -> &'c mut Replica {
+    let now = ctx.state.now;
+    ctx.session.replica.get_or_insert_with(|| Box::new(Replica::new(now)))
+}
+
+fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if request.arg_count().is_multiple_of(2) {
+        return Err(SYNTAX);
+    }
+    for at in (1..request.arg_count()).step_by(2) {
+        let (option, value) = (&request[at], &request[at + 1]);
+        match option {
+            _ if is(option, "ack") => return acknowledge(ctx, value),
+            // A question of a master; this is not its link.
+            _ if is(option, "getack") => return Ok(()),
+            _ if is(option, "listening-port") => {
+                let port = parse_u64(value).and_then(|port| u16::try_from(port).ok());
+                introduced(ctx).port = port.ok_or(crate::fault::NOT_AN_INTEGER)?;
+            }
+            _ if is(option, "ip-address") => {
+                let ip = str::from_utf8(value).ok().filter(|ip| ip.len() <= 255);
+                let ip = ip.ok_or_else(|| {
+                    quoting("ERR REPLCONF ip-address provided by replica instance is too long: ", value, "")
+                })?;
+                introduced(ctx).ip = (!ip.is_empty()).then(|| ip.to_owned());
+            }
+            _ if is(option, "capa") => introduced(ctx).takes_new_ids |= is(value, "psync2"),
+            _ if ["rdb-only", "rdb-filter-only", "version"].iter().any(|known| is(option, known)) => {}
+            _ => return Err(quoting("ERR Unrecognized REPLCONF option: ", option, "")),
+        }
+    }
+    ctx.out.write().ok();
+    Ok(())
+}
+
+/// A replica says how far it is; nobody answers.
+fn acknowledge(ctx: &mut Context<'_, '_>, value: &[u8]) -> Answer {
+    let now = ctx.state.now;
+    if let (Some(replica), Some(offset)) = (&mut ctx.session.replica, parse_u64(value)) {
+        // Nobody has what was not sent.
+        replica.acknowledged = offset.min(replica.cursor).max(replica.acknowledged);
+        replica.heard = now;
+    }
+    Ok(())
+}
+
+fn sync(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    expect_link(ctx)?;
+    introduced(ctx).is_plain = true;
+    ask(ctx, Stage::WantsCopy);
+    Ok(())
+}
+
+fn expect_link(ctx: &Context<'_, '_>) -> Answer {
+    let has_stream = ctx.state.role.phase == Phase::Up && !ctx.keys.replication.is_arriving;
+    if ctx.state.role.master.is_some() && !has_stream {
+        return Err(NO_LINK);
+    }
+    Ok(())
+}
+
+/// Lets this connection be one of a replica.
+fn ask(ctx: &mut Context<'_, '_>, stage: Stage) {
+    introduced(ctx).stage = stage;
+    let client = ClientRef { slot: ctx.session.slot, id: ctx.session.id };
+    if ctx.state.replicas.list.is_empty() {
+        // Those that know of other ids are gone.
+        ctx.state.replicas.epoch = ctx.keys.replication.epoch;
+    }
+    if !ctx.state.replicas.list.contains(&client) {
+        ctx.state.replicas.list.push(client);
+    }
+}
+
+fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if ctx.session.replica.as_ref().is_some_and(|replica| replica.is_asking()) {
+        return Ok(());
+    }
+    expect_link(ctx)?;
+    let (id, wanted) = (&request[1], integer(&request[2])?);
+    let replication = &ctx.keys.replication;
+    let history = replication.committed();
+    // The first byte that it lacks, counted from 1.
+    let from = u64::try_from(wanted).ok().and_then(|wanted| wanted.checked_sub(1));
+    let goes_on = match (history, from) {
+        (Some(position), Some(from)) => {
+            let is_ours = is_of(&position, replication.second, id, from);
+            is_ours && (replication.backlog.first()..=position.offset).contains(&from)
+        }
+        _ => false,
+    };
+    if goes_on && let (Some(position), Some(from)) = (history, from) {
+        let now = ctx.state.now;
+        let replica = introduced(ctx);
+        (replica.cursor, replica.acknowledged, replica.heard) = (from, from, now);
+        let takes_new_ids = replica.takes_new_ids;
+        ask(ctx, Stage::Online);
+        ctx.state.replicas.partial += 1;
+        let line = match takes_new_ids {
+            true => format!("CONTINUE {}", String::from_utf8_lossy(&position.id)),
+            false => "CONTINUE".to_owned(),
+        };
+        ctx.out.write().simple(line);
+        return Ok(());
+    }
+    if id != b"?" {
+        expect_not_ahead(ctx, id, from)?;
+        ctx.state.replicas.partial_refused += 1;
+    }
+    ask(ctx, Stage::WantsCopy);
+    Ok(())
+}
+
+/// Whether a history has the byte at an offset under this id.
+fn is_of(position: &Position, second: Option<Second>, id: &[u8], from: u64) -> bool {
+    position.id == id || second.is_some_and(|second| second.id == id && from <= second.offset)
+}
+
+/// Refuses a replica that has more of this history than this server, and one that has something where this
+/// server never had anything.
+fn expect_not_ahead(ctx: &mut Context<'_, '_>, id: &[u8], from: Option<u64>) -> Answer {
+    let is_empty = ctx.keys.replication.committed().is_none() && {
+        let mut lens = (0..crate::keyspace::DATABASES).map(|database| ctx.keys.len(database));
+        lens.try_fold(true, |empty, len| Ok::<_, Fault>(empty && len? == 0))?
+    };
+    let is_ahead = ctx
+        .keys
+        .replication
+        .committed()
+        .is_some_and(|position| position.id == id && from.is_some_and(|from| from > position.offset));
+    if ctx.state.config.replica.refuses_ahead && (is_empty || is_ahead) {
+        return Err(AHEAD);
+    }
+    Ok(())
+}
+
+fn wait(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if ctx.state.role.master.is_some() {
+        let text = "ERR WAIT cannot be used with replica instances. Please also note that writes to replicas are \
+            just local and are not propagated.";
+        return Err(Fault::Error(text));
+    }
+    let count = u64::try_from(integer(&request[1])?).unwrap_or(0);
+    let not_integer = Fault::Error("ERR timeout is not an integer or out of range");
+    let ms = parse_i64(&request[2]).ok_or(not_integer)?;
+    let ms = u64::try_from(ms).map_err(|_| Fault::Error("ERR timeout is negative"))?;
+    let offset = ctx.keys.replication.position.map_or(0, |position| position.offset);
+    let now = acknowledged(ctx.clients.iter(), offset);
+    if now >= count || ctx.session.queue.is_some() {
+        ctx.out.write().integer(now as i64);
+        return Ok(());
+    }
+    let deadline = (ms > 0).then(|| ctx.state.now.checked_add(Duration::from_millis(ms))).flatten();
+    ctx.session.awaiting = Some(Box::new(Awaiting { offset, count, deadline }));
+    ctx.state.replicas.wants_acks = true;
+    ctx.state.replicas.awaiting.push(ClientRef { slot: ctx.session.slot, id: ctx.session.id });
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! The backlog: the last bytes of the stream, for replicas that were away.
+//!
+//! # Media layout
+//!
+//! The map "db.backlog", beside "db.replication":
+//!
+//! ```text
+//!   offset_be -> bytes        8 bytes: where in the stream the bytes begin
+//! ```
+//!
+//! A commit adds the bytes that its commands have in the stream, as one record, or several if they are many.
+//!
+//! # Invariants
+//!
+//! Those of [`format`](super::format): I12. Each record begins where the one before ends, and the last one
+//! ends at the offset of the position. A backlog may be empty: then the next bytes of the stream are its
+//! first. Without a position it is empty.
+//!
+//! # Commit point
+//!
+//! The commit of the batch. The bytes, the position behind them, and the data that they tell of are in one
+//! commit: a stream that is resumed has neither a byte without its effect nor an effect without its bytes.
+//! The same commit removes the oldest records, as far as the rest is as long as it is to be, and always keeps
+//! the last one. Where the bytes find no room, the same commit clears the backlog instead, so that removals
+//! work in a full pool; replicas that lack the bytes then take a whole copy.
+//!
+//! # Recovery
+//!
+//! None.
+
+use tembo::{Batch, Map, Pool};
+
+use super::check::CheckError;
+use super::format::{BACKLOG, REPLICATION};
+use super::replication::{POSITION, Position};
+use super::{Keyspace, writer};
+use crate::fault::Answer;
+
+/// The longest record. What is removed at once is at least a record.
+const RECORD_BYTES_MAX: usize = 64 << 10;
+/// Records that a commit removes at most, beyond as many as it adds.
+const TRIMMED_MAX: usize = 64;
+
+/// The part of a backlog that is in DRAM.
+#[derive(Default)]
+pub(crate) struct Backlog {
+    map: Option<Map>,
+    /// Where its first byte is in the stream, as the batch has it.
+    first: u64,
+    committed: u64,
+    /// How many bytes it keeps.
+    pub(crate) bytes_max: u64,
+    /// A replica that is connected lacks the bytes from here on.
+    pub(crate) kept_from: Option<u64>,
+    /// How often it was cleared, since the pool had no room.
+    pub(crate) cleared: u64,
+}
+
+impl Backlog {
+    pub(super) fn find(pool: &Pool, position: Option<Position>) -> Result<Self, tembo::Error> {
+        let map = pool.find_map(BACKLOG)?;
+        let first = map.as_ref().map(Map::first).transpose()?.flatten();
+        let first = first.and_then(|entry| Some(u64::from_be_bytes(entry.key().try_into().ok()?)));
+        let first = first.unwrap_or(position.map_or(0, |position| position.offset));
+        Ok(Backlog { map, first, committed: first, bytes_max: 1 << 20, ..Backlog::default() })
+    }
+
+    /// Where its first byte is.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The map, for those who give space back.
+    pub(super) fn map(&self) -> Option<&Map> {
+        self.map.as_ref()
+    }
+
+    /// Opens the map. There must be no batch.
+    pub(super) fn open(&mut self, pool: &Pool, offset: u64) -> Result<(), tembo::Error> {
+        if self.map.is_none() {
+            self.map = Some(pool.open_map(BACKLOG)?);
+            (self.first, self.committed) = (offset, offset);
+        }
+        Ok(())
+    }
+
+    /// Adds the bytes up to an offset of the stream, or clears the backlog where there is no room for them.
+    pub(super) fn append(
+        &mut self,
+        batch: &mut Batch<'_>,
+        end: u64,
+        bytes: &[u8],
+    ) -> Result<(), tembo::Error> {
+        let Some(map) = self.map.clone() else { return Ok(()) };
+        let begin = batch.savepoint();
+        let start = end - bytes.len() as u64;
+        let added = bytes.chunks(RECORD_BYTES_MAX).enumerate().try_for_each(|(number, part)| {
+            let at = start + (number * RECORD_BYTES_MAX) as u64;
+            batch.put(&map, &at.to_be_bytes(), part).map(drop)
+        });
+        let trimmed = added.and_then(|()| self.trim(batch, &map, end, bytes.len() / RECORD_BYTES_MAX));
+        match trimmed {
+            Err(tembo::Error::Full { .. }) => {
+                batch.rollback_to(begin);
+                self.cleared += 1;
+                self.clear(batch, end)
+            }
+            other => other,
+        }
+    }
+
+    /// Removes the oldest records, as far as those that are left are enough.
+    fn trim(&mut self, batch: &mut Batch<'_>, map: &Map, end: u64, added: usize) -> Result<(), tembo::Error> {
+        let floor = end.saturating_sub(self.bytes_max);
+        let floor = self.kept_from.map_or(floor, |kept| kept.min(floor));
+        for _ in 0..TRIMMED_MAX + added {
+            let key = self.first.to_be_bytes();
+            let len = batch.get(map, &key)?.map_or(0, |bytes| bytes.len() as u64);
+            let next = self.first + len;
+            if len == 0 || next > floor || next >= end {
+                return Ok(());
+            }
+            batch.remove(map, &key)?;
+            self.first = next;
+        }
+        Ok(())
+    }
+
+    /// Drops all that it has; the bytes behind an offset are its next.
+    pub(super) fn clear(&mut self, batch: &mut Batch<'_>, offset: u64) -> Result<(), tembo::Error> {
+        if let Some(map) = &self.map {
+            batch.clear(map)?;
+        }
+        self.first = offset;
+        Ok(())
+    }
+
+    /// Notes the end of a commit.
+    pub(super) fn note_end(&mut self, is_committed: bool) {
+        match is_committed {
+            true => self.committed = self.first,
+            false => self.first = self.committed,
+        }
+    }
+
+    /// Appends committed bytes from an offset on, up to `most`; returns the offset behind them. The backlog
+    /// has the byte at that offset, or it is the next of the stream.
+    pub(crate) fn read(&self, from: u64, most: usize, out: &mut Vec<u8>) -> Result<u64, tembo::Error> {
+        let Some(map) = &self.map else { return Ok(from) };
+        let key = from.to_be_bytes();
+        let last = match map.contains_key(key)? {
+            true => Some(from),
+            false => map.range(..=key).next_back().transpose()?.and_then(|entry| offset_of(entry.key())),
+        };
+        let Some(start) = last else { return Ok(from) };
+        let (mut at, end) = (from, from.saturating_add(most as u64));
+        for entry in map.range(start.to_be_bytes()..) {
+            let entry = entry?;
+            let begin = offset_of(entry.key()).unwrap_or(u64::MAX);
+            let skipped = usize::try_from(at.wrapping_sub(begin)).unwrap_or(usize::MAX);
+            let Some(bytes) = entry.value().get(skipped..) else { break };
+            let taken = bytes.len().min((end - at) as usize);
+            out.extend_from_slice(&bytes[..taken]);
+            at += taken as u64;
+            if at == end {
+                break;
+            }
+        }
+        Ok(at)
+    }
+}
+
+fn offset_of(key: &[u8]) -> Option<u64> {
+    key.try_into().ok().map(u64::from_be_bytes)
+}
+
+impl Keyspace<'_> {
+    /// Begins a history of this server's own, from which on the effects of commands are kept. There must be
+    /// no batch.
+    pub(crate) fn begin_history(&mut self, id: super::replication::Id) -> Answer {
+        self.open_backlog(0)?;
+        writer(self.pool, &mut self.batch)?;
+        self.replication.position = Some(Position { id, offset: 0, database: 0 });
+        self.dirty = true;
+        Ok(self.commit()?)
+    }
+
+    /// Lets the stream be kept from now on, if there is one. There must be no batch.
+    pub(crate) fn keep_stream(&mut self) -> Answer {
+        match self.replication.position {
+            Some(position) => self.open_backlog(position.offset),
+            None => Ok(()),
+        }
+    }
+
+    fn open_backlog(&mut self, offset: u64) -> Answer {
+        self.replication_map()?;
+        Ok(self.replication.backlog.open(self.pool, offset)?)
+    }
+}
+
+/// Proves I12; returns how many bytes the backlog has.
+pub(crate) fn check_backlog(pool: &Pool) -> Result<u64, CheckError> {
+    let Some(map) = pool.find_map(BACKLOG)? else { return Ok(0) };
+    let broken = |place: u64, what: &str| CheckError::Collection {
+        place: format!("the backlog at {place}"),
+        what: what.to_owned(),
+    };
+    let (mut first, mut end) = (None, None);
+    for entry in map.iter() {
+        let entry = entry?;
+        let at = offset_of(entry.key()).ok_or_else(|| broken(0, "a key is no offset"))?;
+        if end.is_some_and(|end| end != at) {
+            return Err(broken(at, "its bytes do not follow those before"));
+        }
+        if entry.value().is_empty() {
+            return Err(broken(at, "a record is empty"));
+        }
+        first.get_or_insert(at);
+        end = at.checked_add(entry.value().len() as u64);
+        end.ok_or_else(|| broken(at, "an offset is beyond all"))?;
+    }
+    let Some((first, end)) = first.zip(end) else { return Ok(0) };
+    let list = pool.find_map(REPLICATION)?;
+    let position = list.as_ref().map(|list| list.get(POSITION)).transpose()?.flatten();
+    let position = position.and_then(|value| Position::decode(&value).ok());
+    match position {
+        Some(position) if position.offset == end => Ok(end - first),
+        Some(_) => Err(broken(end, "it does not end at the position of the stream")),
+        None => Err(broken(end, "there is no stream")),
+    }
+}

@@ -1,0 +1,182 @@
+//! The stream into the connections of replicas, once per turn.
+
+use std::time::{Duration, Instant};
+
+use tembo_wire::ReplyWriter;
+
+use super::{POOL_SHARE, Replica, Stage, copy};
+use crate::config::LogLevel;
+use crate::executor::Executor;
+use crate::log::Kind;
+use crate::pubsub::ClientRef;
+
+/// A connection that has fewer bytes to send gets so many more.
+const FEED_BYTES: usize = 256 << 10;
+
+impl Executor<'_, '_> {
+    /// Whether there is something to do for replicas.
+    pub(crate) fn has_replicas(&self) -> bool {
+        !self.state.replicas.list.is_empty() || !self.state.replicas.awaiting.is_empty()
+    }
+
+    /// Does what replicas need before a turn's commits are waited for: pings, and whole copies. Called when
+    /// the batch is committed.
+    #[cold]
+    pub(crate) fn tend_replicas(&mut self) {
+        let Executor { state, clients, keys, .. } = self;
+        state.replicas.list.retain(|client| {
+            let conn = clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);
+            conn.is_some_and(|conn| !conn.session.killed && conn.session.replica.is_some())
+        });
+        if std::mem::replace(&mut state.replicas.epoch, keys.replication.epoch) != keys.replication.epoch {
+            // They ask again, and learn of the other id.
+            clients.kill(|conn| conn.session.replica.as_ref().is_some_and(|replica| replica.is_asking()));
+        }
+        let is_due =
+            state.now.saturating_duration_since(state.replicas.pinged) >= state.config.replica.ping_period;
+        let wants_acks = std::mem::take(&mut state.replicas.wants_acks);
+        if state.role.master.is_none() && !state.replicas.list.is_empty() && keys.replication.effects.is_on {
+            if wants_acks {
+                keys.replication.add_plain(&["REPLCONF", "GETACK", "*"]);
+            }
+            if is_due {
+                state.replicas.pinged = state.now;
+                keys.replication.add_plain(&["PING"]);
+            }
+            if wants_acks || is_due {
+                self.commit_batch(None);
+            }
+        }
+        self.begin_copies();
+    }
+
+    /// Gives the connections of replicas what they can take, and ends waits for replicas. Called when the
+    /// batch is committed.
+    #[cold]
+    pub(crate) fn feed_replicas(&mut self) {
+        let committed = self.keys.replication.committed().map_or(0, |position| position.offset);
+        let (mut kept_from, mut is_feeding, mut good) = (None, false, 0);
+        let most = self.state.pool_bytes_max / POOL_SHARE;
+        for at in 0..self.state.replicas.list.len() {
+            let client = self.state.replicas.list[at];
+            let fed = self.feed(client, committed, most);
+            let Some(conn) = self.clients.get_mut(client.slot) else { continue };
+            let Some(replica) = conn.session.replica.as_deref() else { continue };
+            match fed {
+                Ok(()) => {
+                    let silence = self.state.now.saturating_duration_since(replica.heard);
+                    good += u64::from(replica.is_online() && silence <= self.state.config.replica.max_lag);
+                    if replica.is_asking() && !matches!(replica.stage, Stage::WantsCopy) {
+                        kept_from =
+                            Some(kept_from.map_or(replica.cursor, |kept: u64| kept.min(replica.cursor)));
+                        let has_more = !replica.is_online() || replica.cursor < committed;
+                        is_feeding |= has_more && conn.writable;
+                    }
+                }
+                Err(why) => {
+                    let message = format_args!("replica {} is disconnected: {why}", conn.session);
+                    self.state.log(LogLevel::Warning, Kind::Replication, message);
+                    self.clients.kill(|conn| conn.session.id == client.id);
+                }
+            }
+        }
+        self.keys.replication.backlog.kept_from = kept_from;
+        self.keys.replication.backlog.bytes_max = self.state.backlog_bytes();
+        (self.state.replicas.is_feeding, self.state.replicas.good) = (is_feeding, good);
+        self.end_waits_for_replicas();
+    }
+
+    /// Gives one connection what it can take.
+    fn feed(&mut self, client: ClientRef, committed: u64, most: u64) -> Result<(), String> {
+        let Executor { state, clients, keys, .. } = self;
+        let backlog = &keys.replication.backlog;
+        let conn = clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);
+        let Some(conn) = conn.filter(|conn| !conn.session.killed) else { return Ok(()) };
+        let unsent = conn.output.unsent();
+        let Some(replica) = conn.session.replica.as_deref_mut() else { return Ok(()) };
+        if matches!(replica.stage, Stage::Introducing | Stage::WantsCopy) {
+            return Ok(());
+        }
+        let limit = state.config.output_limits.replica;
+        expect_near(replica, committed, &limit, most, state.now)?;
+        if replica.cursor < backlog.first() {
+            return Err("the backlog has not what it lacks".to_owned());
+        }
+        if replica.is_online() && !replica.is_plain {
+            let silence = state.now.saturating_duration_since(replica.heard);
+            if silence > state.config.replica.timeout {
+                return Err("it was silent for too long (repl-timeout)".to_owned());
+            }
+        }
+        if unsent >= FEED_BYTES {
+            return Ok(());
+        }
+        let out = &mut conn.output.bytes;
+        let before = out.len();
+        if let Stage::Copying(file, at, len) = &mut replica.stage {
+            let most = FEED_BYTES.min((*len - *at) as usize);
+            let count = copy::read(file, *at, most, out);
+            *at += count.map_err(|error| format!("its copy cannot be read: {error}"))? as u64;
+            if at == len {
+                (replica.stage, replica.heard) = (Stage::Online, state.now);
+            }
+        } else if replica.cursor < committed {
+            let read = backlog.read(replica.cursor, FEED_BYTES, out);
+            replica.cursor = read.map_err(|error| format!("the backlog cannot be read: {error}"))?;
+        }
+        if out.len() > before {
+            conn.session.is_plain = false;
+            clients.note_pushed(client.slot);
+        }
+        Ok(())
+    }
+
+    /// Answers clients that have waited for enough replicas, or long enough.
+    fn end_waits_for_replicas(&mut self) {
+        for client in std::mem::take(&mut self.state.replicas.awaiting) {
+            let found = self.clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);
+            let Some(awaiting) = found.and_then(|conn| conn.session.awaiting.as_deref().copied()) else {
+                continue;
+            };
+            let count = acknowledged(self.clients.iter(), awaiting.offset);
+            let is_over = awaiting.deadline.is_some_and(|deadline| deadline <= self.state.now);
+            if count < awaiting.count && !is_over {
+                self.state.replicas.awaiting.push(client);
+                continue;
+            }
+            let Some(conn) = self.clients.get_mut(client.slot) else { continue };
+            conn.session.awaiting = None;
+            ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol).integer(count as i64);
+            self.clients.note_unblocked(client.slot);
+        }
+    }
+}
+
+/// How many replicas have acknowledged an offset.
+pub(crate) fn acknowledged<'c>(conns: impl Iterator<Item = &'c crate::conn::Conn>, offset: u64) -> u64 {
+    let replicas = conns.filter_map(|conn| conn.session.replica.as_deref());
+    replicas.filter(|replica| replica.is_online() && replica.acknowledged >= offset).count() as u64
+}
+
+/// Fails if a replica is too far behind.
+fn expect_near(
+    replica: &mut Replica,
+    committed: u64,
+    limit: &crate::config::OutputLimit,
+    most: u64,
+    now: Instant,
+) -> Result<(), String> {
+    let behind = committed.saturating_sub(replica.cursor);
+    if limit.hard_bytes > 0 && behind > limit.hard_bytes || behind > most {
+        return Err(format!("it is {behind} bytes behind (client-output-buffer-limit replica)"));
+    }
+    if limit.soft_bytes == 0 || behind <= limit.soft_bytes {
+        replica.behind_since = None;
+        return Ok(());
+    }
+    let since = *replica.behind_since.get_or_insert(now);
+    match now.saturating_duration_since(since) >= Duration::from_secs(limit.soft_seconds) {
+        true => Err(format!("it is {behind} bytes behind for too long (client-output-buffer-limit replica)")),
+        false => Ok(()),
+    }
+}

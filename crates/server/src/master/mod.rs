@@ -1,0 +1,151 @@
+//! A master: the server has replicas, which may be Redis, Valkey or Tembo, and which may have replicas again.
+//!
+//! ```text
+//!   effects             what commands did, in words (crate::effects)
+//!   keyspace/backlog    the stream's last bytes in the pool, in the commit of their data
+//!   master/tell         from commands to effects
+//!   |- copy             a whole copy for a replica that cannot go on where it is
+//!   |- feed             the stream from the backlog into connections; timeouts, WAIT
+//!   commands/replicas   PSYNC, REPLCONF, WAIT
+//! ```
+//!
+//! # A replica is never ahead
+//!
+//! The bytes of the stream are read from what is committed, after the commit, and are held like replies until
+//! the device has them. A master that is killed comes back with all that any replica has.
+//!
+//! # A replica costs no memory
+//!
+//! Its connection gets bytes as it takes them, from the backlog, which all replicas share and which is in the
+//! pool. While one that is connected is behind, the backlog keeps what it lacks, up to a limit (the class
+//! `replica` of `client-output-buffer-limit`, and a share of the pool); beyond that the replica is
+//! disconnected.
+//!
+//! # The stream begins with the first replica
+//!
+//! Until a replica has asked for the first time, a write costs nothing more. From then on the pool has a
+//! history, with an id and an offset, which restarts keep.
+
+pub(crate) mod copy;
+pub(crate) mod feed;
+mod tell;
+
+use std::fs::File;
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::pubsub::ClientRef;
+
+/// The share of the pool that may keep what replicas lack.
+pub(crate) const POOL_SHARE: u64 = 8;
+
+/// How far a replica is.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// It has said something of itself by REPLCONF.
+    Introducing,
+    /// It needs a whole copy.
+    WantsCopy,
+    /// It gets one: the file, how much of it was taken, and how long it is.
+    Copying(Rc<File>, u64, u64),
+    /// It gets the stream.
+    Online,
+}
+
+/// A connection of a replica.
+#[derive(Clone, Debug)]
+pub(crate) struct Replica {
+    pub(crate) port: u16,
+    pub(crate) ip: Option<String>,
+    /// It can go on under another id.
+    pub(crate) takes_new_ids: bool,
+    /// It asked by SYNC: it is told no id, and tells nothing.
+    pub(crate) is_plain: bool,
+    pub(crate) stage: Stage,
+    /// Where in the stream the bytes begin that its connection has not got.
+    pub(crate) cursor: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) heard: Instant,
+    /// Since when it is behind by more than the soft limit.
+    pub(crate) behind_since: Option<Instant>,
+}
+
+impl Replica {
+    pub(crate) fn new(now: Instant) -> Self {
+        Replica {
+            port: 0,
+            ip: None,
+            takes_new_ids: false,
+            is_plain: false,
+            stage: Stage::Introducing,
+            cursor: 0,
+            acknowledged: 0,
+            heard: now,
+            behind_since: None,
+        }
+    }
+
+    /// Whether it has asked for the stream.
+    pub(crate) fn is_asking(&self) -> bool {
+        !matches!(self.stage, Stage::Introducing)
+    }
+
+    pub(crate) fn is_online(&self) -> bool {
+        matches!(self.stage, Stage::Online)
+    }
+
+    /// Redis's name of its stage.
+    pub(crate) fn state(&self) -> &'static str {
+        match self.stage {
+            Stage::Introducing | Stage::WantsCopy => "wait_bgsave",
+            Stage::Copying(..) => "send_bulk",
+            Stage::Online => "online",
+        }
+    }
+}
+
+/// A client that waits for replicas.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awaiting {
+    pub(crate) offset: u64,
+    pub(crate) count: u64,
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// The replicas of this server.
+#[derive(Debug)]
+pub(crate) struct Replicas {
+    /// Those that have asked for the stream.
+    pub(crate) list: Vec<ClientRef>,
+    /// Clients in WAIT.
+    pub(crate) awaiting: Vec<ClientRef>,
+    /// Replicas are to be asked how far they are.
+    pub(crate) wants_acks: bool,
+    /// A connection takes more than it got.
+    pub(crate) is_feeding: bool,
+    /// The changes of ids that they know of.
+    pub(crate) epoch: u64,
+    pub(crate) pinged: Instant,
+    /// Those that are heard of, by `min-replicas-max-lag`.
+    pub(crate) good: u64,
+    pub(crate) full: u64,
+    pub(crate) partial: u64,
+    pub(crate) partial_refused: u64,
+}
+
+impl Replicas {
+    pub(crate) fn new(now: Instant) -> Self {
+        Replicas {
+            list: Vec::new(),
+            awaiting: Vec::new(),
+            wants_acks: false,
+            is_feeding: false,
+            epoch: 0,
+            pinged: now,
+            good: 0,
+            full: 0,
+            partial: 0,
+            partial_refused: 0,
+        }
+    }
+}
