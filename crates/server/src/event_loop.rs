@@ -140,6 +140,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.note(&events);
             self.turn();
         }
+        self.executor.note_stop();
         self.device.wait();
         self.release_held();
         Ok(())

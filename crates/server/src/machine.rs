@@ -64,6 +64,12 @@ pub(crate) fn clients_allowed(wanted: usize) -> usize {
     usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(wanted).max(1)
 }
 
+/// The name of this boot of the system; empty if the system gives none.
+pub(crate) fn boot_id() -> Vec<u8> {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim_ascii().get(..64).unwrap_or(id.trim_ascii()).to_vec()
+}
+
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {

@@ -43,9 +43,30 @@ impl Node {
         self.full + self.client().info("sync_full").parse::<u64>().unwrap()
     }
 
+    /// Waits for a role, with a connection of its own each time: Sentinel closes those that there are.
+    fn wait_for_role(&self, role: &str) {
+        let begun = Instant::now();
+        loop {
+            let mut client = self.client();
+            let sent = std::io::Write::write_all(&mut client.stream, b"ROLE\r\n");
+            let reply = sent.ok().and_then(|()| client.try_receive());
+            if let Some(Value::Array(parts)) = &reply
+                && parts[0].as_bytes() == Some(role.as_bytes())
+            {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it is no {role}: {reply:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn kill(&mut self) {
         self.full = self.full();
         self.server.take().unwrap().kill();
+        self.restart();
+    }
+
+    fn restart(&mut self) {
         let line = format!("serve --listen 127.0.0.1:{} --pool a.pool --log-level notice", self.port);
         let mut command = self.workspace.command(&line);
         self.server = Some(Server::spawn(command.stderr(Stdio::piped())));
@@ -215,9 +236,7 @@ fn a_tree_is_equal_after_kills_of_each_of_its_servers() {
         std::thread::sleep(Duration::from_millis(100 + random.below(300)));
         let killed = random.below(3) as usize;
         nodes[killed].kill();
-        for replica in 1..3 {
-            nodes[replica].client().wait_for("master_link_status", "up");
-        }
+        nodes[1..].iter().for_each(|node| node.client().wait_for("master_link_status", "up"));
     }
     let count = writing.end();
     std::thread::sleep(Duration::from_millis(1500));
@@ -241,5 +260,79 @@ fn a_tree_is_equal_after_kills_of_each_of_its_servers() {
     let full: Vec<u64> = nodes.iter().map(Node::full).collect();
     assert_eq!(full, [1, 1, 0], "a promotion took a whole copy");
     eprintln!("{count} commands");
+    nodes.into_iter().for_each(Node::end);
+}
+
+/// A Sentinel of Redis, in a process.
+struct Sentinel(std::process::Child, u16);
+
+impl Sentinel {
+    fn start(workspace: &Workspace, master: u16) -> Option<Sentinel> {
+        // Not of the ports that the system gives to clients.
+        let port = 30_000 + (std::process::id() as u16 % 2000);
+        let file = workspace.path("sentinel.conf");
+        let lines = format!(
+            "port {port}\nbind 127.0.0.1\nsentinel monitor m 127.0.0.1 {master} 1\n\
+             sentinel down-after-milliseconds m 1000\nsentinel failover-timeout m 10000\n"
+        );
+        std::fs::write(&file, lines).unwrap();
+        let mut command = std::process::Command::new("redis-server");
+        command.arg(&file).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null());
+        match command.spawn() {
+            Ok(process) => Some(Sentinel(process, port)),
+            Err(_) => {
+                eprintln!("skipped: redis-server cannot be run here");
+                None
+            }
+        }
+    }
+
+    fn wait_for(&self, field: &str, value: &str) {
+        let begun = Instant::now();
+        loop {
+            if let Some(mut client) = Client::connect(self.1)
+                && client.info("master0").split(',').any(|part| part == format!("{field}={value}"))
+            {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "no {field}={value}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = (self.0.kill(), self.0.wait());
+    }
+}
+
+/// A master dies; a stock Sentinel promotes its replica, and makes a replica of the old master, which goes on
+/// where it was.
+#[test]
+fn a_sentinel_of_redis_fails_over() {
+    let mut nodes: Vec<Node> = (0..2).map(|_| Node::start()).collect();
+    nodes[0].client().line("SET before 1");
+    nodes[1].follow(nodes[0].port);
+    let Some(sentinel) = Sentinel::start(&nodes[0].workspace, nodes[0].port) else { return };
+    sentinel.wait_for("slaves", "1");
+    sentinel.wait_for("status", "ok");
+    nodes[0].client().line("SET last 1");
+    assert_eq!(nodes[0].client().line("WAIT 1 10000"), Value::Integer(1));
+    nodes[0].server.take().unwrap().kill();
+    let begun = Instant::now();
+    nodes[1].wait_for_role("master");
+    eprintln!("the replica is master after {} ms, with down-after 1000", begun.elapsed().as_millis());
+    nodes[1].client().line("INCR promoted");
+    nodes[0].restart();
+    nodes[0].wait_for_role("slave");
+    // The connections that Sentinel closes are closed.
+    std::thread::sleep(Duration::from_millis(500));
+    let (mut master, mut replica) = (nodes[1].client(), nodes[0].client());
+    wait_until_equal(&mut master, &mut replica);
+    assert_eq!(replica.line("GET promoted").as_bytes(), Some(&b"1"[..]));
+    assert_eq!(replica.line("GET last").as_bytes(), Some(&b"1"[..]));
+    assert_eq!(nodes[1].full(), 0, "the old master took a whole copy");
+    drop(sentinel);
     nodes.into_iter().for_each(Node::end);
 }

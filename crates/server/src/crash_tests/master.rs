@@ -198,6 +198,7 @@ impl Scenario for Script {
         let mut keys = Keyspace::open(&opened.pool).map_err(text)?;
         (0..4).try_for_each(|database| keys.create(database)).map_err(text)?;
         keys.begin_history(id(b'a')).map_err(fault)?;
+        keys.store_boot(&crate::machine::boot_id(), false).map_err(fault)?;
         drop(keys);
         Ok(opened)
     }

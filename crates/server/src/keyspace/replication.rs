@@ -9,6 +9,7 @@
 //!   'm'  -> port_le host              2 bytes, and the rest      the master, if the server is a replica
 //!   'p'  -> id offset_le database     40, 8 and 1 bytes          how far the stream goes that made the data
 //!   's'  -> id offset_le              40 and 8 bytes             the history before, up to that offset
+//!   'b'  -> state boot                1 byte, and the rest       the boot of the system that wrote last
 //!   'a'  -> maps_le                   2 bytes                    bit N: a new state arrives in "dbN"
 //! ```
 //!
@@ -16,6 +17,10 @@
 //! began, and the database is the one that the stream has selected there. Of a replica the stream is its
 //! master's, of a master it is its own, which begins with its first replica. A replica that becomes a master
 //! goes on in a history with a new id at the same offset; up to there the old id names the same bytes.
+//!
+//! The state of `'b'` is 1 after a clean stop, and 0 while a server runs. Where an acknowledged write may be
+//! lost with the system, a server that finds another boot, and no clean stop, cannot know whether bytes were
+//! sent that the pool has not: it goes on under a new id, from the position that the pool has.
 //!
 //! A new state arrives in maps that hold nothing, beside the old state. Clients do not see them: the server
 //! takes them off its databases until the new state is whole. If there are too few of them, the old state is
@@ -52,6 +57,7 @@ const MASTER: &[u8] = b"m";
 pub(super) const POSITION: &[u8] = b"p";
 const SECOND: &[u8] = b"s";
 const ARRIVING: &[u8] = b"a";
+const BOOT: &[u8] = b"b";
 /// The length of a replication id.
 pub(crate) const ID_BYTES: usize = 40;
 /// The longest name of a host.
@@ -299,6 +305,26 @@ impl<'p> Keyspace<'p> {
         Ok(())
     }
 
+    /// The boot of the system that the pool was written in last, and whether it was left by a clean stop.
+    pub(crate) fn stored_boot(&self) -> Answer<Option<(Vec<u8>, bool)>> {
+        let Some(map) = &self.replication.map else { return Ok(None) };
+        let value = map.get(BOOT)?;
+        let parts = value.as_ref().and_then(|value| value.split_first());
+        Ok(parts.map(|(state, boot)| (boot.to_vec(), *state == 1)))
+    }
+
+    /// Stores the boot, if it is another one. Commits. There must be no batch.
+    pub(crate) fn store_boot(&mut self, boot: &[u8], is_clean: bool) -> Answer {
+        if self.replication.position.is_none() || self.stored_boot()? == Some((boot.to_vec(), is_clean)) {
+            return Ok(());
+        }
+        let map = self.replication_map()?;
+        let put = writer(self.pool, &mut self.batch)?.put_parts(&map, BOOT, &[&[u8::from(is_clean)], boot]);
+        self.dirty = true;
+        let stored = put.map(drop).and_then(|()| self.commit());
+        Ok(stored.inspect_err(|_| self.abandon_batch())?)
+    }
+
     pub(super) fn replication_map(&mut self) -> Answer<Map> {
         debug_assert!(self.batch.is_none(), "opening a map needs the pool's writer");
         let map = match self.replication.map.take() {
@@ -490,6 +516,7 @@ pub(crate) fn check_replication(pool: &Pool) -> Result<bool, CheckError> {
             }
             POSITION => Position::decode(entry.value()).map(drop),
             SECOND => Second::decode(entry.value()).map(drop),
+            BOOT if (1..=65).contains(&entry.value().len()) && entry.value()[0] < 2 => Ok(()),
             ARRIVING if entry.value().len() == 2 => Ok(()),
             _ => Err(Malformed),
         };

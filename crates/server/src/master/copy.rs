@@ -89,6 +89,7 @@ impl Executor<'_, '_> {
         if self.keys.replication.position.is_none() {
             let id = self.state.run_id.as_bytes().try_into().unwrap_or([b'0'; 40]);
             self.keys.begin_history(id).map_err(shown)?;
+            self.keys.store_boot(&crate::machine::boot_id(), false).map_err(shown)?;
         }
         if is_master {
             self.keys.replication.take_up(true);

@@ -4,7 +4,6 @@ use tembo_wire::Request;
 
 use crate::commands::places_of_keys;
 use crate::commands::table::Command;
-use crate::commands::table::flag::WRITE;
 use crate::effects::Mark;
 use crate::executor::{Executor, writes};
 use crate::fault::Answer;
@@ -71,7 +70,9 @@ impl Executor<'_, '_> {
         database: usize,
         (told, has_run): (Told, bool),
     ) {
-        let has_changed = self.keys.note_dirty_again() || !command.has(WRITE) && command.group == "pubsub";
+        // Nobody who is away gets a message later.
+        let is_message = command.group == "pubsub" && !self.state.replicas.list.is_empty();
+        let has_changed = self.keys.note_dirty_again() || is_message;
         let replication = &mut self.keys.replication;
         if !has_run {
             replication.effects.take_back(told.begin);

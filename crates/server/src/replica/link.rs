@@ -31,6 +31,7 @@ use crate::executor::Executor;
 use crate::keyspace::DATABASES;
 use crate::keyspace::replication::Position;
 use crate::log::Kind;
+use crate::machine;
 use crate::server::MASTER;
 use crate::waiting::{InVain, end_in_vain};
 
@@ -393,6 +394,12 @@ impl Executor<'_, '_> {
                 }
                 self.keys.replication.backlog.bytes_max = self.state.backlog_bytes();
                 self.keys.replication.take_up(self.state.role.master.is_none());
+                if let Err(fault) = self.expect_same_boot() {
+                    let why = super::apply::shown(&fault);
+                    let message =
+                        format_args!("the boot is not stored, and the next start has a new id: {why}");
+                    self.state.log(LogLevel::Warning, Kind::Replication, message);
+                }
             }
             Ok((false, _)) if configured.is_some() => match crate::import::count_keys(self.keys.pool()) {
                 Ok(0) => self.state.role.choose(configured),
@@ -407,6 +414,30 @@ impl Executor<'_, '_> {
                 self.state.log(LogLevel::Warning, Kind::Replication, message);
             }
         }
+    }
+
+    /// Goes on in a new history, if bytes of the present one may have been sent that the pool has lost.
+    fn expect_same_boot(&mut self) -> crate::fault::Answer {
+        let boot = machine::boot_id();
+        let is_known = match self.keys.stored_boot()? {
+            Some((stored, is_clean)) => is_clean || stored == boot && !boot.is_empty(),
+            None => false,
+        };
+        let is_master = self.state.role.master.is_none();
+        if is_master && !is_known && !self.state.survives_power_failure() {
+            let id = self.state.random_id();
+            self.keys.replication.rename(id);
+            let text =
+                "the system was started anew: the replication id is a new one, and the old one is the second";
+            self.state.log(LogLevel::Notice, Kind::Replication, format_args!("{text}"));
+        }
+        self.keys.store_boot(&boot, false)
+    }
+
+    /// Notes a clean stop. Called when the last batch is committed.
+    pub(crate) fn note_stop(&mut self) {
+        // Without the note the next start may have a new id; nothing else.
+        let _ = self.keys.store_boot(&machine::boot_id(), true);
     }
 
     /// Makes a role durable that was chosen. Called between the commit of a batch and its replies.

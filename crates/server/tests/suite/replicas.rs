@@ -328,3 +328,35 @@ fn a_full_pool_can_be_emptied_with_replicas() {
     client.talk("SET after v => +OK");
     server.check();
 }
+
+/// After another boot without a clean stop, bytes may have been sent that the pool has lost.
+#[test]
+fn another_boot_has_another_id_and_the_old_one_as_second() {
+    let mut server = Fixture::start();
+    let mut client = server.client();
+    let mut replica = Replica::connect(&client);
+    let (id, _) = replica.copy();
+    client.talk("SET k v => +OK");
+    replica.until("SET k v");
+    let offset = replica.read;
+    server.restart();
+    assert_eq!(server.client().info("master_replid"), id, "after a clean stop");
+    server.stop();
+    let pool = tembo::Options::new().open(server.folder().join("test.pool")).unwrap();
+    let list = pool.open_map("db.replication").unwrap();
+    assert_eq!(list.get("b").unwrap().unwrap()[0], 1);
+    list.put("b", b"\x00another boot").unwrap();
+    drop((list, pool));
+    server.restart();
+    let mut client = server.client();
+    assert_ne!(client.info("master_replid"), id);
+    assert_eq!(client.info("master_replid2"), id);
+    assert_eq!(client.info("second_repl_offset"), (offset + 1).to_string());
+    client.talk("SET k w => +OK");
+    for (from, expected) in [(offset + 1, "+CONTINUE"), (offset + 2, "+FULLRESYNC")] {
+        let mut replica = Replica::connect(&client);
+        replica.send(&format!("PSYNC {id} {from}"));
+        assert!(replica.line().starts_with(expected), "{from}");
+    }
+    server.check();
+}
