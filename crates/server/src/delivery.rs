@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::tracking::{Invalidation, Notice};
 
 /// Receptions of one turn.
-const RECEPTIONS_PER_TURN: usize = 512;
+const RECEPTIONS_PER_TURN: usize = 128;
 /// Bytes of one turn.
 const BYTES_PER_TURN: usize = 16 << 20;
 
