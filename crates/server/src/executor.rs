@@ -12,6 +12,12 @@
 //! of their own. If the command ends in a fault, a full pool for example, the batch is rolled back to the
 //! undo point, and the error replaces the reply so far.
 //! Within EXEC this holds for each of its commands: see [`crate::transaction`].
+//!
+//! # Ends of lists
+//!
+//! A push or pop that follows another one at the same end of a list changes it in memory
+//! ([`list_end`](crate::keyspace::collection::list_end)). The batch gets the end before anything else runs
+//! ([`Executor::settle`]), or with the commit.
 
 use std::ops::Range;
 
@@ -272,6 +278,7 @@ impl<'s, 'p> Executor<'s, 'p> {
                 return self.enqueue(command, request, session, output);
             }
             if command.has(RUNS_QUEUE) {
+                self.settle(Some((slot, output)));
                 self.run_transaction(slot, session, output);
                 if self.keys.waiters.has_ready() {
                     self.serve_waiting(Some((slot, output)));
@@ -282,7 +289,15 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
         let (mut start, mut built_again) = (output.len(), false);
         let reply_bytes_max = self.state.config.reply_bytes_max;
-        while let Err(fault) = self.attempt(command, request, session, output, job, reply_bytes_max) {
+        let is_done = self.keys.has_end() && self.run_at_end(command, request, session, output);
+        if !is_done {
+            self.settle(Some((slot, output)));
+            // Replies before this one have another length if their commit failed.
+            start = output.len();
+        }
+        while !is_done
+            && let Err(fault) = self.attempt(command, request, session, output, job, reply_bytes_max)
+        {
             output.truncate(start);
             if let Err(fault) = self.prepare_retry(fault, &mut built_again, (slot, output))
                 && !self.may_do_in_place(command, &fault)
@@ -388,6 +403,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         job: &mut Option<KeysJob>,
         reply_bytes_max: usize,
     ) -> Answer {
+        self.keys.drop_end();
         let is_told = self.keys.replication.effects.is_on && command.has(WRITE | AFTER_COMMIT);
         let told =
             if is_told { Some(self.look_for_expired(command, request, session.database)?) } else { None };

@@ -109,6 +109,7 @@ mod replica;
 mod saving;
 mod server;
 mod session;
+mod settling;
 mod state;
 mod tracking;
 mod transaction;

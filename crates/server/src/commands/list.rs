@@ -118,7 +118,9 @@ fn push(ctx: &mut Context<'_, '_>, request: &Request<'_>, left: bool, create: bo
     if list.len() > 0 || create {
         ctx.keys.push(&mut list, left, request.args().skip(2))?;
         let len = list.len();
+        let large = list.is_large().then(|| list.clone());
         ctx.keys.store_changed(key, list, push_event(left))?;
+        ctx.keys.keep_end(key, left, large);
         ctx.out.write().integer(len as i64);
     } else {
         ctx.out.write().integer(0);
@@ -154,7 +156,9 @@ fn pop(ctx: &mut Context<'_, '_>, request: &Request<'_>, left: bool) -> Answer {
         Some(0) => Vec::new(),
         count => {
             let popped = ctx.keys.pop(&mut list, left, count.unwrap_or(1))?;
+            let large = list.is_large().then(|| list.clone());
             ctx.keys.store_changed(key, list, pop_event(left))?;
+            ctx.keys.keep_end(key, left, large);
             popped
         }
     };

@@ -40,6 +40,8 @@ use events::class;
 use tembo::{Batch, Map, MapOptions, Pool, Savepoint};
 
 use collection::construction::Parts;
+use collection::list::Chunk;
+use collection::list_end::ListEnd;
 use collection::registry::Registry;
 use format::{
     BACKLOG, COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order, Prefix, REPLICATION,
@@ -163,6 +165,10 @@ pub(crate) struct Keyspace<'p> {
     /// Cleared maps, or ids of large collections, may still hold space.
     reclaiming: bool,
     pub(crate) parts: Parts,
+    /// The end of a list that the batch gets later.
+    end: Option<Box<ListEnd>>,
+    /// The chunk at which a list was changed last, and its id, for [`Keyspace::keep_end`].
+    last_chunk: Option<(u64, Chunk)>,
     /// Holds a key of "dbN.expires" while it is used.
     expiry: Vec<u8>,
     /// The keys that the batch changes, if they are noted.
@@ -215,6 +221,8 @@ impl<'p> Keyspace<'p> {
             dirty: false,
             reclaiming: true,
             parts: Parts::default(),
+            end: None,
+            last_chunk: None,
             expiry: Vec::new(),
             changes: None,
             watches: Watches::default(),
@@ -270,6 +278,7 @@ impl<'p> Keyspace<'p> {
 
     /// Makes all writes since the last commit durable, with one fence, or none of them.
     pub(crate) fn commit(&mut self) -> Result<(), tembo::Error> {
+        let stored = self.store_end();
         if self.replication.has_bytes() {
             writer(self.pool, &mut self.batch).map_err(into_error)?;
             self.dirty = true;
@@ -283,7 +292,7 @@ impl<'p> Keyspace<'p> {
             counts_are_right(&self.databases, &batch),
             "a count of deadlines is not its map's length"
         );
-        let result = noted.and_then(|()| batch.commit());
+        let result = stored.and(noted).and_then(|()| batch.commit());
         if dirty {
             self.replication.note_end(result.is_ok());
         }
@@ -338,6 +347,7 @@ impl<'p> Keyspace<'p> {
     /// Forgets what depends on changes of the maps, after some were taken back.
     #[cold]
     fn forget_state(&mut self) {
+        self.end = None;
         self.restore_places();
         self.databases.iter_mut().flatten().for_each(|maps| maps.expires_len = None);
     }

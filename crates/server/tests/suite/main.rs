@@ -25,6 +25,7 @@ mod hostile;
 mod introspection;
 mod keys;
 mod limits;
+mod list_ends;
 mod lists;
 mod lists_differential;
 mod notifications;

@@ -23,6 +23,7 @@ pub(crate) mod check;
 pub(crate) mod construction;
 pub(crate) mod element;
 pub(crate) mod list;
+pub(crate) mod list_end;
 #[cfg(test)]
 mod list_tests;
 pub(crate) mod ordered;
@@ -106,6 +107,11 @@ impl Collection {
             Body::Packed(packed) => packed.count() as u64,
             Body::Large { count, .. } => *count,
         }
+    }
+
+    /// Whether its elements are records of their own.
+    pub(crate) fn is_large(&self) -> bool {
+        matches!(self.body, Body::Large { .. })
     }
 
     /// Whether Redis would have given up its compact encoding.

@@ -168,6 +168,26 @@ impl Packed {
         self.count -= range.len();
     }
 
+    /// Where each element begins.
+    pub(crate) fn starts(&self) -> Vec<usize> {
+        let mut at = 0;
+        let next = |_| {
+            let start = at;
+            at = item(&self.bytes, at).map_or(self.bytes.len(), |(_, end)| end);
+            start
+        };
+        (0..self.count).map(next).collect()
+    }
+
+    /// Removes the last element, which begins at `start`; gives it to `visit` before.
+    pub(crate) fn cut_last(&mut self, start: usize, visit: impl FnOnce(&[u8])) {
+        if let Some((element, _)) = item(&self.bytes, start) {
+            visit(element);
+        }
+        self.bytes.truncate(start);
+        self.count -= 1;
+    }
+
     /// The bytes that an element takes.
     pub(crate) fn bytes_of(element: &[u8]) -> usize {
         let bits = usize::BITS - (element.len() | 1).leading_zeros();
