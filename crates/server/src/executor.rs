@@ -17,7 +17,7 @@
 //!
 //! A push or pop that follows another one at the same end of a list changes it in memory
 //! ([`list_end`](crate::keyspace::collection::list_end)). The batch gets the end before anything else runs
-//! ([`Executor::settle`]), or with the commit.
+//! ([`Executor::store_list_end`]), or with the commit.
 
 use std::ops::Range;
 
@@ -27,8 +27,7 @@ use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 use crate::clients::Clients;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{
-    AFTER_COMMIT, AT_ONCE, DENYOOM, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, STALE, UNSUBSCRIBES,
-    WRITE,
+    AFTER_COMMIT, AT_ONCE, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, STALE, UNSUBSCRIBES, WRITE,
 };
 use crate::commands::{Context, KeysJob, Out, places_of_keys};
 use crate::config::LogLevel;
@@ -47,9 +46,6 @@ use crate::waiting::note_replies;
 
 /// Bytes of an unknown command that its error quotes.
 const QUOTED_BYTES_MAX: usize = 128;
-
-/// Times that space is reclaimed before a command that found the pool full is tried again.
-const RECLAIMS_PER_RETRY: usize = 64;
 
 /// The limits of a client that has not given the password yet.
 const STRANGERS_LIMITS: Limits =
@@ -278,7 +274,7 @@ impl<'s, 'p> Executor<'s, 'p> {
                 return self.enqueue(command, request, session, output);
             }
             if command.has(RUNS_QUEUE) {
-                self.settle(Some((slot, output)));
+                self.store_list_end(Some((slot, output)));
                 self.run_transaction(slot, session, output);
                 if self.keys.waiters.has_ready() {
                     self.serve_waiting(Some((slot, output)));
@@ -287,17 +283,40 @@ impl<'s, 'p> Executor<'s, 'p> {
                 return self.show_to_monitors(command, request, session);
             }
         }
-        let (mut start, mut built_again) = (output.len(), false);
-        let reply_bytes_max = self.state.config.reply_bytes_max;
-        let is_done = self.keys.has_end() && self.run_at_end(command, request, session, output);
-        if !is_done {
-            self.settle(Some((slot, output)));
-            // Replies before this one have another length if their commit failed.
-            start = output.len();
+        let start = self.run(command, request, (slot, output), session, job);
+        self.keys.set_in_one_batch(false);
+        self.note_command(command, request, session);
+        self.show_to_monitors(command, request, session);
+        // One that waits has no reply.
+        let has_reply = session.waiting.is_none();
+        if has_reply && self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
+            self.state.note_writes(u64::from(command.has(WRITE)));
+            self.mark(start, (slot, output));
         }
-        while !is_done
-            && let Err(fault) = self.attempt(command, request, session, output, job, reply_bytes_max)
-        {
+        if self.keys.waiters.has_ready() {
+            self.serve_waiting(Some((slot, output)));
+        }
+    }
+
+    /// Runs a command, again if that helps, and writes its reply or its fault; returns where that begins.
+    #[inline(always)]
+    fn run(
+        &mut self,
+        command: &'static Command,
+        request: &Request<'_>,
+        (slot, output): (usize, &mut Vec<u8>),
+        session: &mut Session,
+        job: &mut Option<KeysJob>,
+    ) -> usize {
+        let mut start = output.len();
+        if self.keys.has_end() && self.run_at_end(command, request, session, output) {
+            return start;
+        }
+        self.store_list_end(Some((slot, output)));
+        // Replies before this one have another length if their commit failed.
+        start = output.len();
+        let (mut built_again, reply_bytes_max) = (false, self.state.config.reply_bytes_max);
+        while let Err(fault) = self.attempt(command, request, session, output, job, reply_bytes_max) {
             output.truncate(start);
             if let Err(fault) = self.prepare_retry(fault, &mut built_again, (slot, output))
                 && !self.may_do_in_place(command, &fault)
@@ -311,18 +330,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             }
             start = output.len();
         }
-        self.keys.set_in_one_batch(false);
-        self.note_command(command, request, session);
-        self.show_to_monitors(command, request, session);
-        // One that waits has no reply.
-        let has_reply = session.waiting.is_none();
-        if has_reply && self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
-            self.state.note_writes(u64::from(command.has(WRITE)));
-            self.mark(start, (slot, output));
-        }
-        if self.keys.waiters.has_ready() {
-            self.serve_waiting(Some((slot, output)));
-        }
+        start
     }
 
     /// Why a client may not run a command, if it may not.
@@ -447,53 +455,6 @@ impl<'s, 'p> Executor<'s, 'p> {
             let keys = places.into_iter().map(|place| &request[place]);
             pubsub.remember(session.id, keys.filter(|key| key.len() <= KEY_BYTES_MAX));
         }
-    }
-
-    /// Prepares for a command that ended in this fault to be run again; returns the fault if that would not
-    /// help. One that had committed parts of a large collection is run again once, with all space that there
-    /// is.
-    fn prepare_retry(&mut self, fault: Fault, built_again: &mut bool, current: Current<'_>) -> Answer {
-        match fault {
-            Fault::NeedsCommit => {
-                self.commit_batch(Some(current));
-                Ok(())
-            }
-            Fault::MissingDatabase(database) => {
-                self.commit_batch(Some(current));
-                Ok(self.keys.create(database)?)
-            }
-            Fault::Engine(tembo::Error::Full { .. }) if self.keys.is_reclaiming() => {
-                self.commit_batch(Some(current));
-                if !self.keys.gave_up_parts() {
-                    return self.reclaim_now();
-                }
-                if std::mem::replace(built_again, true) { Err(fault) } else { self.reclaim_all() }
-            }
-            fault => Err(fault),
-        }
-    }
-
-    /// Reclaims space that cleared databases still hold, for a command that found none.
-    pub(crate) fn reclaim_now(&mut self) -> Answer {
-        for _ in 0..RECLAIMS_PER_RETRY {
-            self.keys.reclaim()?;
-        }
-        Ok(())
-    }
-
-    /// Lets a command that may not need space, and found none, do in place what it would copy. Tells whether
-    /// it is to be run again.
-    #[cold]
-    fn may_do_in_place(&mut self, command: &Command, fault: &Fault) -> bool {
-        let is_full = matches!(fault, Fault::Engine(tembo::Error::Full { .. }));
-        is_full && command.has(WRITE) && !command.has(DENYOOM) && !self.keys.set_in_one_batch(true)
-    }
-
-    fn reclaim_all(&mut self) -> Answer {
-        while self.keys.is_reclaiming() {
-            self.keys.reclaim()?;
-        }
-        Ok(())
     }
 
     /// Goes on with the work of a command of `conn`.

@@ -124,7 +124,7 @@ impl Executor<'_, '_> {
     /// Lets those who wait for keys that are ready try again. Nobody does during a pause.
     #[cold]
     pub(crate) fn serve_waiting(&mut self, mut current: Option<Current<'_>>) {
-        self.settle(current.as_mut().map(|(slot, output)| (*slot, &mut **output)));
+        self.store_list_end(current.as_mut().map(|(slot, output)| (*slot, &mut **output)));
         while self.state.pause().is_none()
             && let Some((database, key, clients)) = self.keys.waiters.take_ready()
         {

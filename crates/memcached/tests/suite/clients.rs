@@ -150,6 +150,15 @@ fn clients_beyond_the_limit_are_told_so_and_silent_ones_are_disconnected() {
 }
 
 #[test]
+fn numbers_begin_again_behind_the_largest_and_end_at_zero() {
+    let (served, _dir) = served();
+    let mut client = served.client();
+    client.says("set a 0 0 20\n18446744073709551615");
+    assert_eq!(client.says("incr a 1\nincr a 18446744073709551615\nincr a 3"), "0\n18446744073709551615\n2");
+    assert_eq!(client.says("decr a 5\nget a"), "0\nVALUE a 0 20\n0                   \nEND");
+}
+
+#[test]
 fn stats_count_what_clients_did() {
     let (served, _dir) = served();
     let mut client = served.client();

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use rustix::io::retry_on_intr;
@@ -55,15 +54,23 @@ pub trait Medium: Send + Sync {
     }
 }
 
-/// Writes and synchronisations are system calls without the C library, whose functions of these names are
-/// points at which a thread of a C program can be cancelled.
+/// Reads, writes and synchronisations are system calls without the C library, whose functions of these names
+/// are points at which a thread of a C program can be cancelled.
 impl Medium for File {
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
 
     fn read(&self, off: u64, into: &mut [u8]) -> io::Result<()> {
-        self.read_exact_at(into, off)
+        let (mut rest, mut at) = (into, off);
+        while !rest.is_empty() {
+            let count = retry_on_intr(|| rustix::io::pread(self, &mut *rest, at))?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            (rest, at) = (&mut rest[count..], at + count as u64);
+        }
+        Ok(())
     }
 
     fn write(&self, off: u64, bytes: &[u8]) -> io::Result<()> {

@@ -443,7 +443,7 @@ impl Journal {
         state.stats.slowed += u64::from(!slowed.is_zero());
         drop(state);
         if !slowed.is_zero() {
-            std::thread::sleep(slowed);
+            nap(slowed);
         }
         Ok(end)
     }
@@ -553,6 +553,14 @@ impl State {
     fn fail(&mut self, error: &dyn std::fmt::Display) -> SyncError {
         let message = self.failure.get_or_insert_with(|| error.to_string()).clone();
         SyncError { message }
+    }
+}
+
+/// Sleeps by the system call itself, which is no cancellation point of POSIX threads.
+fn nap(length: Duration) {
+    if let Ok(length) = rustix::thread::Timespec::try_from(length) {
+        // A signal may end it early.
+        let _ = rustix::thread::nanosleep(&length);
     }
 }
 

@@ -34,9 +34,9 @@
 //! # Commit point
 //!
 //! The commit of the batch. `'p'` is written with the effects of the commands up to its offset, and their
-//! bytes in the [`backlog`](super::backlog), and never without them: a stream that is resumed there repeats nothing and leaves out nothing. A new state begins
-//! with one commit of `'a'`. One other commit ends it: it gives the databases their new maps, clears the old
-//! ones, removes `'a'` and writes `'p'`.
+//! bytes in the [`backlog`](super::backlog), and never without them: a stream that is resumed there repeats
+//! nothing and leaves out nothing. A new state begins with one commit of `'a'`. One other commit ends it: it
+//! gives the databases their new maps, clears the old ones, removes `'a'` and writes `'p'`.
 //!
 //! # Recovery
 //!

@@ -15,7 +15,7 @@ impl Executor<'_, '_> {
     /// Lets the batch have what commands have left in memory, the end of a list. If there is no room for it,
     /// their commit fails.
     #[inline(always)]
-    pub(crate) fn settle(&mut self, current: Option<Current<'_>>) {
+    pub(crate) fn store_list_end(&mut self, current: Option<Current<'_>>) {
         if self.keys.has_end() && self.keys.store_end().is_err() {
             self.commit_batch(current);
         }

@@ -1,0 +1,63 @@
+//! Commands that are run again: after a commit, with a database that was missing, or with space come back.
+
+use crate::commands::table::Command;
+use crate::commands::table::flag::{DENYOOM, WRITE};
+use crate::executor::{Current, Executor};
+use crate::fault::{Answer, Fault};
+
+/// Times that space is reclaimed before a command that found the pool full is tried again.
+const RECLAIMS_PER_RETRY: usize = 64;
+
+impl Executor<'_, '_> {
+    /// Prepares for a command that ended in this fault to be run again; returns the fault if that would not
+    /// help. One that had committed parts of a large collection is run again once, with all space that there
+    /// is.
+    pub(crate) fn prepare_retry(
+        &mut self,
+        fault: Fault,
+        built_again: &mut bool,
+        current: Current<'_>,
+    ) -> Answer {
+        match fault {
+            Fault::NeedsCommit => {
+                self.commit_batch(Some(current));
+                Ok(())
+            }
+            Fault::MissingDatabase(database) => {
+                self.commit_batch(Some(current));
+                Ok(self.keys.create(database)?)
+            }
+            Fault::Engine(tembo::Error::Full { .. }) if self.keys.is_reclaiming() => {
+                self.commit_batch(Some(current));
+                if !self.keys.gave_up_parts() {
+                    return self.reclaim_now();
+                }
+                if std::mem::replace(built_again, true) { Err(fault) } else { self.reclaim_all() }
+            }
+            fault => Err(fault),
+        }
+    }
+
+    /// Reclaims space that cleared databases still hold, for a command that found none.
+    pub(crate) fn reclaim_now(&mut self) -> Answer {
+        for _ in 0..RECLAIMS_PER_RETRY {
+            self.keys.reclaim()?;
+        }
+        Ok(())
+    }
+
+    /// Lets a command that may not need space, and found none, do in place what it would copy. Tells whether
+    /// it is to be run again.
+    #[cold]
+    pub(crate) fn may_do_in_place(&mut self, command: &Command, fault: &Fault) -> bool {
+        let is_full = matches!(fault, Fault::Engine(tembo::Error::Full { .. }));
+        is_full && command.has(WRITE) && !command.has(DENYOOM) && !self.keys.set_in_one_batch(true)
+    }
+
+    fn reclaim_all(&mut self) -> Answer {
+        while self.keys.is_reclaiming() {
+            self.keys.reclaim()?;
+        }
+        Ok(())
+    }
+}
