@@ -216,6 +216,7 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
     };
     verdict.seen = Some(Seen::of(report));
     check_server(&pool)?;
+    check_memcached(&pool)?;
     if let Some(acknowledged) = arguments.expect_seeded {
         verdict.seeded_operations = Some(seeded::verify(&pool, arguments.seed, acknowledged)?);
     }
@@ -224,12 +225,23 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
 
 /// Checks the databases of the server, if the pool has them.
 fn check_server(pool: &tembo::Pool) -> Outcome {
-    if pool.find_map(tembo_server::COLLECTIONS_MAP)?.is_none() {
+    let is_served = pool.find_map(tembo_server::COLLECTIONS_MAP)?.is_some()
+        || pool.find_map(tembo_server::REPLICATION_MAP)?.is_some();
+    if !is_served {
         return Ok(());
     }
     match tembo_server::check(pool) {
         Ok(_) => Ok(()),
         Err(tembo_server::CheckError::Pool(error)) => Err(error.into()),
+        Err(damage) => Err(Failure::Store(Kind::Damaged, damage.to_string())),
+    }
+}
+
+/// Checks the items of the memcached server, if the pool has any.
+fn check_memcached(pool: &tembo::Pool) -> Outcome {
+    match tembo_memcached::check(pool) {
+        Ok(_) => Ok(()),
+        Err(tembo_memcached::Error::Pool(error)) => Err(error.into()),
         Err(damage) => Err(Failure::Store(Kind::Damaged, damage.to_string())),
     }
 }

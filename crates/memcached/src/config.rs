@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Config {
     /// The address. 127.0.0.1:11211; with port 0 the system chooses one.
     pub listen: SocketAddr,
-    /// Who may use the server; `None`: everybody who can reach it, which must then be this machine alone.
+    /// The accounts that may use the server; `None`: everybody who can reach it, this machine alone then.
     pub accounts: Option<Accounts>,
     /// The longest value in bytes. 1 MiB, as memcached has it; at most 512 MiB less 32 bytes.
     pub max_value_bytes: usize,

@@ -1,4 +1,4 @@
-//! Errors that keep a server from starting or going on.
+//! Errors that keep a server from starting or going on, or that a check finds.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,6 +30,14 @@ pub enum Error {
     /// The pool's items cannot be opened.
     #[error("cannot open the pool's items: {0}")]
     Pool(#[from] tembo::Error),
+    /// A record of the map is no item.
+    #[error("the item {key} of the map \"memcached\" is damaged: its value has {bytes} bytes")]
+    Damaged {
+        /// Its key, with escapes.
+        key: String,
+        /// The length of its value.
+        bytes: usize,
+    },
     /// The pool has a map of the name for the items that is none of memcached's.
     #[error("the map \"memcached\" of this pool was not made for memcached: {what}; use another pool")]
     Foreign {

@@ -16,7 +16,8 @@
 //!
 //! * I1: an item's value has at least 17 bytes. `deadline` is a time in seconds since 1970, or 0 for none. An
 //!   item whose deadline is not later than now is absent, whether it was removed or not.
-//! * I2: `unique` numbers of items are below `unique_end`, and each was given once. A process that opens the
+//! * I2: `unique` numbers of items are below `unique_end`, but for those that a client chose (the flag `E`),
+//!   and the server gives each once. A process that opens the
 //!   map goes on from `unique_end`, so the numbers rise over restarts.
 //! * I3: an item is absent from `flush_at` on, if that is not 0, unless it was stored later; the map is
 //!   emptied at that time, before anything is stored in it.
@@ -98,6 +99,9 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// That of an empty map.
+    pub(crate) const NEW: State = State { unique_end: 1, flush_at: 0 };
+
     pub(crate) fn encode(&self) -> [u8; STATE_BYTES] {
         let mut bytes = [0; STATE_BYTES];
         bytes[..8].copy_from_slice(&FORM.to_le_bytes());

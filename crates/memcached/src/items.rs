@@ -47,19 +47,19 @@ pub(crate) struct Items<'p> {
 
 impl<'p> Items<'p> {
     pub(crate) fn open(pool: &'p Pool, map: &'p Map, now: u32) -> std::result::Result<Items<'p>, Error> {
-        let state = match map.get(STATE_KEY)? {
-            Some(value) => State::decode(&value).map_err(|what| Error::Foreign { what })?,
-            None if map.len()? > 0 => {
-                return Err(Error::Foreign {
-                    what: "it has records, and none with the empty key".to_owned(),
-                });
-            }
-            None => State { unique_end: 1, flush_at: 0 },
-        };
+        let state = stored_state(map)?;
         // I2: numbers below the end may have been given.
         let next_unique = state.unique_end;
-        let tidied_to = Vec::new();
-        Ok(Items { pool, map, batch: None, state, next_unique, now, tidied_to, stats: Stats::default() })
+        Ok(Items {
+            pool,
+            map,
+            batch: None,
+            state,
+            next_unique,
+            now,
+            tidied_to: Vec::new(),
+            stats: Stats::default(),
+        })
     }
 
     /// The pool's figures.
@@ -154,11 +154,17 @@ impl<'p> Items<'p> {
         if at > u64::from(self.now) {
             return self.change_state(State { flush_at: at, ..self.state });
         }
-        let map = self.map;
-        self.batch()?.clear(map)?;
-        self.change_state(State { flush_at: 0, ..self.state })?;
-        // memcached takes one, too.
-        self.next_unique().map(drop)
+        let (map, state) = (self.map, self.state);
+        let begin = self.batch()?.savepoint();
+        // The state goes with the items, and comes back with the number that memcached takes here, too.
+        let cleared = self.batch()?.clear(map).map_err(Failure::from);
+        let flushed = cleared.and_then(|()| self.change_state(State { flush_at: 0, ..state }));
+        let flushed = flushed.and_then(|()| self.next_unique());
+        if flushed.is_err() {
+            self.batch()?.rollback_to(begin);
+            self.state = state;
+        }
+        flushed.map(drop)
     }
 
     /// Does what is due: the flush, and a look at some items whose time may have come.
@@ -205,9 +211,12 @@ impl<'p> Items<'p> {
     /// Takes the changes since the last commit back.
     pub(crate) fn roll_back(&mut self) -> Result<()> {
         self.batch = None;
-        if let Some(value) = self.map.get(STATE_KEY)? {
-            self.state = State::decode(&value).unwrap_or(self.state);
-        }
+        // Numbers are reserved anew where their reservation was lost.
+        self.state = match stored_state(self.map) {
+            Ok(state) => state,
+            Err(Error::Pool(error)) => return Err(error.into()),
+            Err(_) => State::NEW,
+        };
         Ok(())
     }
 
@@ -232,5 +241,16 @@ impl<'p> Items<'p> {
         self.batch()?.put_to_free(map, STATE_KEY, &state.encode())?;
         self.state = state;
         Ok(())
+    }
+}
+
+/// The state as it is in the map.
+pub(crate) fn stored_state(map: &Map) -> std::result::Result<State, Error> {
+    match map.get(STATE_KEY)? {
+        Some(value) => State::decode(&value).map_err(|what| Error::Foreign { what }),
+        None if map.len()? > 0 => {
+            Err(Error::Foreign { what: "it has records, and none with the empty key".to_owned() })
+        }
+        None => Ok(State::NEW),
     }
 }

@@ -7,7 +7,7 @@
 //!                     text, meta         the commands of both protocols
 //!                     |- stats           counters
 //!                     items              keys with their values, deadlines and unique numbers
-//!                     |- item            an item as bytes
+//!                     |- item            an item as bytes; check: a proof of all
 //!                     tembo              one batch, one fence
 //! ```
 //!
@@ -43,6 +43,7 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod check;
 mod config;
 mod conn;
 mod error;
@@ -56,6 +57,7 @@ mod stats;
 mod text;
 
 pub use accounts::Accounts;
+pub use check::check;
 pub use config::Config;
 pub use error::Error;
 pub use server::{Handle, Listener, Server};

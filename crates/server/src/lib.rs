@@ -122,7 +122,7 @@ pub use error::Error;
 pub use export::{ExportError, Exported, export};
 pub use import::{ImportError, Imported, KindCounts, LeftOut, Reason, Survey, count_keys, import, survey};
 pub use keyspace::check::{CheckError, CheckReport, CollectionsReport, DatabaseReport, check};
-pub use keyspace::format::{COLLECTIONS as COLLECTIONS_MAP, counting_of};
+pub use keyspace::format::{COLLECTIONS as COLLECTIONS_MAP, REPLICATION as REPLICATION_MAP, counting_of};
 pub use password::Password;
 pub use replica::{Master, ReplicaSettings};
 pub use server::{Handle, Listener, Server};

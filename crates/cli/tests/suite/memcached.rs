@@ -49,6 +49,10 @@ fn both_protocols_are_served_out_of_one_pool() {
     server.stop();
     assert!(workspace.run("maps a.pool").ok().text().contains("memcached"));
     workspace.run("check a.pool").ok();
+    let pool = tembo::Options::new().open(workspace.path("a.pool")).unwrap();
+    pool.open_map("memcached").unwrap().put("a", "short").unwrap();
+    drop(pool);
+    workspace.run("check a.pool").fails_with("the item a of the map \"memcached\" is damaged");
 }
 
 #[test]

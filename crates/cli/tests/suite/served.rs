@@ -153,7 +153,7 @@ fn a_server_serves_stores_beside_redis_if_it_is_told_to() {
     let info = workspace.run("info a.pool").ok().text();
     assert!(info.contains(&format!("in use by  process {} (", server.child.id())), "{info}");
 
-    // What was acknowledged on either side survives, and the socket that stays is replaced.
+    // Acknowledged writes of either side survive, and the socket that stays is replaced.
     server.kill();
     assert!(socket.exists());
     workspace.run("check a.pool").ok();

@@ -107,6 +107,32 @@ fn a_full_pool_refuses_values_and_reads_and_deletes() {
     pool.check().unwrap();
 }
 
+/// The space of flushed items comes back without a restart, also in a full pool.
+#[test]
+fn a_flush_makes_room_for_as_many_items_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().create(true).max_bytes(8 << 20).initial_bytes(4 << 20);
+    let pool = options.open(dir.path().join("a.pool")).unwrap();
+    let served = Served::start(pool.clone(), Config::default());
+    let mut client = served.client();
+    let set = |key: u32| format!("set key{key} 0 0 2000\n{}", "v".repeat(2000));
+    let mut fill = || (0..20_000).take_while(|key| client.says(&set(*key)) == "STORED").count();
+    let first = fill();
+    let mut other = served.client();
+    let unique = unique_of(&other.says("gets key0"));
+    for _ in 0..3 {
+        assert_eq!(other.says("flush_all"), "OK");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while other.says(&set(0)) != "STORED" {
+            assert!(Instant::now() < deadline, "no room after a flush");
+        }
+        assert!(unique_of(&other.says("gets key0")) > unique);
+        let again = fill();
+        assert!(again * 10 >= first * 9, "{again} items after a flush, {first} before");
+    }
+    pool.check().unwrap();
+}
+
 #[test]
 fn a_map_of_that_name_that_is_none_of_memcached_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -136,8 +162,11 @@ fn a_damaged_item_is_told() {
     let mut client = served.client();
     assert_eq!(client.says("set a 0 0 1\nx\nset b 0 0 1\nx"), "STORED\nSTORED");
     pool.find_map(MAP_NAME).unwrap().unwrap().put("a", "short").unwrap();
+    let damage = tembo_memcached::check(&pool).unwrap_err().to_string();
+    assert_eq!(damage, "the item a of the map \"memcached\" is damaged: its value has 5 bytes");
     assert_eq!(client.says("get a"), "SERVER_ERROR the item is damaged");
     assert_eq!(client.says("mg a v"), "SERVER_ERROR the item is damaged");
     assert_eq!(client.says("get b"), "VALUE b 0 1\nx\nEND");
     assert_eq!(client.says("set a 0 0 1\nx\nget a"), "STORED\nVALUE a 0 1\nx\nEND");
+    assert_eq!(tembo_memcached::check(&pool).unwrap(), Some(2));
 }

@@ -93,8 +93,9 @@
 //! |---|---|---|
 //! | `growth` | the part of the range that is prepared | a step of the ring's growth |
 //! | `writer` | heads and home, one write-back at a time | a write-back |
-//! | `state` | end, durable, tail; the order of records (I1) | copying and writing a record; no
-//! synchronisation, but for that of a head when the ring grows |
+//! | `state` | ring, end, durable, tail; the order of records (I1) | copying and writing a record |
+//!
+//! `state` is held during no synchronisation but that of a head when the ring grows.
 //!
 //! `growth` comes before `writer`, and that before `state`. One thread at a time synchronises the ring,
 //! whoever is first; the others wait for it and, if it had begun before their records, for the next one: a

@@ -63,7 +63,7 @@ pub(super) fn replicas_of<'c>(conns: impl Iterator<Item = &'c Conn>) -> Vec<(Str
     replicas.collect()
 }
 
-/// What REPLCONF has told of a connection.
+/// The facts that REPLCONF has told of a connection.
 fn introduced<'c>(ctx: &'c mut Context<'_, '_>) -> &'c mut Replica {
     let now = ctx.state.now;
     ctx.session.replica.get_or_insert_with(|| Box::new(Replica::new(now)))

@@ -324,7 +324,7 @@ pub(crate) const CURSORS: &str = "db.cursors";
 /// The map of tokens and replies.
 pub(crate) const ONCE: &str = "db.once";
 /// The map of a replica's master and of the position in the stream.
-pub(crate) const REPLICATION: &str = "db.replication";
+pub const REPLICATION: &str = "db.replication";
 /// The map of the last bytes of the stream.
 pub(crate) const BACKLOG: &str = "db.backlog";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this

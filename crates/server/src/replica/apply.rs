@@ -47,7 +47,7 @@ pub(crate) struct Stream {
     /// Where the stream is, also within MULTI.
     offset: u64,
     output: Vec<u8>,
-    /// What was applied since the position: the beginning of a transaction.
+    /// The effects that were applied since the position: the beginning of a transaction.
     unfinished: Vec<u8>,
     /// The master asked for the position.
     pub(super) is_asked: bool,

@@ -78,7 +78,7 @@ pub struct ReplicaSettings {
     pub ping_period: Duration,
     /// Writes are refused with fewer replicas that were heard of lately, `min-replicas-to-write`. 0.
     pub min_replicas: u64,
-    /// What lately means there, `min-replicas-max-lag`. 10 s.
+    /// The silence after which a replica does not count there, `min-replicas-max-lag`. 10 s.
     pub max_lag: Duration,
     /// A replica that has more than this server does not get a copy of what this server has,
     /// `repl-refuse-ahead`.

@@ -122,7 +122,7 @@ fn pipelines_at_the_ends_of_lists_leave_what_single_commands_would() {
     server.check();
 }
 
-/// What one client watches, and what another waits for, changes by a push that is in memory, too.
+/// A push that is in memory changes a key that one client watches, and serves one that another waits for.
 #[test]
 fn a_push_at_an_end_is_a_change_for_those_who_watch() {
     let server = Fixture::start();
