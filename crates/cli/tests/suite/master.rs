@@ -263,8 +263,17 @@ fn a_tree_is_equal_after_kills_of_each_of_its_servers() {
     nodes.into_iter().for_each(Node::end);
 }
 
-/// A Sentinel of Redis, in a process.
-struct Sentinel(std::process::Child, u16);
+/// A Sentinel of Redis, in a process. A test that fails shows its log.
+struct Sentinel {
+    process: std::process::Child,
+    port: u16,
+    log: std::path::PathBuf,
+}
+
+/// The time without an answer after which Sentinel takes a server for down. Sentinel asks each second at most,
+/// and counts from the moment at which it makes its connection: with one second it takes the new master for
+/// down before it has asked it once, and promotes the old one again.
+const DOWN_AFTER: Duration = Duration::from_secs(2);
 
 impl Sentinel {
     fn start(workspace: &Workspace, master: u16) -> Option<Sentinel> {
@@ -273,13 +282,16 @@ impl Sentinel {
         let file = workspace.path("sentinel.conf");
         let lines = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor m 127.0.0.1 {master} 1\n\
-             sentinel down-after-milliseconds m 1000\nsentinel failover-timeout m 10000\n"
+             sentinel down-after-milliseconds m {}\nsentinel failover-timeout m 10000\n",
+            DOWN_AFTER.as_millis()
         );
         std::fs::write(&file, lines).unwrap();
         let mut command = std::process::Command::new("redis-server");
-        command.arg(&file).arg("--sentinel").stdout(Stdio::null()).stderr(Stdio::null());
+        let log = workspace.path("sentinel.log");
+        let output = std::fs::File::create(&log).unwrap();
+        command.arg(&file).arg("--sentinel").stdout(output).stderr(Stdio::null());
         match command.spawn() {
-            Ok(process) => Some(Sentinel(process, port)),
+            Ok(process) => Some(Sentinel { process, port, log }),
             Err(_) => {
                 eprintln!("skipped: redis-server cannot be run here");
                 None
@@ -290,7 +302,7 @@ impl Sentinel {
     fn wait_for(&self, field: &str, value: &str) {
         let begun = Instant::now();
         loop {
-            if let Some(mut client) = Client::connect(self.1)
+            if let Some(mut client) = Client::connect(self.port)
                 && client.info("master0").split(',').any(|part| part == format!("{field}={value}"))
             {
                 return;
@@ -303,7 +315,10 @@ impl Sentinel {
 
 impl Drop for Sentinel {
     fn drop(&mut self) {
-        let _ = (self.0.kill(), self.0.wait());
+        let _ = (self.process.kill(), self.process.wait());
+        if std::thread::panicking() {
+            eprintln!("{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+        }
     }
 }
 
@@ -322,7 +337,8 @@ fn a_sentinel_of_redis_fails_over() {
     nodes[0].server.take().unwrap().kill();
     let begun = Instant::now();
     nodes[1].wait_for_role("master");
-    eprintln!("the replica is master after {} ms, with down-after 1000", begun.elapsed().as_millis());
+    let taken = begun.elapsed().as_millis();
+    eprintln!("the replica is master after {taken} ms, with down-after {}", DOWN_AFTER.as_millis());
     nodes[1].client().line("INCR promoted");
     nodes[0].restart();
     nodes[0].wait_for_role("slave");
