@@ -270,9 +270,9 @@ struct Sentinel {
     log: std::path::PathBuf,
 }
 
-/// The time without an answer after which Sentinel takes a server for down. Sentinel asks each second at most,
-/// and counts from the moment at which it makes its connection: with one second it takes the new master for
-/// down before it has asked it once, and promotes the old one again.
+/// The time without an answer after which Sentinel takes a server for down. Sentinel asks each second at
+/// most, and counts from the moment at which it makes its connection: with one second it takes the new master
+/// for down before it has asked it once, and promotes the old one again.
 const DOWN_AFTER: Duration = Duration::from_secs(2);
 
 impl Sentinel {
