@@ -103,7 +103,7 @@ fn open(arguments: &Serve, config: &Config, path: &Path) -> Outcome<Pool> {
     if let Some(count) = arguments.root_count {
         options = options.root_count(count);
     }
-    if let Some(max) = arguments.max_bytes.map(|max| max.bytes).or(config.pool_bytes_max) {
+    if let Some(max) = arguments.max_bytes.map(|max| max.bytes).or(config.pool_bytes_max()) {
         options = options.max_bytes(max).initial_bytes(INITIAL_BYTES.min(max));
     }
     unclean::open(&options, path)

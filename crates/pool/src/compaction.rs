@@ -61,4 +61,15 @@ impl Pool {
     pub fn spare_bytes(&self) -> u64 {
         self.inner.alloc.spare_bytes()
     }
+
+    /// Reads up to `limit` slabs that this process does not know yet; returns whether there may be more.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the pool is damaged;
+    /// [`ErrorKind::Forked`](crate::ErrorKind::Forked).
+    pub fn learn_slabs(&self, limit: usize) -> Result<bool> {
+        self.check_process()?;
+        self.inner.alloc.read_some(self.region(), limit)
+    }
 }

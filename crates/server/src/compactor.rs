@@ -85,6 +85,24 @@ impl Compactor {
         }
     }
 
+    /// Compacts for so long, whatever there is to gain.
+    pub(crate) fn hurry(&mut self, pool: &Pool, budget: Duration) {
+        let until = Instant::now() + budget;
+        self.is_wanted |= self.running.is_none();
+        if self.running.is_none() && !self.begin(pool) {
+            return;
+        }
+        while let Some(running) = &mut self.running
+            && Instant::now() < until
+        {
+            match running.step(STEP) {
+                Ok(true) => {}
+                Ok(false) => self.finish(pool),
+                Err(_) => self.running = None,
+            }
+        }
+    }
+
     fn begin(&mut self, pool: &Pool) -> bool {
         let (stats, spare) = (pool.stats(), pool.spare_bytes());
         let used = stats.pool_bytes - stats.unused_bytes;

@@ -8,6 +8,7 @@ use tembo::Domain;
 use tembo_wire::Limits;
 
 use crate::command_stats::Noted;
+use crate::eviction::{EvictionSettings, Policy};
 use crate::machine;
 use crate::password::Password;
 use crate::replica::ReplicaSettings;
@@ -39,10 +40,10 @@ pub struct Config {
     pub dir: Option<PathBuf>,
     /// The name of the file in the folder of the pool that SAVE and BGSAVE write, `dbfilename`. "dump.rdb".
     pub dump_file: String,
+    /// How much memory the data may have, and which keys go when they have more.
+    pub(crate) eviction: EvictionSettings,
     /// How the server follows a master.
     pub replica: ReplicaSettings,
-    /// For the program that opens the pool: the length up to which it may grow. None.
-    pub pool_bytes_max: Option<u64>,
     /// The classes of changes of keys that are published, *settable* as `notify-keyspace-events`. None.
     pub(crate) notified_events: u32,
     /// The facts about commands that are noted, *settable* as `slowlog-log-slower-than`, `slowlog-max-len`,
@@ -243,6 +244,9 @@ const CLIENT_MEMORY_SHARE: u64 = 4;
 /// Clients may have so much where that share is less, or the memory is not known.
 const CLIENT_MEMORY_MIN: u64 = 256 << 20;
 
+/// What a pool may have beyond half its data, at least, where keys are evicted.
+const HOLE_BYTES_MIN: u64 = 16 << 20;
+
 /// Where a commit costs a fence or two: some thirty SETs. What more of them would save by sharing is less
 /// than what a larger record costs to put together (measured at 1 KiB values: 1.58 us of CPU time per SET up
 /// to 64 words, 1.72 us at 400).
@@ -251,6 +255,14 @@ const BATCH_WORDS_IN_MEMORY: usize = 128;
 const BATCH_WORDS_SYNCED: usize = 4096;
 
 impl Config {
+    /// For the program that opens the pool: the length up to which it may grow by `maxmemory`. With a policy
+    /// of eviction that bounds what is alive, and the pool may have half as much again, for holes.
+    pub fn pool_bytes_max(&self) -> Option<u64> {
+        let bytes = self.eviction.memory_bytes;
+        let holes = if self.eviction.policy == Policy::NoEviction { 0 } else { bytes / 2 + HOLE_BYTES_MIN };
+        (bytes > 0).then(|| bytes.saturating_add(holes))
+    }
+
     /// The largest batch for a pool of this domain.
     pub(crate) fn batch_words_max(&self, domain: Domain) -> usize {
         self.batch_words_max.unwrap_or(match domain {
@@ -273,8 +285,8 @@ impl Default for Config {
             debug_commands: DebugCommands::No,
             dir: None,
             dump_file: "dump.rdb".to_owned(),
+            eviction: EvictionSettings::default(),
             replica: ReplicaSettings::default(),
-            pool_bytes_max: None,
             notified_events: 0,
             noted: Noted::default(),
             file: None,

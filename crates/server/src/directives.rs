@@ -46,7 +46,6 @@ pub enum ConfigError {
 const NO_FILES: &str = "every write is in the pool: there are no append-only files, and SAVE writes a file only when it is called";
 const NO_CLUSTER: &str = "there is no cluster";
 const NO_REPLICATION: &str = "replication works in another way";
-const NO_EVICTION: &str = "keys are not evicted";
 const NO_TLS: &str = "TLS is not spoken";
 const POOL_SPACE: &str = "the pool frees and arranges its space by itself";
 const SERVICE: &str = "the server stays in the foreground and logs to standard error, for a service manager";
@@ -118,20 +117,8 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
             "repl-diskless-sync-delay",
             "repl-diskless-sync-max-replicas",
             "replica-ignore-disk-write-errors",
-            "replica-ignore-maxmemory",
             "replica-lazy-flush",
-            "slave-ignore-maxmemory",
             "slave-lazy-flush",
-        ],
-    ),
-    (
-        NO_EVICTION,
-        &[
-            "lazyfree-lazy-eviction",
-            "lfu-decay-time",
-            "lfu-log-factor",
-            "maxmemory-eviction-tenacity",
-            "maxmemory-samples",
         ],
     ),
     (
@@ -170,6 +157,7 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
             "activedefrag",
             "activerehashing",
             "jemalloc-bg-thread",
+            "lazyfree-lazy-eviction",
             "lazyfree-lazy-expire",
             "lazyfree-lazy-server-del",
             "lazyfree-lazy-user-del",
@@ -217,6 +205,7 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
     ("the system chooses the way of outgoing connections, of which there are none", &["bind-source-addr"]),
     ("the queue of connections has the system's length", &["tcp-backlog"]),
     ("sockets are not marked", &["socket-mark-id"]),
+    ("a replica's keys go by its master's word", &["replica-ignore-maxmemory", "slave-ignore-maxmemory"]),
     ("`dir` and `dbfilename` are never changed while the server runs", &["enable-protected-configs"]),
     ("INFO has the percentiles 50, 99 and 99.9", &["latency-tracking-info-percentiles"]),
     ("there are no modules", &["enable-module-command"]),
@@ -228,7 +217,6 @@ const REFUSED: &[(&str, &[&str], &str)] = &[
     ("user", &[], NO_USERS),
     ("rename-command", &[], "commands keep their names"),
     ("cluster-enabled", &["no"], NO_CLUSTER),
-    ("maxmemory-policy", &["noeviction"], NO_EVICTION),
     ("tls-port", &["0"], NO_TLS),
     ("loadmodule", &[], "there are no modules"),
 ];
@@ -341,11 +329,11 @@ mod tests {
     #[test]
     fn what_would_be_dangerous_to_ignore_is_refused() {
         let mut config = Config::default();
-        for name in ["user", "rename-command", "tls-port", "maxmemory-policy", "loadmodule"] {
+        for name in ["user", "rename-command", "tls-port", "loadmodule"] {
             let why = config.take_directive(name, b"secret").unwrap_err();
             assert!(why.starts_with(&format!("{name} cannot be obeyed here: ")) && !why.contains("secret"));
         }
-        config.take_directive("maxmemory-policy", b"noeviction").unwrap();
+        config.take_directive("maxmemory-policy", b"allkeys-lru").unwrap();
         config.take_directive("tls-port", b"0").unwrap();
     }
 

@@ -243,6 +243,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.tidying || self.executor.keys.is_reclaiming() {
             self.tidying = self.executor.tidy(self.executor.state.config.expire_per_turn);
         }
+        self.executor.hold_to_maxmemory();
         // After the tidying, which begins a batch of its own: those who waited for the end of a pause too.
         if self.executor.keys.waiters.has_ready() {
             self.executor.serve_waiting(None);
@@ -298,6 +299,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let (served, rest) = ready.split_at(served);
         served.iter().for_each(|&slot| self.finish(slot));
         self.hold_to_memory();
+        if !rest.is_empty() {
+            self.executor.hold_to_maxmemory();
+        }
         rest
     }
 
@@ -587,6 +591,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.executor.keys.waiters.touch_all();
         }
         let space = Space::of(self.executor.keys.pool());
+        self.executor.tend_eviction();
         let Executor { clients, state, .. } = &mut self.executor;
         state.sample(space);
         self.buffers.shrink();

@@ -27,18 +27,21 @@ use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 use crate::clients::Clients;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{
-    AFTER_COMMIT, AT_ONCE, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, STALE, UNSUBSCRIBES, WRITE,
+    AFTER_COMMIT, AT_ONCE, DENYOOM, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, STALE, UNSUBSCRIBES,
+    WRITE,
 };
 use crate::commands::{Context, KeysJob, Out, places_of_keys};
 use crate::config::LogLevel;
 use crate::conn::Conn;
-use crate::fault::{Answer, Fault, MALFORMED, error_line, quotable};
+use crate::eviction;
+use crate::fault::{Answer, Fault, MALFORMED, OUT_OF_MEMORY, error_line, quotable};
 use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::KEY_BYTES_MAX;
 use crate::log::Kind;
 use crate::pubsub::ClientRef;
 use crate::replica::Phase;
+use crate::retry::Tries;
 use crate::session::{Replies, Session};
 use crate::state::State;
 use crate::tracking::Mode;
@@ -81,6 +84,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         keys.pubsub.tracking.keys_max = state.config.tracking_keys_max;
         keys.set_in_one_batch(false);
         let batch_words_max = state.config.batch_words_max(keys.pool().domain());
+        eviction::begin(&mut keys, state);
         let (clients, marks, replied) = (Clients::default(), Vec::new(), Vec::new());
         Executor { keys, state, clients, marks, replied, batch_words_max }
     }
@@ -315,10 +319,10 @@ impl<'s, 'p> Executor<'s, 'p> {
         self.store_list_end(Some((slot, output)));
         // Replies before this one have another length if their commit failed.
         start = output.len();
-        let (mut built_again, reply_bytes_max) = (false, self.state.config.reply_bytes_max);
+        let (mut tries, reply_bytes_max) = (Tries::default(), self.state.config.reply_bytes_max);
         while let Err(fault) = self.attempt(command, request, session, output, job, reply_bytes_max) {
             output.truncate(start);
-            if let Err(fault) = self.prepare_retry(fault, &mut built_again, (slot, output))
+            if let Err(fault) = self.prepare_retry(fault, &mut tries, (slot, output))
                 && !self.may_do_in_place(command, &fault)
             {
                 self.write_fault(output, session.protocol, command.name, &fault);
@@ -344,6 +348,9 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
         if self.state.config.replica.min_replicas > 0 && self.lacks_replicas(session, command) {
             return Some(Fault::Error(TOO_FEW));
+        }
+        if self.state.eviction.is_refusing && command.has(DENYOOM) && !session.is_master {
+            return Some(Fault::Error(OUT_OF_MEMORY));
         }
         let is_replica = self.state.role.master.is_some() || self.keys.replication.is_arriving;
         if is_replica && !session.is_master {
@@ -412,6 +419,9 @@ impl<'s, 'p> Executor<'s, 'p> {
         reply_bytes_max: usize,
     ) -> Answer {
         self.keys.drop_end();
+        if let Some(accesses) = &mut self.keys.accesses {
+            accesses.begin_command(self.keys.now_ms, command.only_looks);
+        }
         let is_told = self.keys.replication.effects.is_on && command.has(WRITE | AFTER_COMMIT);
         let told =
             if is_told { Some(self.look_for_expired(command, request, session.database)?) } else { None };

@@ -48,6 +48,8 @@ pub(crate) fn quotable(text: &[u8]) -> &[u8] {
     &text[..end]
 }
 
+pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
 /// Whether the pool's own maximum keeps it from growing, and not the disk or a limit of the process.
 pub(crate) fn is_at_maximum(pool: tembo::Stats, needed_bytes: u64) -> bool {
     pool.pool_bytes.saturating_add(needed_bytes) > pool.max_bytes
@@ -57,7 +59,7 @@ pub(crate) fn is_at_maximum(pool: tembo::Stats, needed_bytes: u64) -> bool {
 pub(crate) fn error_line(error: &tembo::Error, pool: &Pool) -> String {
     match error {
         tembo::Error::Full { needed_bytes, .. } if is_at_maximum(pool.stats(), *needed_bytes) => {
-            "OOM command not allowed when used memory > 'maxmemory'.".to_owned()
+            OUT_OF_MEMORY.to_owned()
         }
         tembo::Error::Full { why, .. } => format!("OOM the pool cannot grow: {why}"),
         tembo::Error::ValueTooLong { .. } => {

@@ -87,6 +87,7 @@ mod directives;
 mod effects;
 mod error;
 mod event_loop;
+mod eviction;
 mod executor;
 mod export;
 mod fault;

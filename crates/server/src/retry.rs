@@ -1,23 +1,32 @@
 //! Commands that are run again: after a commit, with a database that was missing, or with space come back.
 
+use std::time::Duration;
+
 use crate::commands::table::Command;
 use crate::commands::table::flag::{DENYOOM, WRITE};
+use crate::eviction;
 use crate::executor::{Current, Executor};
 use crate::fault::{Answer, Fault};
 
 /// Times that space is reclaimed before a command that found the pool full is tried again.
 const RECLAIMS_PER_RETRY: usize = 64;
 
+/// What was tried for a command already.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    /// It is run again with all space that there is.
+    is_built_again: bool,
+    /// Keys were evicted for it, or the pool compacted, so often.
+    evictions: u32,
+    /// How long the pool was compacted for it.
+    pub(crate) compacting: Duration,
+}
+
 impl Executor<'_, '_> {
     /// Prepares for a command that ended in this fault to be run again; returns the fault if that would not
     /// help. One that had committed parts of a large collection is run again once, with all space that there
     /// is.
-    pub(crate) fn prepare_retry(
-        &mut self,
-        fault: Fault,
-        built_again: &mut bool,
-        current: Current<'_>,
-    ) -> Answer {
+    pub(crate) fn prepare_retry(&mut self, fault: Fault, tries: &mut Tries, current: Current<'_>) -> Answer {
         match fault {
             Fault::NeedsCommit => {
                 self.commit_batch(Some(current));
@@ -32,7 +41,18 @@ impl Executor<'_, '_> {
                 if !self.keys.gave_up_parts() {
                     return self.reclaim_now();
                 }
-                if std::mem::replace(built_again, true) { Err(fault) } else { self.reclaim_all() }
+                if std::mem::replace(&mut tries.is_built_again, true) {
+                    Err(fault)
+                } else {
+                    self.reclaim_all()
+                }
+            }
+            Fault::Engine(tembo::Error::Full { needed_bytes, .. })
+                if self.evicts() && tries.evictions < eviction::TRIES_MAX =>
+            {
+                tries.evictions += 1;
+                self.commit_batch(Some(current));
+                if self.evict_for(needed_bytes, tries)? { Ok(()) } else { Err(fault) }
             }
             fault => Err(fault),
         }

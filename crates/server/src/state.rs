@@ -11,6 +11,7 @@ use crate::commands::Registry;
 use crate::compactor::Compactor;
 use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
+use crate::eviction::Eviction;
 use crate::keyspace::replication::Id;
 use crate::log::{Kind, Log};
 use crate::master::Replicas;
@@ -111,6 +112,7 @@ pub(crate) struct State {
     /// A write was refused for want of space, and there is no more of it since: how the pool was then.
     full: Option<Space>,
     pub(crate) compactor: Compactor,
+    pub(crate) eviction: Eviction,
     domain: Domain,
     log: Log,
     /// The folder of the pool.
@@ -149,6 +151,7 @@ impl State {
             config,
             pool_bytes_max: pool.stats().max_bytes,
             compactor: Compactor::new(),
+            eviction: Eviction::new(now),
             used_bytes_peak: 0,
             full: None,
             domain: pool.domain(),
@@ -186,6 +189,7 @@ impl State {
     pub(crate) fn reset_stats(&mut self) {
         self.stats = Stats::default();
         self.commands.reset();
+        self.eviction.evicted = 0;
         self.samples = Samples::default();
     }
 

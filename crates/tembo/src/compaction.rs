@@ -144,4 +144,14 @@ impl Pool {
     pub fn spare_bytes(&self) -> u64 {
         self.shared.pool.spare_bytes()
     }
+
+    /// Reads up to `slabs` slabs that this process does not know yet; returns whether there may be more. Then
+    /// [`spare_bytes`](Self::spare_bytes) is exact. Writers that need a new slab wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As for [`check`](Self::check).
+    pub fn learn_spare(&self, slabs: usize) -> Result<bool> {
+        Ok(self.shared.pool.learn_slabs(slabs)?)
+    }
 }

@@ -409,14 +409,30 @@ impl Allocator {
     /// Reads every slab of the pool that is not known yet.
     pub(super) fn read_all(&self, shared: &mut Shared, region: &Region) -> Result<()> {
         while self.scan_one(shared, region)? {}
+        self.read_unread(shared, region, usize::MAX).map(drop)
+    }
+
+    /// Reads up to `limit` slabs that are not known yet, or scans a zone for them; returns whether there may be
+    /// more.
+    pub(crate) fn read_some(&self, region: &Region, limit: usize) -> Result<bool> {
+        let mut shared = self.shared.lock();
+        let read = self.read_unread(&mut shared, region, limit)?;
+        Ok(read == limit || self.scan_one(&mut shared, region)?)
+    }
+
+    /// Reads up to `limit` slabs of scanned zones; returns how many.
+    fn read_unread(&self, shared: &mut Shared, region: &Region, limit: usize) -> Result<usize> {
+        let mut read = 0;
         for class in 0..shared.unread.len() {
-            while let Some(unread) = shared.unread[class].pop() {
+            while read < limit {
+                let Some(unread) = shared.unread[class].pop() else { break };
                 if let Some(slab) = self.adopt(region, unread)? {
                     shared.partial[class].push_back(slab);
                 }
+                read += 1;
             }
         }
-        Ok(())
+        Ok(read)
     }
 
     /// Frees the chunks of slabs that media no longer names.

@@ -11,7 +11,7 @@ use tembo_wire::{Limits, Request};
 use super::args::quoting;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use super::{Context, config_replica, write_help};
+use super::{Context, config_eviction, config_replica, write_help};
 use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
 use crate::fault::{Answer, Fault, SYNTAX};
@@ -22,7 +22,7 @@ use crate::machine::clients_allowed;
 use crate::password::Password;
 use crate::saving::is_file_name;
 use crate::state::State;
-use crate::{config_file, directives};
+use crate::{config_file, directives, eviction};
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 
@@ -178,15 +178,6 @@ const PARAMETERS: &[Parameter] = &[
         |state| state.config.max_clients.to_string(),
         |config, value| read_max_clients(value).map(|clients| config.max_clients = clients),
     ),
-    Parameter::at_start(
-        "maxmemory",
-        |state| state.pool_bytes_max.to_string(),
-        |config, value| {
-            let bytes = memory(value, 0, u64::MAX)?;
-            config.pool_bytes_max = (bytes > 0).then_some(bytes);
-            Ok(())
-        },
-    ),
     Parameter::settable(
         "maxmemory-clients",
         |state| match state.config.client_memory {
@@ -195,7 +186,6 @@ const PARAMETERS: &[Parameter] = &[
         },
         |config, value| memory_or_percent(value).map(|limit| config.client_memory = limit),
     ),
-    Parameter::fixed("maxmemory-policy", |_| "noeviction".to_owned()),
     Parameter::settable(
         "notify-keyspace-events",
         |state| events::show_classes(state.config.notified_events),
@@ -340,7 +330,7 @@ const PARAMETERS: &[Parameter] = &[
 ];
 
 fn parameters() -> impl Iterator<Item = &'static Parameter> {
-    PARAMETERS.iter().chain(config_replica::PARAMETERS)
+    PARAMETERS.iter().chain(config_replica::PARAMETERS).chain(config_eviction::PARAMETERS)
 }
 
 /// The names of all settings.
@@ -580,7 +570,10 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     ctx.keys.pubsub.notified = config.notified_events;
     ctx.keys.pubsub.tracking.keys_max = config.tracking_keys_max;
     ctx.keys.pubsub.shrink_tracking();
-    ctx.state.config = config;
+    let eviction_before = std::mem::replace(&mut ctx.state.config, config).eviction;
+    if ctx.state.config.eviction != eviction_before {
+        eviction::begin(ctx.keys, ctx.state);
+    }
     ctx.out.write().ok();
     Ok(())
 }

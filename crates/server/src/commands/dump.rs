@@ -11,6 +11,7 @@ use super::arrival::{Arrival, Refusal, kind_of};
 use super::table::Command;
 use super::table::flag::{DANGEROUS, DENYOOM, KEYSPACE, READONLY, WRITE};
 use super::{Context, Out};
+use crate::eviction::Kind as Use;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::collection::Collection;
 use crate::keyspace::collection::ordered::Score;
@@ -133,39 +134,59 @@ fn push_elements(
     outcome
 }
 
-/// The options of RESTORE. Access times and counts are not kept, so they are only looked at.
-fn replaces_and_is_absolute(request: &Request<'_>) -> Answer<(bool, bool)> {
-    let (mut replace, mut absolute) = (false, false);
-    let (mut idle_time, mut frequency) = (false, false);
-    let mut options = Options::after(request, 4);
-    while let Some(word) = options.next() {
-        if is(word, "REPLACE") {
-            replace = true;
-        } else if is(word, "ABSTTL") {
-            absolute = true;
-        } else if is(word, "IDLETIME") && options.left() > 0 && !frequency {
-            if integer(options.value()?)? < 0 {
-                return Err(BAD_IDLE_TIME);
+/// The options of RESTORE.
+#[derive(Clone, Copy, Debug, Default)]
+struct RestoreOptions {
+    replace: bool,
+    /// The deadline is a time, not a time span.
+    absolute: bool,
+    idle_seconds: Option<u64>,
+    frequency: Option<u8>,
+}
+
+impl RestoreOptions {
+    fn read(request: &Request<'_>) -> Answer<Self> {
+        let mut chosen = Self::default();
+        let mut options = Options::after(request, 4);
+        while let Some(word) = options.next() {
+            if is(word, "REPLACE") {
+                chosen.replace = true;
+            } else if is(word, "ABSTTL") {
+                chosen.absolute = true;
+            } else if is(word, "IDLETIME") && options.left() > 0 && chosen.frequency.is_none() {
+                let seconds = u64::try_from(integer(options.value()?)?);
+                chosen.idle_seconds = Some(seconds.map_err(|_| BAD_IDLE_TIME)?);
+            } else if is(word, "FREQ") && options.left() > 0 && chosen.idle_seconds.is_none() {
+                let count = u8::try_from(integer(options.value()?)?);
+                chosen.frequency = Some(count.map_err(|_| BAD_FREQUENCY)?);
+            } else {
+                return Err(SYNTAX);
             }
-            idle_time = true;
-        } else if is(word, "FREQ") && options.left() > 0 && !idle_time {
-            if !(0..=255).contains(&integer(options.value()?)?) {
-                return Err(BAD_FREQUENCY);
+        }
+        Ok(chosen)
+    }
+
+    /// Gives a key the use that it is said to have.
+    fn set_use(&self, ctx: &mut Context<'_, '_>, key: &[u8]) {
+        let database = ctx.database();
+        let Some(accesses) = &mut ctx.keys.accesses else { return };
+        match accesses.kind() {
+            Use::Recency => {
+                self.idle_seconds.into_iter().for_each(|idle| accesses.set_idle(database, key, idle));
             }
-            frequency = true;
-        } else {
-            return Err(SYNTAX);
+            Use::Frequency => {
+                self.frequency.into_iter().for_each(|count| accesses.set_count(database, key, count));
+            }
         }
     }
-    Ok((replace, absolute))
 }
 
 fn restore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (database, key) = (ctx.database(), &request[1]);
-    let (replace, absolute) = replaces_and_is_absolute(request)?;
+    let options = RestoreOptions::read(request)?;
     let found = ctx.keys.find(database, key)?;
     let (is_live, old) = (found.live.is_some(), found.old);
-    if is_live && !replace {
+    if is_live && !options.replace {
         return Err(BUSY);
     }
     let ttl = integer(&request[2])?;
@@ -173,7 +194,7 @@ fn restore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         return Err(BAD_TTL);
     }
     // A deadline beyond all times has passed, in Redis too.
-    let base = if absolute { 0 } else { ctx.keys.now_ms as i64 };
+    let base = if options.absolute { 0 } else { ctx.keys.now_ms as i64 };
     let deadline = (ttl != 0).then(|| u64::try_from(ttl.wrapping_add(base)).unwrap_or(0));
     let has_passed = deadline.is_some_and(|deadline| deadline <= ctx.keys.now_ms);
     let arrival = arrive(ctx, request, has_passed)?;
@@ -182,6 +203,7 @@ fn restore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             if !arrival.store(ctx.keys, key, deadline)? {
                 return Err(BAD_VALUE);
             }
+            options.set_use(ctx, key);
             if let Some(deadline) = deadline.map(|deadline| deadline.to_string()) {
                 let words = [b"RESTORE", key, deadline.as_bytes(), &request[3], b"REPLACE", b"ABSTTL"];
                 ctx.tell(words);

@@ -34,22 +34,22 @@ pub(super) const COMMANDS: &[Command] = &[
         "2.6.0",
         "Lets a key expire at a Unix time in milliseconds",
     ),
-    Command::new("ttl", 2, GET_FLAGS, ttl).keys(1, 1, 1).tips(&["nondeterministic_output"]).doc(
+    Command::new("ttl", 2, GET_FLAGS, ttl).only_looks().keys(1, 1, 1).tips(&["nondeterministic_output"]).doc(
         "generic",
         "1.0.0",
         "Returns in how many seconds a key expires",
     ),
-    Command::new("pttl", 2, GET_FLAGS, pttl).keys(1, 1, 1).tips(&["nondeterministic_output"]).doc(
-        "generic",
-        "2.6.0",
-        "Returns in how many milliseconds a key expires",
-    ),
-    Command::new("expiretime", 2, GET_FLAGS, expiretime).keys(1, 1, 1).doc(
+    Command::new("pttl", 2, GET_FLAGS, pttl)
+        .only_looks()
+        .keys(1, 1, 1)
+        .tips(&["nondeterministic_output"])
+        .doc("generic", "2.6.0", "Returns in how many milliseconds a key expires"),
+    Command::new("expiretime", 2, GET_FLAGS, expiretime).only_looks().keys(1, 1, 1).doc(
         "generic",
         "7.0.0",
         "Returns the Unix time in seconds at which a key expires",
     ),
-    Command::new("pexpiretime", 2, GET_FLAGS, pexpiretime).keys(1, 1, 1).doc(
+    Command::new("pexpiretime", 2, GET_FLAGS, pexpiretime).only_looks().keys(1, 1, 1).doc(
         "generic",
         "7.0.0",
         "Returns the Unix time in milliseconds at which a key expires",

@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "4.0.0",
         "Removes keys; the same as DEL",
     ),
-    Command::new("exists", -2, READONLY | FAST | KEYSPACE, exists).keys(1, -1, 1).tips(SUM).doc(
+    Command::new("exists", -2, READONLY | FAST | KEYSPACE, exists).only_looks().keys(1, -1, 1).tips(SUM).doc(
         "generic",
         "1.0.0",
         "Counts how many of the keys exist",
@@ -34,7 +34,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "3.2.1",
         "Counts how many of the keys exist; there are no access times to change",
     ),
-    Command::new("type", 2, READONLY | FAST | KEYSPACE, kind).keys(1, 1, 1).doc(
+    Command::new("type", 2, READONLY | FAST | KEYSPACE, kind).only_looks().keys(1, 1, 1).doc(
         "generic",
         "1.0.0",
         "Returns the type of what is under a key",

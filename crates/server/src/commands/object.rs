@@ -9,6 +9,8 @@ use super::args::{Options, integer, is};
 use super::table::Command;
 use super::table::flag::{KEYSPACE, LOADING, READONLY, STALE};
 use super::{Context, write_help};
+use crate::eviction::Kind as Use;
+use crate::eviction::access::Accesses;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::{DATABASES, Kind, Stored};
 
@@ -18,26 +20,34 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("object", -2, 0, object_help)
         .doc("generic", "2.2.3", "Tells how a key is kept")
         .subcommands(&[
-            Command::new("object|encoding", 3, READONLY | KEYSPACE, encoding).keys(2, 2, 1).tips(VARIES).doc(
-                "generic",
-                "2.2.3",
-                "Returns what Redis would call the encoding of a value",
-            ),
-            Command::new("object|freq", 3, READONLY | KEYSPACE, freq).keys(2, 2, 1).tips(VARIES).doc(
-                "generic",
-                "4.0.0",
-                "Fails: accesses are not counted",
-            ),
-            Command::new("object|idletime", 3, READONLY | KEYSPACE, idletime).keys(2, 2, 1).tips(VARIES).doc(
-                "generic",
-                "2.2.3",
-                "Fails: accesses are not timed",
-            ),
-            Command::new("object|refcount", 3, READONLY | KEYSPACE, refcount).keys(2, 2, 1).tips(VARIES).doc(
-                "generic",
-                "2.2.3",
-                "Returns 1",
-            ),
+            Command::new("object|encoding", 3, READONLY | KEYSPACE, encoding)
+                .only_looks()
+                .keys(2, 2, 1)
+                .tips(VARIES)
+                .doc("generic", "2.2.3", "Returns what Redis would call the encoding of a value"),
+            Command::new("object|freq", 3, READONLY | KEYSPACE, freq)
+                .only_looks()
+                .keys(2, 2, 1)
+                .tips(VARIES)
+                .doc(
+                    "generic",
+                    "4.0.0",
+                    "Returns how often a key is used, if a policy of the LFU kind is set",
+                ),
+            Command::new("object|idletime", 3, READONLY | KEYSPACE, idletime)
+                .only_looks()
+                .keys(2, 2, 1)
+                .tips(VARIES)
+                .doc(
+                    "generic",
+                    "2.2.3",
+                    "Returns how many seconds a key was not used, if a policy of the LRU kind is set",
+                ),
+            Command::new("object|refcount", 3, READONLY | KEYSPACE, refcount)
+                .only_looks()
+                .keys(2, 2, 1)
+                .tips(VARIES)
+                .doc("generic", "2.2.3", "Returns 1"),
             Command::new("object|help", 2, LOADING | STALE | KEYSPACE, object_help).doc(
                 "generic",
                 "6.2.0",
@@ -47,7 +57,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("memory", -2, 0, memory_help)
         .doc("server", "4.0.0", "Tells how much memory is used")
         .subcommands(&[
-            Command::new("memory|usage", -3, READONLY, usage).keys(2, 2, 1).doc(
+            Command::new("memory|usage", -3, READONLY, usage).only_looks().keys(2, 2, 1).doc(
                 "server",
                 "4.0.0",
                 "Estimates how many bytes of the pool a key takes",
@@ -77,6 +87,12 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 /// Bytes of the pool that a key takes beside its own and its value's: its entry in the tree and its share
 /// of what the tree and the allocator leave free.
 const KEY_OVERHEAD_BYTES: usize = 64;
+
+const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
+    that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
+const NO_IDLE_TIME: &str = "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when \
+    switching between policies at runtime LRU and LFU data will take some time to adjust.";
+const NOT_TIMED: &str = "ERR idle time is not tracked: no maxmemory-policy of the LRU kind is selected.";
 
 /// Elements of a large collection that an estimate looks at.
 const SAMPLES: u64 = 64;
@@ -110,18 +126,35 @@ fn refcount(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn freq(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    untracked(ctx, &request[2], "ERR An LFU maxmemory policy is not selected, access frequency not tracked.")
+    use_of(ctx, &request[2], Use::Frequency, NO_FREQUENCY, |accesses, database, key| {
+        accesses.count(database, key).into()
+    })
 }
 
 fn idletime(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    untracked(ctx, &request[2], "ERR idle time is not tracked.")
+    let is_frequency = ctx.keys.accesses.as_ref().is_some_and(|accesses| accesses.kind() == Use::Frequency);
+    let why = if is_frequency { NO_IDLE_TIME } else { NOT_TIMED };
+    use_of(ctx, &request[2], Use::Recency, why, |accesses, database, key| {
+        (accesses.idle_ms(database, key) / 1000) as i64
+    })
 }
 
-fn untracked(ctx: &mut Context<'_, '_>, key: &[u8], why: &'static str) -> Answer {
-    if ctx.keys.find(ctx.session.database, key)?.live.is_some() {
-        return Err(Fault::Error(why));
+/// Replies with what is known of the uses of a key, if this is what is known.
+fn use_of(
+    ctx: &mut Context<'_, '_>,
+    key: &[u8],
+    kind: Use,
+    why_not: &'static str,
+    read: impl Fn(&Accesses, usize, &[u8]) -> i64,
+) -> Answer {
+    let database = ctx.session.database;
+    if ctx.keys.find(database, key)?.live.is_none() {
+        ctx.out.write().null();
+        return Ok(());
     }
-    ctx.out.write().null();
+    let accesses = ctx.keys.accesses.as_ref().filter(|accesses| accesses.kind() == kind);
+    let number = read(accesses.ok_or(Fault::Error(why_not))?, database, key);
+    ctx.out.write().integer(number);
     Ok(())
 }
 

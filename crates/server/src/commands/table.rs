@@ -129,6 +129,8 @@ pub(crate) struct Command {
     /// How many arguments it takes, its name included; at least so many if negative.
     pub(crate) arity: i32,
     pub(crate) flags: u32,
+    /// To look at a key is no use of it, by which a policy of eviction goes.
+    pub(crate) only_looks: bool,
     pub(crate) keys: KeyRange,
     pub(crate) tips: &'static [&'static str],
     pub(crate) summary: &'static str,
@@ -145,6 +147,7 @@ impl Command {
             name,
             arity,
             flags,
+            only_looks: false,
             keys,
             tips: &[],
             summary: "",
@@ -158,6 +161,12 @@ impl Command {
     /// Where its keys are.
     pub(super) const fn keys(mut self, first: i32, last: i32, step: i32) -> Self {
         self.keys = KeyRange { first, last, step };
+        self
+    }
+
+    /// Its look at a key is no use of the key.
+    pub(super) const fn only_looks(mut self) -> Self {
+        self.only_looks = true;
         self
     }
 

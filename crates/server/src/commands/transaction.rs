@@ -33,7 +33,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "2.0.0",
         "Gives the transaction up",
     ),
-    Command::new("watch", -2, FLAGS | AT_ONCE, watch).keys(1, -1, 1).doc(
+    Command::new("watch", -2, FLAGS | AT_ONCE, watch).only_looks().keys(1, -1, 1).doc(
         "transactions",
         "2.2.0",
         "Lets the next EXEC do nothing if one of the keys is changed before it",

@@ -28,6 +28,8 @@ pub(crate) mod class {
     pub(crate) const SORTED_SET: u32 = 1 << 7;
     /// Keys whose time has come.
     pub(crate) const EXPIRED: u32 = 1 << 8;
+    /// Keys that went because there was no memory for them.
+    pub(crate) const EVICTED: u32 = 1 << 9;
     /// Reads of keys that are not there.
     pub(crate) const MISS: u32 = 1 << 11;
     /// Keys that were not there before.
@@ -35,7 +37,7 @@ pub(crate) mod class {
 }
 
 /// The letters of the classes that `A` stands for, and `n`, in the order in which Redis shows them. Those of
-/// types that are not here, of evicted keys and of modules never occur.
+/// types that are not here and of modules never occur.
 const LETTERS: &[(u8, u32)] = &[
     (b'g', class::GENERIC),
     (b'$', class::STRING),
@@ -44,7 +46,7 @@ const LETTERS: &[(u8, u32)] = &[
     (b'h', class::HASH),
     (b'z', class::SORTED_SET),
     (b'x', class::EXPIRED),
-    (b'e', 1 << 9),
+    (b'e', class::EVICTED),
     (b't', 1 << 10),
     (b'd', 1 << 13),
     (b'n', class::NEW),

@@ -21,6 +21,7 @@ pub(crate) mod check;
 pub(crate) mod collection;
 pub(crate) mod cursor;
 pub(crate) mod events;
+mod eviction;
 mod expiry;
 pub(crate) mod format;
 pub(crate) mod once;
@@ -34,6 +35,8 @@ pub(crate) mod waiters;
 mod walk;
 mod watch;
 
+use crate::eviction::access::Accesses;
+use crate::eviction::entry_bytes;
 use crate::fault::{Answer, Fault, KEY_TOO_LONG};
 use crate::pubsub::PubSub;
 use events::class;
@@ -178,6 +181,10 @@ pub(crate) struct Keyspace<'p> {
     pub(crate) pubsub: PubSub,
     pub(crate) replication: Replication,
     pub(crate) stats: KeyspaceStats,
+    /// The uses of keys, if a policy of eviction goes by them.
+    pub(crate) accesses: Option<Box<Accesses>>,
+    /// What new keys have taken, and evicted ones given back, about, since somebody set this to zero.
+    pub(crate) new_bytes: i64,
 }
 
 impl<'p> Keyspace<'p> {
@@ -230,6 +237,8 @@ impl<'p> Keyspace<'p> {
             pubsub: PubSub::default(),
             replication: Replication::find(pool)?,
             stats: KeyspaceStats::default(),
+            accesses: None,
+            new_bytes: 0,
         })
     }
 
@@ -269,6 +278,10 @@ impl<'p> Keyspace<'p> {
         let is_dirty = self.dirty;
         self.dirty |= was_dirty;
         is_dirty
+    }
+
+    pub(crate) fn has_batch(&self) -> bool {
+        self.batch.is_some()
     }
 
     /// How large the pending batch has become, in words to be stored.
@@ -362,10 +375,14 @@ impl<'p> Keyspace<'p> {
 
     /// Looks `key` up for a command that reads, and counts a hit or a miss.
     pub(crate) fn read(&mut self, database: usize, key: &[u8]) -> Answer<Option<Stored<'_>>> {
-        let Keyspace { pool, batch, databases, now_ms, stats, pubsub, dirty, replication, .. } = self;
+        let Keyspace { pool, batch, databases, now_ms, stats, pubsub, dirty, replication, accesses, .. } =
+            self;
         let found = find(pool, batch, databases[database].as_deref(), *now_ms, key)?;
         match found.live {
-            Some(_) => stats.hits += 1,
+            Some(_) => {
+                stats.hits += 1;
+                touch(accesses, database, key);
+            }
             None => {
                 stats.misses += 1;
                 let depends = *dirty || replication.effects.was_dirty;
@@ -383,8 +400,12 @@ impl<'p> Keyspace<'p> {
 
     /// Looks `key` up.
     pub(crate) fn find(&mut self, database: usize, key: &[u8]) -> Answer<Found<'_>> {
-        let Keyspace { pool, batch, databases, now_ms, .. } = self;
-        find(pool, batch, databases[database].as_deref(), *now_ms, key)
+        let Keyspace { pool, batch, databases, now_ms, accesses, .. } = self;
+        let found = find(pool, batch, databases[database].as_deref(), *now_ms, key)?;
+        if found.live.is_some() {
+            touch(accesses, database, key);
+        }
+        Ok(found)
     }
 
     /// The rest that goes with the value of `key`, without a look-up where no key of the database has a
@@ -432,6 +453,8 @@ impl<'p> Keyspace<'p> {
             waiters,
             pubsub,
             replication,
+            accesses,
+            new_bytes,
             ..
         } = self;
         let maps = databases[database].as_deref_mut().ok_or(Fault::MissingDatabase(database))?;
@@ -451,7 +474,15 @@ impl<'p> Keyspace<'p> {
             events::notify(pubsub, true, class::EXPIRED, "expired", database, key);
             replication.effects.note_expired(database, key);
         }
-        if !batch.put_parts(&maps.data, key, &parts[..=payload.len()])? || had_expired {
+        let is_new = !batch.put_parts(&maps.data, key, &parts[..=payload.len()])?;
+        if is_new {
+            *new_bytes += entry_bytes(key, payload.iter().map(|part| part.len()).sum());
+        }
+        match accesses {
+            Some(accesses) if is_new || had_expired => accesses.create(database, key),
+            accesses => touch(accesses, database, key),
+        }
+        if is_new || had_expired {
             events::notify(pubsub, true, class::NEW, "new", database, key);
         }
         if listed != meta.deadline {
@@ -637,6 +668,14 @@ fn counts_are_right(databases: &[Option<Box<Database>>], batch: &Batch<'_>) -> b
 fn note(changes: &mut Option<Box<Changes>>, database: usize, key: &[u8]) {
     if let Some(changes) = changes {
         changes.note(database, key);
+    }
+}
+
+/// Notes that a key is used.
+#[inline(always)]
+fn touch(accesses: &mut Option<Box<Accesses>>, database: usize, key: &[u8]) {
+    if let Some(accesses) = accesses {
+        accesses.touch(database, key);
     }
 }
 

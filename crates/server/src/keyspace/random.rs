@@ -7,10 +7,11 @@
 
 use std::ops::{Bound, ControlFlow};
 
+use super::Keyspace;
 use super::format::Stored;
-use super::{Database, Keyspace};
 use crate::fault::Answer;
 use crate::random::Random;
+use tembo::Map;
 
 /// The most branches of a walk. After these it takes the lowest key with the prefix that it has reached.
 const BRANCHES_MAX: usize = 64;
@@ -26,7 +27,7 @@ impl Keyspace<'_> {
         };
         let mut begin = Bound::Unbounded;
         for _ in 0..DRAWS_MAX {
-            let Some((key, value)) = draw(maps, random)? else {
+            let Some((key, value)) = draw(&maps.data, random)? else {
                 break;
             };
             if !self.has_noted(database) && self.live_kind(&Stored::decode(&value)?).is_some() {
@@ -52,13 +53,14 @@ impl Keyspace<'_> {
     }
 }
 
-fn draw(maps: &Database, random: &mut Random) -> Answer<Option<(Vec<u8>, Vec<u8>)>> {
+/// The key of a draw, and its value.
+pub(super) fn draw(map: &Map, random: &mut Random) -> Answer<Option<(Vec<u8>, Vec<u8>)>> {
     let mut prefix = Vec::new();
     for branch in 0.. {
-        let Some(lowest) = maps.data.prefix(&prefix).next().transpose()? else {
+        let Some(lowest) = map.prefix(&prefix).next().transpose()? else {
             return Ok(None);
         };
-        let highest = maps.data.prefix(&prefix).next_back().transpose()?;
+        let highest = map.prefix(&prefix).next_back().transpose()?;
         let highest = highest.as_ref().map_or(lowest.key(), |entry| entry.key());
         let low = lowest.key();
         let common = low.iter().zip(highest).take_while(|(a, b)| a == b).count();
@@ -76,7 +78,7 @@ fn draw(maps: &Database, random: &mut Random) -> Answer<Option<(Vec<u8>, Vec<u8>
         }
         prefix.push(first + choice as u8);
         // The byte drawn may not occur; then the next one that does is taken.
-        if let Some(next) = maps.data.range(&prefix[..]..).next().transpose()? {
+        if let Some(next) = map.range(&prefix[..]..).next().transpose()? {
             prefix[common] = next.key().get(common).copied().unwrap_or(first);
         }
     }

@@ -18,6 +18,7 @@ mod differential;
 mod dump;
 mod durability;
 mod edges;
+mod eviction;
 mod exact_fits;
 mod expiry;
 mod full;
