@@ -190,6 +190,10 @@ impl Log {
         Ok(Log { head, tree, audit: word.into(), added: AtomicU64::new(STEP as u64) })
     }
 
+    pub(crate) fn tree(&self) -> &WbTree {
+        &self.tree
+    }
+
     pub(crate) fn audit(&self) -> Audit {
         Audit::decode(self.audit.load(Ordering::Acquire)).unwrap_or_default()
     }

@@ -105,7 +105,8 @@ media_struct! {
 
 media_struct! {
     /// The version table of a key: the value of its record in the index, after as many zero bytes as align it
-    /// to 8. The record stays where it is while it has versions, and its words change in place.
+    /// to 8. The record stays where it is while it has versions, but for compactions, and its words change in
+    /// place.
     pub(crate) struct PmTable: 40 {
         /// The vector that has the versions, or 0: they are here. With the high bit: they are here, and one
         /// more follows them, a tombstone that found no slot, whose number the other bits are.

@@ -92,7 +92,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     #[inline(always)]
-    fn at(self, index: u64) -> u64 {
+    pub(crate) fn at(self, index: u64) -> u64 {
         self.off + index * VERSION_BYTES
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tembo_crashsim::{Audit, Failure, Mutation, Report, Scenario, Simulation, Target, campaign};
 use tembo_pmem::{Observer, Region, ThreadTag};
 use tembo_pool::{Geometry, Pool};
-use tembo_store::{Keyspace, Retention, Snapshot, Store, Transaction};
+use tembo_store::{Keyspace, Retention, Snapshot, Store, StorePlace, Transaction};
 
 /// The last one retains every version, from the beginning.
 const KEYSPACES: [&str; 3] = ["accounts", "journal", "audit"];
@@ -47,6 +47,8 @@ enum Op {
     Keep(&'static str),
     DeleteKept(&'static str),
     Collect(usize),
+    /// Compacts the pool, all of it.
+    Compact,
     /// Drops a keyspace and makes an empty one of its name.
     Renew(usize),
     /// A reader opens a snapshot, or closes the one that it has.
@@ -147,6 +149,19 @@ impl State {
         tx.delete_range(&self.keyspace(i)?, key(keys.start)..key(keys.end)).map_err(text)?;
         self.write(&mut tx, writes)?;
         tx.commit().map(drop).map_err(text)
+    }
+
+    /// Compacts the pool; returns the moved bytes.
+    fn compact(&self) -> Result<u64, String> {
+        let compaction = self.pool.compaction().map_err(text)?.ok_or("a compaction is under way")?;
+        let (mut place, mut moved_bytes) = (Some(StorePlace::default()), 0);
+        while let Some(at) = place {
+            let step = self.store.compact_at(&compaction, &at).map_err(text)?;
+            (place, moved_bytes) = (step.next, moved_bytes + step.moved_bytes);
+        }
+        drop(compaction);
+        self.pool.trim().map_err(text)?;
+        Ok(moved_bytes)
     }
 
     /// The number of the snapshot that is kept by its number.
@@ -271,6 +286,7 @@ impl Scenario for Script {
                 state.keyspace(*keyspace).map(drop)
             }
             Op::Collect(tables) => store.collect(*tables).map(drop).map_err(text),
+            Op::Compact => state.compact().map(drop),
             Op::Read(open) => {
                 state.reader = open.then(|| store.snapshot());
                 Ok(())
@@ -322,7 +338,7 @@ impl Scenario for Script {
                     .chain(others)
                     .for_each(|contents| _ = contents.insert(name.to_owned(), BTreeMap::new()));
             }
-            Op::Collect(_) | Op::Read(_) | Op::Retain(..) => {}
+            Op::Collect(_) | Op::Compact | Op::Read(_) | Op::Retain(..) => {}
         }
     }
 
@@ -501,6 +517,54 @@ fn deletions_survive_every_crash() {
     survived(Simulation::new(&deletions()).limit(16).audit(audit()).run());
 }
 
+/// A store with holes: keys of one keyspace, with vectors and values, between those of another one that was
+/// dropped.
+fn sparse(keys: u64) -> Script {
+    let write = |i: u64, len: usize| (usize::from(i.is_multiple_of(7)), i, Some(len + i as usize % 5));
+    let all = |len: usize| -> Vec<Op> {
+        let keys: Vec<u64> = (0..keys).collect();
+        keys.chunks(40).map(|part| Op::Commit(part.iter().map(|i| write(*i, len)).collect())).collect()
+    };
+    let mut start = all(30);
+    start.push(Op::Keep("thirty"));
+    start.extend(all(50));
+    start.push(Op::Keep("fifty"));
+    start.extend(all(70));
+    start.extend([Op::Renew(0), Op::Collect(2000), Op::Collect(2000)]);
+    let commit = |writes: &[Write]| Op::Commit(writes.to_vec());
+    let ops = vec![Op::Compact, commit(&[(1, 14, Some(60)), (1, 7, None), (0, 200, Some(9))]), Op::Compact];
+    let continuation =
+        vec![commit(&[(0, 0, Some(5)), (1, 21, Some(70))]), Op::DeleteKept("fifty"), Op::Collect(2000)];
+    Script { name: "a sparse store".to_owned(), start, ops, continuation, bytes: 1 << 20 }
+}
+
+#[test]
+fn compaction_survives_every_crash() {
+    let script = sparse(400);
+    let dry = script.setup(Region::simulated(&vec![0; 1 << 20], 1 << 24, None).unwrap()).unwrap();
+    let (before, model) = (dry.pool.stats().unused_bytes, script.observe(&dry).unwrap());
+    let moved_bytes = dry.compact().unwrap();
+    let gained = dry.pool.stats().unused_bytes as i64 - before as i64;
+    println!("{moved_bytes} bytes moved, {gained} gained");
+    assert!(moved_bytes > 2000 && gained >= 8 << 10, "{moved_bytes} {gained}");
+    assert_eq!(script.observe(&dry).unwrap(), model);
+    dry.compact().unwrap();
+    assert_eq!(dry.compact(), Ok(0), "a compacted store is left alone");
+    survived(Simulation::new(&script).limit(8).nested_limit(2).depth(1).audit(audit()).run());
+}
+
+/// Mutants of a compaction are caught that lose a copy, or the word that leads to it.
+#[test]
+fn seeded_bugs_of_compaction_are_caught() {
+    let script = Script { ops: vec![Op::Compact], ..sparse(150) };
+    let simulation =
+        Simulation::new(&script).limit(16).depth(0).continue_ops(1).audit(audit()).mutant_limit(16);
+    let report = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
+    let report = report.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+    report.assert_some_caught(&Mutation::ALWAYS_HARMFUL);
+}
+
 /// Operations at random, as a seed chooses.
 fn random(seed: u64) -> Script {
     const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -525,7 +589,8 @@ fn random(seed: u64) -> Script {
         2 | 3 => Op::DeleteKept(NAMES[rng.random_range(0..3)]),
         4 => Op::KeepNumber,
         5 => Op::DeleteNumber,
-        6..10 => Op::Collect(rng.random_range(1..60)),
+        6..9 => Op::Collect(rng.random_range(1..60)),
+        9 => Op::Compact,
         10 => Op::Read(rng.random()),
         11 => Op::Renew(rng.random_range(0..3)),
         12..14 => {

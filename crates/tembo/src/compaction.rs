@@ -1,8 +1,9 @@
 //! Compaction: records and nodes move out of sparse slabs, which become free space.
 
 use crate::contents::Kind;
-use crate::{Error, Pool, Result};
+use crate::{Error, Listed, Map, Pool, Result};
 use std::time::{Duration, Instant};
+use tembo_store::{Store, StorePlace};
 
 /// The time of one step in [`Pool::compact`], between which other writers get their turn.
 const STEP: Duration = Duration::from_millis(1);
@@ -22,47 +23,111 @@ pub struct Compacted {
 pub struct Compaction {
     pool: Pool,
     chosen: tembo_pool::Compaction,
-    /// The maps that are left, the next one last.
-    maps: Vec<String>,
-    /// The key from which the next map goes on.
-    from: Vec<u8>,
+    /// The structures that are left, the next one last.
+    left: Vec<Part>,
     moved_bytes: u64,
+}
+
+/// A structure that is to be compacted.
+#[derive(Debug)]
+struct Part {
+    name: String,
+    at: Place,
+}
+
+/// Where the compaction of a structure goes on.
+#[derive(Debug, Clone)]
+enum Place {
+    Map(Vec<u8>),
+    Store(StorePlace),
+}
+
+impl Place {
+    /// The beginning of a structure of this kind; `None` if its blocks stay where they are.
+    fn first(kind: &Kind) -> Option<Place> {
+        match kind {
+            Kind::Map => Some(Place::Map(Vec::new())),
+            Kind::Store => Some(Place::Store(StorePlace::default())),
+            _ => None,
+        }
+    }
+}
+
+/// A structure, open for one call of [`Compaction::step`]: nobody can drop it meanwhile.
+enum Opened {
+    Map(Map),
+    Store(Store),
+}
+
+impl Opened {
+    /// The structure of this name; `None` if it was dropped, or is one of another kind by now.
+    fn find(pool: &Pool, Part { name, at }: &Part) -> Result<Option<Opened>> {
+        let found = match at {
+            Place::Map(_) => pool.find_map(name).map(|map| map.map(Opened::Map)),
+            Place::Store(_) => pool.find_store(name).map(|store| store.map(Opened::Store)),
+        };
+        match found {
+            Err(Error::OtherKind { .. } | Error::TooManyOpen { .. }) => Ok(None),
+            // Somebody makes it of a backup.
+            Err(Error::Store(tembo_store::Error::InUse { .. })) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// Moves blocks at a place; returns their bytes, and the place where to go on.
+    fn compact_at(&self, chosen: &tembo_pool::Compaction, at: &Place) -> Result<(u64, Option<Place>)> {
+        match (self, at) {
+            (Opened::Map(map), Place::Map(from)) => {
+                let Some(step) = map.compact_at(chosen, from)? else { return Ok((0, None)) };
+                Ok((step.moved_bytes, step.next.map(Place::Map)))
+            }
+            (Opened::Store(store), Place::Store(place)) => {
+                let step = store.compact_at(chosen, place)?;
+                Ok((step.moved_bytes, step.next.map(Place::Store)))
+            }
+            _ => Ok((0, None)),
+        }
+    }
 }
 
 impl Compaction {
     /// Moves blocks for about `budget`, or a little more; returns whether there is more to do. Other writers
-    /// of the maps wait during one leaf at a time, readers never.
+    /// of a structure wait during one leaf at a time, readers never. A structure that nobody else has open is
+    /// open during the call, so that it cannot be dropped.
     ///
     /// # Errors
     ///
     /// As for [`Map::put`](crate::Map::put), but for a full pool, in which the compaction ends.
     pub fn step(&mut self, budget: Duration) -> Result<bool> {
         let started = Instant::now();
-        while let Some(name) = self.maps.last() {
-            let map = self.pool.find_map(name)?;
-            let step = map.map(|map| map.compact_at(&self.chosen, &self.from)).transpose();
-            match step.map(Option::flatten) {
-                Ok(Some(step)) => {
-                    self.moved_bytes += step.moved_bytes;
-                    match step.next {
-                        Some(next) => self.from = next,
-                        None => self.leave_map(),
+        while let Some(part) = self.left.last_mut() {
+            let Some(opened) = Opened::find(&self.pool, part)? else {
+                self.left.pop();
+                continue;
+            };
+            loop {
+                match opened.compact_at(&self.chosen, &part.at) {
+                    Ok((moved_bytes, next)) => {
+                        self.moved_bytes += moved_bytes;
+                        let Some(next) = next else { break };
+                        part.at = next;
                     }
+                    Err(Error::Full { .. }) => {
+                        self.left.clear();
+                        return Ok(false);
+                    }
+                    Err(error) => return Err(error),
                 }
-                Ok(None) => self.leave_map(),
-                Err(Error::Full { .. }) => self.maps.clear(),
-                Err(error) => return Err(error),
+                if started.elapsed() >= budget {
+                    return Ok(true);
+                }
             }
-            if started.elapsed() >= budget && !self.maps.is_empty() {
-                return Ok(true);
+            self.left.pop();
+            if started.elapsed() >= budget {
+                break;
             }
         }
-        Ok(false)
-    }
-
-    fn leave_map(&mut self) {
-        self.maps.pop();
-        self.from.clear();
+        Ok(!self.left.is_empty())
     }
 
     /// Bytes of records and nodes that were copied so far.
@@ -89,7 +154,7 @@ impl Pool {
     /// ones. Nobody allocates from them until it ends. `None` if there is nothing to gain, or another
     /// compaction is under way. Reads the head of every slab.
     ///
-    /// Records and nodes of maps without versions can move; everything else stays where it is.
+    /// Blocks of maps without versions and of stores can move; everything else stays where it is.
     ///
     /// # Errors
     ///
@@ -99,13 +164,13 @@ impl Pool {
         if chosen.is_empty() {
             return Ok(None);
         }
-        let is_map = |listed: &crate::Listed| matches!(listed.kind, Kind::Map);
-        let maps = self.list()?.into_iter().filter(is_map).map(|listed| listed.name).collect();
-        Ok(Some(Compaction { pool: self.clone(), chosen, maps, from: Vec::new(), moved_bytes: 0 }))
+        let part = |listed: Listed| Some(Part { at: Place::first(&listed.kind)?, name: listed.name });
+        let left = self.list()?.into_iter().filter_map(part).collect();
+        Ok(Some(Compaction { pool: self.clone(), chosen, left, moved_bytes: 0 }))
     }
 
     /// Compacts the pool until nothing more can be gained. Crashes and readers at any moment find everything
-    /// as it is; other writers go on in between. Takes time in proportion to the records of the maps.
+    /// as it is; other writers go on in between. Takes time in proportion to the records of the structures.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {

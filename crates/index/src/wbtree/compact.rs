@@ -4,8 +4,9 @@
 //! makes the words that led to them lead to the copies, as a put or a division would: readers meet the old
 //! copy or the new one, which are equal. Separators in blocks of their own stay where they are.
 //!
-//! A tree whose values change in place ([`unnamed`](super::unnamed)) must not be compacted: its owner keeps
-//! places of values.
+//! In a tree whose values change in place ([`unnamed`](super::unnamed)), the owner sees to it that nobody
+//! changes them meanwhile, and that nobody who changes them later goes by a place from before. Readers that
+//! hold a pin may go on with such a place: the old record stays as it was when it was replaced.
 
 use super::WbTree;
 use super::edit::{Edit, InnerDraft, Path};

@@ -8,7 +8,8 @@
 //!
 //! * Nobody borrows such a value: it is never asked for with [`get`](WbTree::get),
 //!   [`advance`](super::Range::advance) or the like, only by its place.
-//! * A record stays where it is until its key is removed, or is put again.
+//! * A record stays where it is until its key is removed, or is put again, or the owner
+//!   [compacts](WbTree::compact_at) the tree: then it keeps no places, and nobody changes words of values.
 //! * Of two threads that change words of one value, or one that does and one that removes its key, one waits
 //!   until the other's commit has returned (L3 of the pool's log). The tree's own locks do not see to that.
 //! * Who changes words beside other writers holds a pin from before the lookup to after the commit.
