@@ -32,7 +32,7 @@ pub use record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 pub use tembo_pool::turns::HeldHere;
 #[cfg(feature = "research")]
 pub use u64tree::DramAccess;
-pub use u64tree::{Records, U64Range, U64Tree};
+pub use u64tree::{Records, U64CompactionStep, U64Range, U64Tree};
 pub use versioned::{
     HashStructure, KeptVersion, TreeStructure, VersionedBatch, VersionedBytes, VersionedChange,
     VersionedCursor, VersionedEntry, VersionedHash, VersionedHashIter, VersionedMap, VersionedPart,

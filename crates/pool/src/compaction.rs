@@ -27,6 +27,11 @@ impl Compaction {
         after > 0 && self.spans[after - 1].contains(&off)
     }
 
+    /// Whether it is a compaction of this pool.
+    pub fn is_of(&self, pool: &Pool) -> bool {
+        std::sync::Arc::ptr_eq(&self.pool.inner, &pool.inner)
+    }
+
     /// Whether there is nothing to gain.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()

@@ -51,6 +51,7 @@
 //! when a leaf was divided meanwhile. If the image above has room, it takes a new leaf in place, while
 //! readers search it
 //! (`group.rs`); a joined leaf is taken out in the same way. Otherwise the image is exchanged for another.
+//! A compaction moves nodes under the lock of structure changes (`compact.rs`).
 //! The first thread that gets the lock of structure changes makes a cold leaf known; a reader that does not
 //! get it reads media. A scan reads leaf by leaf and then checks that none of them changed meanwhile. After
 //! some failed tries it takes the lock of structure changes and locks its leaves, and only then waits for
@@ -66,6 +67,7 @@
 //! right, and following them: Lehman and Yao's B-link trees.
 
 mod check;
+mod compact;
 mod create;
 mod divide;
 #[cfg(feature = "research")]
@@ -87,6 +89,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+pub use compact::U64CompactionStep;
 pub use create::U64Tree;
 #[cfg(feature = "research")]
 pub use dram_access::DramAccess;

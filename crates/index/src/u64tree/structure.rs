@@ -377,6 +377,31 @@ impl Tree {
         Ok(())
     }
 
+    /// Makes the inner node at `depth` of a path anew, in another block.
+    pub(super) fn rebuild_inner<'g>(
+        &'g self,
+        tx: &mut Tx<'_>,
+        nodes: &[(&'g Inner, usize)],
+        depth: usize,
+        lock: &'g Structure<'g>,
+    ) -> Result<Rewired<'g>> {
+        let (above, node) = (&nodes[..depth], nodes[depth].0);
+        let word = above.last().map_or(&self.root, |(parent, at)| parent.child(*at));
+        let replaced = vec![word.load()];
+        let mut rewired = Rewired { lock, word: &self.root, new: Link::NONE, replaced, made: Vec::new() };
+        let outcome = tx.free(node.off).map_err(Into::into);
+        let outcome = outcome
+            .and_then(|()| self.make_inner(tx, node.level, node.entries(), &mut rewired))
+            .and_then(|copy| self.splice(tx, above, 1, vec![copy], node.level + 1, &mut rewired));
+        match outcome {
+            Ok(()) => Ok(rewired),
+            Err(e) => {
+                rewired.undo();
+                Err(e)
+            }
+        }
+    }
+
     /// The children of a node and, if it has a neighbour, those of the neighbour, which is freed. Returns
     /// also the position of the first of the two.
     fn with_neighbour<'g>(
