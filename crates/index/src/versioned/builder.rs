@@ -3,6 +3,7 @@
 //! A changed node is a *draft*: a copy in memory. Drafts get their blocks at the commit, so a node that is
 //! made and given up in one version takes no block.
 
+use super::compact::Moves;
 use super::deferred_stamps::DeferredStamps;
 use super::layout::RootWord;
 use super::layout::{MAX_VERSION, at};
@@ -47,6 +48,15 @@ pub trait BuildVersion: Reclaim {
 
     /// Removes everything, in time that does not depend on how much that is.
     fn clear(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>) -> Result<()>;
+
+    /// Copies what is to be moved, from a place on that an earlier call has returned, or from the beginning;
+    /// returns where to go on. Calls [`VersionBuilder::change`] before it changes anything.
+    fn compact(
+        builder: &mut VersionBuilder<Self>,
+        tx: &mut Tx<'_>,
+        moves: &mut Moves<'_>,
+        from: &[u8],
+    ) -> Result<Option<Vec<u8>>>;
 
     /// Writes and stores all changes except those of the head; returns the root.
     fn write(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>) -> Result<RootWord>;

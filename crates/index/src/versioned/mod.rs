@@ -71,6 +71,8 @@
 //! The same order of stores allows a version to defer stamps that only a holder of the version before would
 //! need, until it is known whether there is one (`deferred_stamps.rs`).
 //!
+//! A compaction makes versions whose nodes and records are copies (`compact.rs`).
+//!
 //! Version, root and length that readers use are in memory, and are stored after the commit's fence.
 //!
 //! # Source
@@ -90,6 +92,7 @@ mod bytes;
 mod check;
 mod checker;
 mod collect;
+mod compact;
 mod deferred_stamps;
 mod diff;
 pub(crate) mod dropped;

@@ -98,6 +98,12 @@ impl TrieDraft {
         places(self.entries_map).map(|place| &self.entries[place]).chain(&self.equal)
     }
 
+    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut TrieEntry> {
+        let map = self.entries_map;
+        let in_places = self.entries.iter_mut().enumerate().filter(move |(place, _)| map >> place & 1 == 1);
+        in_places.map(|(_, entry)| entry).chain(&mut self.equal)
+    }
+
     /// The contents that are left in a node, which decide whether it stays.
     pub(super) fn remains(&self) -> Remainder {
         let places = self.entries_map.trailing_zeros() as usize;

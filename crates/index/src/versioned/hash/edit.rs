@@ -42,6 +42,11 @@ impl HashDrafts {
         self.nodes.iter().filter(|draft| !draft.is_gone).flat_map(TrieDraft::entries)
     }
 
+    /// The entries of one draft.
+    pub(super) fn entries_of(&mut self, node: usize) -> impl Iterator<Item = &mut TrieEntry> {
+        self.nodes[node].entries_mut()
+    }
+
     /// Empties the version.
     pub(super) fn clear(&mut self) {
         (self.root, self.nodes) = (0, Vec::new());
@@ -189,7 +194,7 @@ impl HashBuilder {
         Ok(None)
     }
 
-    fn root_draft(&mut self, tx: &Tx<'_>) -> Result<usize> {
+    pub(super) fn root_draft(&mut self, tx: &Tx<'_>) -> Result<usize> {
         if self.drafts.root & NEW == 0 {
             let draft = match self.drafts.root {
                 0 => TrieDraft::new(0),
@@ -201,7 +206,7 @@ impl HashBuilder {
     }
 
     /// The draft of the child in a place that has one.
-    fn child_draft(&mut self, tx: &Tx<'_>, parent: usize, place: usize) -> Result<usize> {
+    pub(super) fn child_draft(&mut self, tx: &Tx<'_>, parent: usize, place: usize) -> Result<usize> {
         let (depth, child) = match self.drafts.nodes[parent].place(place) {
             TriePlace::Child(child) => (self.drafts.nodes[parent].depth + 1, child),
             _ => return Err(internal("a changed node of a table", self.header, "a child", "none")),

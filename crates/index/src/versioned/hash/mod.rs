@@ -60,6 +60,7 @@
 
 mod check;
 mod clear;
+mod compact;
 mod diff;
 mod draft;
 mod edit;

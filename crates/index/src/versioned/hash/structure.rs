@@ -3,6 +3,7 @@
 use super::super::builder::BuildVersion;
 use super::super::bytes::VersionedBytes;
 use super::super::checker::{CheckNodes, Checker};
+use super::super::compact::Moves;
 use super::super::deferred_stamps::DeferredStamps;
 use super::super::dropped::{Dismantle, Load, Remains};
 use super::super::layout::RootWord;
@@ -65,6 +66,16 @@ impl BuildVersion for HashStructure {
 
     fn clear(builder: &mut HashBuilder, tx: &mut Tx<'_>) -> Result<()> {
         builder.clear_hashed(tx)
+    }
+
+    fn compact(
+        builder: &mut HashBuilder,
+        tx: &mut Tx<'_>,
+        moves: &mut Moves<'_>,
+        from: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        let from = from.try_into().map_or(0, u64::from_be_bytes);
+        Ok(builder.compact(tx, moves, from)?.map(|hash| hash.to_be_bytes().to_vec()))
     }
 
     fn write(builder: &mut HashBuilder, tx: &mut Tx<'_>) -> Result<RootWord> {

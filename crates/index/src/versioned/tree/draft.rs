@@ -281,6 +281,11 @@ impl NodeDraft {
         self.live |= 1 << slot;
     }
 
+    /// Makes the entry of a node that is new, or will leave the version, lead to another record.
+    pub(super) fn set_value(&mut self, slot: usize, value: u64) {
+        self.words[entry_word(self.level, slot, Field::Value)] = value;
+    }
+
     /// Ends an entry with the version under construction.
     pub(crate) fn end(&mut self, slot: usize, version: u64) {
         // An entry that begins with this version, or lies in a new node, is then in no version of this node.

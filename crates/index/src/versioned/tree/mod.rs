@@ -77,6 +77,7 @@
 
 mod check;
 mod clear;
+mod compact;
 mod cursor;
 mod diff;
 mod draft;

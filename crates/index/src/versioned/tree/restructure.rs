@@ -71,7 +71,13 @@ impl TreeBuilder {
     }
 
     /// Replaces a node of the path by one or two that have its live entries and `more`.
-    fn rebuild(&mut self, tx: &mut Tx<'_>, path: &NodePath, depth: usize, more: &[DraftEntry]) -> Result<()> {
+    pub(super) fn rebuild(
+        &mut self,
+        tx: &mut Tx<'_>,
+        path: &NodePath,
+        depth: usize,
+        more: &[DraftEntry],
+    ) -> Result<()> {
         let level = self.level_at(path, depth);
         let node = self.draft(tx, path.id(depth), level)?;
         let mut fences = self.fences(tx, node)?;

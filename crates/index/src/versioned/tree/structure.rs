@@ -3,6 +3,7 @@
 use super::super::builder::BuildVersion;
 use super::super::bytes::VersionedBytes;
 use super::super::checker::{CheckNodes, Checker};
+use super::super::compact::Moves;
 use super::super::deferred_stamps::DeferredStamps;
 use super::super::dropped::{Dismantle, Load, Remains};
 use super::super::layout::RootWord;
@@ -70,6 +71,15 @@ impl BuildVersion for TreeStructure {
 
     fn clear(builder: &mut TreeBuilder, tx: &mut Tx<'_>) -> Result<()> {
         builder.clear(tx)
+    }
+
+    fn compact(
+        builder: &mut TreeBuilder,
+        tx: &mut Tx<'_>,
+        moves: &mut Moves<'_>,
+        from: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        builder.compact(tx, moves, from)
     }
 
     fn write(builder: &mut TreeBuilder, tx: &mut Tx<'_>) -> Result<RootWord> {

@@ -1,0 +1,82 @@
+//! Moves nodes and records to other blocks, for a compaction of the pool.
+//!
+//! A step makes a version with the contents of the one before, in which nodes and records that lay in sparse
+//! slabs are copies. The old ones die with it, and are freed as all dead blocks are: when nobody holds a
+//! version that has them. A crash leaves the version before or the new one.
+//!
+//! An entry keeps the version that put it, so a comparison of versions reports nothing. Its record may then
+//! be younger than the entry says; the record's item in a queue has the entry's start as its birth, and waits
+//! at most longer than it must (I3).
+//!
+//! A block that a snapshot holds stays where it is, because its copy would take space and free none. Queues,
+//! named snapshots and the head stay, too.
+
+use super::builder::BuildVersion;
+use super::map::VersionedMap;
+use super::structure::VersionedStructure;
+use crate::error::Result;
+use crate::wbtree::CompactionStep;
+use tembo_pool::{Compaction, KeptSpace};
+
+/// A step stops after the node with which it has copied this many bytes, or blocks.
+const BYTES_PER_STEP: u64 = 128 << 10;
+const BLOCKS_PER_STEP: usize = 128;
+/// Items of the queue that the last step looks at.
+const COLLECTED_AT_THE_END: usize = 1024;
+
+/// The moves of a step.
+#[doc(hidden)]
+pub struct Moves<'c> {
+    compaction: &'c Compaction,
+    /// The newest version that a snapshot holds, or 0.
+    newest_held: u64,
+    pub(super) bytes: u64,
+    blocks: usize,
+}
+
+impl Moves<'_> {
+    /// Whether a block of the newest version that was made in version `birth` is to be moved.
+    pub(super) fn wants(&self, off: u64, birth: u64) -> bool {
+        birth > self.newest_held && self.compaction.has(off)
+    }
+
+    pub(super) fn note(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.blocks += 1;
+    }
+
+    /// Whether the step has done enough.
+    pub(super) fn is_enough(&self) -> bool {
+        self.bytes >= BYTES_PER_STEP || self.blocks >= BLOCKS_PER_STEP
+    }
+}
+
+impl<S: VersionedStructure> VersionedMap<S> {
+    /// Moves nodes and records that lie in the compaction's slabs, from `from` on, where the first step
+    /// begins with no bytes, and says where to go on. The contents do not change; what moves makes a version.
+    /// Copies up to 128 KiB, and one node with its records. Other writers wait meanwhile, readers never.
+    ///
+    /// # Errors
+    ///
+    /// As for [`put`](Self::put). Everything then is where it was before the step.
+    ///
+    /// # Panics
+    ///
+    /// If the compaction is one of another pool.
+    pub fn compact_at(&self, compaction: &Compaction, from: &[u8]) -> Result<CompactionStep> {
+        assert!(compaction.is_of(self.pool()), "a compaction of another pool");
+        let step = self.write_alone(|builder, tx| {
+            let held = self.shared.held.lock().keys().next_back().copied();
+            let kept = self.shared.kept.lock().iter().map(|kept| kept.version.number).max();
+            let newest_held = held.max(kept).unwrap_or(0);
+            tx.use_kept_space(KeptSpace::Half);
+            let mut moves = Moves { compaction, newest_held, bytes: 0, blocks: 0 };
+            let next = <S as BuildVersion>::compact(builder, tx, &mut moves, from)?;
+            Ok(CompactionStep { moved_bytes: moves.bytes, next })
+        })?;
+        if step.next.is_none() {
+            self.collect(COLLECTED_AT_THE_END)?;
+        }
+        Ok(step)
+    }
+}
