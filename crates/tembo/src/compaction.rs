@@ -1,7 +1,7 @@
 //! Compaction: records and nodes move out of sparse slabs, which become free space.
 
 use crate::contents::Kind;
-use crate::{Error, Listed, Map, Pool, Result};
+use crate::{Error, FixedMap, HashTable, Listed, Map, Pool, Result};
 use std::time::{Duration, Instant};
 use tembo_store::{Store, StorePlace};
 
@@ -39,6 +39,8 @@ struct Part {
 #[derive(Debug, Clone)]
 enum Place {
     Map(Vec<u8>),
+    Hash(Vec<u8>),
+    Fixed(u64),
     Store(StorePlace),
 }
 
@@ -46,7 +48,9 @@ impl Place {
     /// The beginning of a structure of this kind; `None` if its blocks stay where they are.
     fn first(kind: &Kind) -> Option<Place> {
         match kind {
-            Kind::Map => Some(Place::Map(Vec::new())),
+            Kind::Map | Kind::VersionedMap => Some(Place::Map(Vec::new())),
+            Kind::HashTable => Some(Place::Hash(Vec::new())),
+            Kind::FixedMap => Some(Place::Fixed(0)),
             Kind::Store => Some(Place::Store(StorePlace::default())),
             _ => None,
         }
@@ -56,6 +60,8 @@ impl Place {
 /// A structure, open for one call of [`Compaction::step`]: nobody can drop it meanwhile.
 enum Opened {
     Map(Map),
+    Hash(HashTable),
+    Fixed(FixedMap),
     Store(Store),
 }
 
@@ -64,6 +70,8 @@ impl Opened {
     fn find(pool: &Pool, Part { name, at }: &Part) -> Result<Option<Opened>> {
         let found = match at {
             Place::Map(_) => pool.find_map(name).map(|map| map.map(Opened::Map)),
+            Place::Hash(_) => pool.find_hash_table(name).map(|table| table.map(Opened::Hash)),
+            Place::Fixed(_) => pool.find_fixed_map(name).map(|map| map.map(Opened::Fixed)),
             Place::Store(_) => pool.find_store(name).map(|store| store.map(Opened::Store)),
         };
         match found {
@@ -78,8 +86,16 @@ impl Opened {
     fn compact_at(&self, chosen: &tembo_pool::Compaction, at: &Place) -> Result<(u64, Option<Place>)> {
         match (self, at) {
             (Opened::Map(map), Place::Map(from)) => {
-                let Some(step) = map.compact_at(chosen, from)? else { return Ok((0, None)) };
+                let step = map.compact_at(chosen, from)?;
                 Ok((step.moved_bytes, step.next.map(Place::Map)))
+            }
+            (Opened::Hash(table), Place::Hash(from)) => {
+                let step = table.table.compact_at(chosen, from)?;
+                Ok((step.moved_bytes, step.next.map(Place::Hash)))
+            }
+            (Opened::Fixed(map), Place::Fixed(from)) => {
+                let step = map.tree.compact_at(chosen, *from)?;
+                Ok((step.moved_bytes, step.next.map(Place::Fixed)))
             }
             (Opened::Store(store), Place::Store(place)) => {
                 let step = store.compact_at(chosen, place)?;
@@ -154,7 +170,8 @@ impl Pool {
     /// ones. Nobody allocates from them until it ends. `None` if there is nothing to gain, or another
     /// compaction is under way. Reads the head of every slab.
     ///
-    /// Blocks of maps without versions and of stores can move; everything else stays where it is.
+    /// Blocks of maps of all kinds and of stores can move, unless a snapshot of a map holds them; those of
+    /// heaps stay where they are. In a map with versions, or a hash table, moves make versions.
     ///
     /// # Errors
     ///

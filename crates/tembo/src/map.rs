@@ -288,15 +288,11 @@ impl Map {
         }
     }
 
-    /// One step of a compaction, at the leaf of `from`; `None` for a map with versions, whose blocks stay.
-    pub(crate) fn compact_at(
-        &self,
-        chosen: &tembo_pool::Compaction,
-        from: &[u8],
-    ) -> Result<Option<CompactionStep>> {
+    /// One step of a compaction, from the leaf of `from` on.
+    pub(crate) fn compact_at(&self, chosen: &tembo_pool::Compaction, from: &[u8]) -> Result<CompactionStep> {
         match &self.tree {
-            Tree::Plain(tree) => self.exclusively(|tx| tree.compact_at(tx, chosen, from)).map(Some),
-            Tree::Versioned(_) => Ok(None),
+            Tree::Plain(tree) => self.exclusively(|tx| tree.compact_at(tx, chosen, from)),
+            Tree::Versioned(tree) => Ok(tree.compact_at(chosen, from)?),
         }
     }
 

@@ -1,0 +1,221 @@
+//! Compaction of structures of every kind, by counts: the space of what was removed serves everything again.
+#![forbid(unsafe_code)]
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::BTreeMap;
+use tembo::store::{Keyspace, Store};
+use tembo::{Compacted, Error, FixedMap, HashTable, Map, Options, Pool};
+
+const POOL_BYTES: u64 = 64 << 20;
+
+/// Keys in no order.
+fn key(number: u64) -> [u8; 8] {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
+}
+
+/// A structure of byte strings.
+enum Kind {
+    Map(Map),
+    Table(HashTable),
+    Store(Store, Keyspace),
+}
+
+const KINDS: [&str; 4] = ["map", "versioned", "table", "store"];
+
+impl Kind {
+    fn new(pool: &Pool, kind: &str) -> Kind {
+        match kind {
+            "map" => Kind::Map(pool.open_map(kind).unwrap()),
+            "versioned" => {
+                Kind::Map(pool.open_map_with(kind, tembo::MapOptions::new().versioned(true)).unwrap())
+            }
+            "table" => Kind::Table(pool.open_hash_table(kind).unwrap()),
+            _ => {
+                let store = pool.open_store(kind).unwrap();
+                let keyspace = store.keyspace("keys").unwrap();
+                Kind::Store(store, keyspace)
+            }
+        }
+    }
+
+    fn put(&self, number: u64, len: usize) -> Result<(), Error> {
+        let (key, value) = (key(number), vec![number as u8; len]);
+        match self {
+            Kind::Map(map) => map.put(key, value).map(drop),
+            Kind::Table(table) => table.put(key, value).map(drop),
+            Kind::Store(store, keyspace) => store.put(keyspace, key, value).map(drop).map_err(Error::from),
+        }
+    }
+
+    fn remove(&self, number: u64) {
+        let key = key(number);
+        match self {
+            Kind::Map(map) => assert!(map.remove(key).unwrap()),
+            Kind::Table(table) => assert!(table.remove(key).unwrap()),
+            Kind::Store(store, keyspace) => _ = store.delete(keyspace, key).unwrap(),
+        }
+    }
+
+    fn get(&self, number: u64) -> Option<Vec<u8>> {
+        let key = key(number);
+        match self {
+            Kind::Map(map) => map.get(key).unwrap().map(|value| value.to_vec()),
+            Kind::Table(table) => table.get(key).unwrap().map(|value| value.to_vec()),
+            Kind::Store(store, keyspace) => store.get(keyspace, key).unwrap(),
+        }
+    }
+
+    /// Frees what only older versions have.
+    fn settle(&self) {
+        match self {
+            Kind::Map(map) if map.is_versioned() => while map.collect(1 << 20).unwrap() {},
+            Kind::Map(_) => {}
+            Kind::Table(table) => while table.collect(1 << 20).unwrap() {},
+            Kind::Store(store, _) => while store.collect(1 << 20).unwrap() {},
+        }
+    }
+}
+
+fn new_pool(dir: &tempfile::TempDir, name: &str, max_bytes: u64) -> Pool {
+    let options = Options::new().create(true).initial_bytes(1 << 20).max_bytes(max_bytes).count(true);
+    options.open(dir.path().join(name)).unwrap()
+}
+
+/// Puts values of this length until the pool is full; returns how many.
+fn fill(kind: &Kind, first: u64, len: usize) -> u64 {
+    for number in first.. {
+        match kind.put(number, len) {
+            Ok(()) => {}
+            Err(Error::Full { .. }) => return number - first,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!()
+}
+
+fn used_bytes(pool: &Pool) -> u64 {
+    let stats = pool.stats();
+    stats.pool_bytes - stats.unused_bytes
+}
+
+/// A pool is full of short values, nine tenths of them go, and long ones come: at least three quarters of the
+/// pool are keys and values then.
+#[test]
+fn a_pool_of_any_kind_that_was_full_of_short_values_holds_long_ones() {
+    for name in KINDS {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = new_pool(&dir, "full.pool", POOL_BYTES);
+        let kind = Kind::new(&pool, name);
+        let count = fill(&kind, 0, 100);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+        let mut is_kept = |number: &u64| {
+            let is_kept = random.random_bool(0.1);
+            if !is_kept {
+                kind.remove(*number);
+            }
+            is_kept
+        };
+        let kept: Vec<u64> = (0..count).filter(|number| is_kept(number)).collect();
+        kind.settle();
+        let compacted = pool.compact().unwrap();
+        let after = fill(&kind, 1 << 32, 1000);
+        let payload = after * 1008 + kept.len() as u64 * 108;
+        let dense_pool = new_pool(&dir, "dense.pool", POOL_BYTES);
+        let dense = 1008 * fill(&Kind::new(&dense_pool, name), 1 << 32, 1000);
+        let percent = |bytes: u64| bytes * 100 / POOL_BYTES;
+        println!(
+            "{name}: {compacted:?}; {}% are alive, {}% in a dense pool",
+            percent(payload),
+            percent(dense)
+        );
+        assert!(compacted.freed_bytes > POOL_BYTES / 2, "{name}: {compacted:?}");
+        assert!(percent(payload) >= 75, "{name}: {payload}");
+        let is_there = |number: &u64| kind.get(*number) == Some(vec![*number as u8; 100]);
+        assert!(kept.iter().all(is_there), "{name}");
+        drop(kind);
+        pool.check().unwrap();
+    }
+}
+
+/// Five phases of values of other lengths, the content always as large; the pool is compacted as a server
+/// does it, when a quarter of it is waste. In the end it is hardly larger than a fresh one.
+#[test]
+fn a_pool_follows_what_is_alive_in_it_whatever_its_past() {
+    const ALIVE: u64 = 8 << 20;
+    for name in KINDS {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = new_pool(&dir, "old.pool", 256 << 20);
+        let kind = Kind::new(&pool, name);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
+        let (mut alive, mut bytes, mut next, mut most) = (BTreeMap::new(), 0, 0u64, 0);
+        for median in [100, 600, 200, 1500, 80] {
+            let mut written = 0;
+            while written < 3 * ALIVE / 2 {
+                let len = random.random_range(median / 2..median * 3 / 2);
+                kind.put(next, len).unwrap();
+                (written, bytes) = (written + len as u64 + 8, bytes + len as u64 + 8);
+                alive.insert(random.random::<u64>(), (next, len));
+                next += 1;
+                while bytes > ALIVE {
+                    let (_, (number, len)) = alive.pop_first().unwrap();
+                    kind.remove(number);
+                    bytes -= len as u64 + 8;
+                }
+                if next.is_multiple_of(500) {
+                    kind.settle();
+                    if pool.spare_bytes() > used_bytes(&pool) / 4 {
+                        pool.compact().unwrap();
+                    }
+                    most = most.max(used_bytes(&pool));
+                }
+            }
+        }
+        kind.settle();
+        pool.compact().unwrap();
+        let fresh_pool = new_pool(&dir, "fresh.pool", 256 << 20);
+        let fresh = Kind::new(&fresh_pool, name);
+        alive.values().for_each(|(number, len)| fresh.put(*number, *len).unwrap());
+        fresh.settle();
+        fresh_pool.trim().unwrap();
+        let (now, ideal) = (used_bytes(&pool), used_bytes(&fresh_pool));
+        let percent = |bytes: u64| bytes * 100 / ideal;
+        println!("{name}: {now} bytes, {}% of a fresh pool's, and {}% at most", percent(now), percent(most));
+        assert!(percent(now) <= 115 && percent(most) <= 150, "{name}: {now} {most} {ideal}");
+        assert!(alive.values().all(|(i, len)| kind.get(*i) == Some(vec![*i as u8; *len])), "{name}");
+        drop(kind);
+        pool.check().unwrap();
+    }
+}
+
+/// Nothing moves where there is nothing to gain: no word is stored, and nothing is fenced.
+#[test]
+fn compacted_structures_of_every_kind_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = new_pool(&dir, "golden.pool", POOL_BYTES);
+    let kinds = KINDS.map(|name| Kind::new(&pool, name));
+    let fixed: FixedMap = pool.open_fixed_map("fixed").unwrap();
+    for kind in &kinds {
+        (0..4000).for_each(|number| kind.put(number, 60).unwrap());
+        (0..4000).filter(|number| number % 8 > 0).for_each(|number| kind.remove(number));
+        kind.settle();
+    }
+    (0..20_000).for_each(|key| _ = fixed.put(key, key).unwrap());
+    (0..20_000).filter(|key| key % 2000 > 200).for_each(|key| _ = fixed.remove(key).unwrap());
+    let first = pool.compact().unwrap();
+    println!("{first:?}");
+    assert!(first.moved_bytes > 100_000 && first.freed_bytes > 1 << 19, "{first:?}");
+    (0..4).for_each(|_| _ = pool.compact().unwrap());
+    let versions = |pool: &Pool| pool.find_map("versioned").unwrap().unwrap().version().unwrap();
+    let (before, version) = (tembo::snapshot(), versions(&pool));
+    assert_eq!(pool.compact().unwrap(), Compacted::default());
+    assert_eq!((tembo::snapshot() - before, versions(&pool)), (tembo::Counts::default(), version));
+    assert!(
+        fixed
+            .iter()
+            .map(Result::unwrap)
+            .eq((0..20_000).filter(|key| key % 2000 <= 200).map(|key| (key, key)))
+    );
+    drop((kinds, fixed));
+    pool.check().unwrap();
+}
