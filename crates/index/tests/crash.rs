@@ -550,6 +550,31 @@ fn compaction_survives_crashes() {
     }
 }
 
+/// Long separators, and what separators share, lie in blocks of their own, which move with their nodes.
+#[test]
+fn long_separators_move() {
+    let key =
+        |i: u32| [&[(i % 5) as u8; 40][..], &(i % 3).to_be_bytes(), &[7; 30], &i.to_be_bytes()].concat();
+    let long = |i: u32| Edit::Put(key(i), vec![i as u8; 20]);
+    let gone = |i: &u32| !i.is_multiple_of(5) && i % 7 > 0;
+    let start = then((0..4000).map(long).collect(), (0..4000).filter(gone).map(|i| Edit::Remove(key(i))));
+    let again = start.iter().filter_map(|edit| match edit {
+        Edit::Put(key, _) if key[0] == 2 => Some(Edit::Remove(key.clone())),
+        _ => None,
+    });
+    let start: Vec<Edit> = start.iter().cloned().chain(again).collect();
+    let script =
+        Script::new("long separators", vec![Op::Compact], vec![Op::Edits(vec![long(9)]), Op::Compact]);
+    let scenario = Trees::new(start, Script { bytes: 2 << 20, ..script });
+    let dry = scenario.setup(Region::simulated(&vec![0; 2 << 20], 1 << 24, None).unwrap()).unwrap();
+    let model = scenario.observe(&dry).unwrap();
+    assert!(dry.compact().unwrap() > 0);
+    while dry.compact().unwrap() > 0 {}
+    assert!(dry.pool.compaction().unwrap().unwrap().is_empty(), "blocks stay in sparse slabs");
+    assert_eq!(scenario.observe(&dry).unwrap(), model);
+    survived(Simulation::new(&scenario).limit(4).depth(0).audit(audit(true)).run());
+}
+
 /// Mutants of a compaction are caught that lose a copy, or the word that leads to it.
 #[test]
 fn seeded_bugs_of_compaction_are_caught() {

@@ -2,7 +2,7 @@
 //!
 //! A step goes to one leaf. It copies the records and the nodes on the way that lie in sparse slabs, and
 //! makes the words that led to them lead to the copies, as a put or a division would: readers meet the old
-//! copy or the new one, which are equal. Separators in blocks of their own stay where they are.
+//! copy or the new one, which are equal. Separators in blocks of their own move with their node.
 //!
 //! In a tree whose values change in place ([`unnamed`](super::unnamed)), the owner sees to it that nobody
 //! changes them meanwhile, and that nobody who changes them later goes by a place from before. Readers that
@@ -11,8 +11,8 @@
 use super::WbTree;
 use super::edit::{Edit, InnerDraft, Path};
 use super::items::Items;
-use super::layout::{INNER_BYTES, LEAF_BYTES, TreeWord};
-use super::node::{Record, View};
+use super::layout::{INNER_BYTES, LEAF_BYTES, SeparatorWord, TreeWord};
+use super::node::{Inner, Record, View};
 use crate::error::Result;
 use tembo_pool::{Compaction, KeptSpace, Tx};
 
@@ -84,17 +84,23 @@ impl WbTree {
 }
 
 impl<'m> Edit<'m, '_, '_> {
-    /// Moves the first inner node of the path that is to be moved; returns its bytes.
+    /// Moves the first inner node of the path that is to be moved, or whose separators are; returns the
+    /// bytes.
     fn move_inner(&mut self, path: &Path<'m>, key: &[u8], compaction: &Compaction) -> Result<Option<u64>> {
-        let found = path.steps.iter().position(|(node, _)| compaction.has(node.off));
-        let Some(depth) = found else { return Ok(None) };
+        let Some(depth) = first_to_move(path, compaction)? else { return Ok(None) };
         let (node, _) = path.steps[depth];
         let level = path.tree.level() - depth;
-        let draft = InnerDraft::of(self.view(), &node, key)?;
+        let mut draft = InnerDraft::of(self.view(), &node, key)?;
+        let mut moved_bytes = INNER_BYTES;
+        for separator in draft.separators.iter_mut().filter(|separator| compaction.has(separator.block)) {
+            // A separator without a block gets one.
+            self.retire(std::mem::take(&mut separator.block));
+            moved_bytes += separator.len() as u64;
+        }
         self.retire_inner(&node)?;
         let new = self.build_inner(level, node.kind.skip(), draft.part(0..draft.children.len()))?;
         self.replace(path, depth, new)?;
-        Ok(Some(INNER_BYTES))
+        Ok(Some(moved_bytes))
     }
 
     /// Moves records of the path's leaf, and then the leaf, if they are to be moved. Returns the bytes, and
@@ -133,4 +139,28 @@ impl<'m> Edit<'m, '_, '_> {
         self.replace(path, path.steps.len(), new)?;
         Ok((LEAF_BYTES, true))
     }
+}
+
+/// The depth of the first inner node of a path that is to be moved, or some of whose separators are.
+fn first_to_move(path: &Path<'_>, compaction: &Compaction) -> Result<Option<usize>> {
+    // A walk comes to the first leaf below each node once, so it looks at separators only there.
+    let first_leaf_from = path.steps.iter().rposition(|(_, child)| *child > 0).map_or(0, |depth| depth + 1);
+    for (depth, (node, _)) in path.steps.iter().enumerate() {
+        if compaction.has(node.off) || depth >= first_leaf_from && has_separator(node, compaction)? {
+            return Ok(Some(depth));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a separator of a node, or what they share, lies in a block that is to be moved.
+fn has_separator(node: &Inner<'_>, compaction: &Compaction) -> Result<bool> {
+    for i in 0..node.count() - 1 {
+        if let SeparatorWord::Block(block) = node.separator_place(i)?
+            && compaction.has(block)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(compaction.has(node.common_block()?))
 }
