@@ -202,6 +202,8 @@ int main(int argc, char **argv) {
     byte_strings(pool);
     transactions(pool);
     names(pool);
+    uint64_t moved, freed;
+    OK(tembo_pool_compact(pool, 0, &moved, &freed));
     tembo_pool_close(pool);
 
     /* Everything is there again; a map keeps its pool open. */

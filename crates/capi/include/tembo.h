@@ -254,6 +254,14 @@ void tembo_pool_close(tembo_pool *pool);
  */
 const char *tembo_pool_survives(const tembo_pool *pool);
 
+/*
+ * Moves blocks of maps and stores together, so that the holes between them become free space: until nothing
+ * more can be gained, or for about so many microseconds if `budget_us` is not 0. `moved_bytes` and
+ * `freed_bytes` may be null. Readers and writers go on. TEMBO_READ_ONLY; on TEMBO_OK there is nothing more to
+ * gain for now, or the time is over, or another thread compacts the pool.
+ */
+int tembo_pool_compact(tembo_pool *pool, uint64_t budget_us, uint64_t *moved_bytes, uint64_t *freed_bytes);
+
 /* ---- names ---- */
 
 /*

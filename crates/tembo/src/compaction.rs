@@ -206,10 +206,23 @@ impl Pool {
     ///
     /// As for [`compaction`](Self::compaction) and [`Compaction::step`].
     pub fn compact(&self) -> Result<Compacted> {
+        self.compact_for(None)
+    }
+
+    /// As [`compact`](Self::compact), for about `budget`, if there is one, and a little more.
+    ///
+    /// # Errors
+    ///
+    /// As for [`compact`](Self::compact).
+    pub fn compact_for(&self, budget: Option<Duration>) -> Result<Compacted> {
+        let started = Instant::now();
+        let is_over = || budget.is_some_and(|budget| started.elapsed() >= budget);
         let mut sum = Compacted::default();
-        while let Some(mut compaction) = self.compaction()? {
+        while !is_over()
+            && let Some(mut compaction) = self.compaction()?
+        {
             let before = self.stats().unused_bytes;
-            while compaction.step(STEP)? {}
+            while compaction.step(STEP)? && !is_over() {}
             sum.moved_bytes += compaction.moved_bytes();
             compaction.finish()?;
             let freed_bytes = self.stats().unused_bytes.saturating_sub(before);

@@ -1,12 +1,14 @@
 //! Messages and pools.
 
 use super::args::{
-    ACCEPT_UNCLEAN, PATH_BYTES, READ_ONLY_POOL, assert_shared, check_out, give, required, string, take_back,
+    ACCEPT_UNCLEAN, PATH_BYTES, READ_ONLY_POOL, assert_shared, check_out, give, put_out, required, string,
+    take_back,
 };
 use super::cancel::call_uncancelled;
 use crate::status::{Failure, Outcome, last_message, name_of};
 use std::ffi::{CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
 use tembo::{Durability, Options, Pool};
 
 /// `tembo_pool`
@@ -142,6 +144,29 @@ pub unsafe extern "C" fn tembo_pool_close(pool: *mut PoolHandle) {
         unsafe { take_back(pool) };
         Ok(())
     });
+}
+
+/// `tembo_pool_compact`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tembo_pool_compact(
+    pool: *mut PoolHandle,
+    budget_us: u64,
+    moved_bytes: *mut u64,
+    freed_bytes: *mut u64,
+) -> c_int {
+    call_uncancelled(|| {
+        // SAFETY: the caller's promise.
+        let PoolHandle { pool, .. } = unsafe { required(pool, "pool") }?;
+        let budget = (budget_us != 0).then(|| Duration::from_micros(budget_us));
+        let compacted = pool.compact_for(budget)?;
+        for (out, bytes) in [(moved_bytes, compacted.moved_bytes), (freed_bytes, compacted.freed_bytes)] {
+            if !out.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { put_out(out, bytes) };
+            }
+        }
+        Ok(())
+    })
 }
 
 /// `tembo_pool_survives`

@@ -46,6 +46,21 @@ static void pools(const char *path) {
     CHECK(tembo_map_put(map, "k", 1, large, 4 << 20) == TEMBO_FULL);
     CHECK(tembo_map_put(map, "k", 1, large, 4) == TEMBO_OK);
     free(large);
+
+    /* Holes come back; either number may be left out. */
+    char key[16];
+    uint64_t freed = 0;
+    for (int i = 0; i < 2000; i++) {
+        int length = snprintf(key, sizeof key, "%d", i);
+        CHECK(tembo_map_put(map, key, (size_t)length, "0123456789012345678901234567890123456789", 40) == TEMBO_OK);
+    }
+    for (int i = 0; i < 2000; i++) {
+        int length = snprintf(key, sizeof key, "%d", i);
+        if (i % 10 != 0) CHECK(tembo_map_remove(map, key, (size_t)length) == TEMBO_OK);
+    }
+    INVALID(tembo_pool_compact(NULL, 0, NULL, NULL));
+    CHECK(tembo_pool_compact(pool, 0, NULL, &freed) == TEMBO_OK && freed >= 16 << 10);
+    CHECK(tembo_pool_compact(pool, 1, NULL, NULL) == TEMBO_OK);
     tembo_map_close(map);
 
     /* More fixed maps than lanes: the first ones work on. */
