@@ -62,6 +62,12 @@ impl Pool {
         Ok(spans.map(|spans| Compaction { pool: self.clone(), spans }))
     }
 
+    /// Whether the pool has grown since the last call although at least 16 MiB, and a quarter of what is in
+    /// use, lay in holes: a compaction could have made room. One load.
+    pub fn take_outgrown_waste(&self) -> bool {
+        self.inner.alloc.take_outgrown_waste()
+    }
+
     /// Bytes of free blocks in slabs that also have allocated ones, as far as this process knows them.
     pub fn spare_bytes(&self) -> u64 {
         self.inner.alloc.spare_bytes()

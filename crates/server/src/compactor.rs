@@ -1,19 +1,22 @@
 //! Compaction of the pool, a step at a time between the turns of clients.
 //!
-//! It begins when at least a quarter of the bytes in use, and 16 MiB, lie in holes between records, or when a
-//! client asks for it. A step takes a millisecond or a little more, and a pause of three follows.
+//! It begins when enough lies in holes between records, by the settings that Redis's directives
+//! `activedefrag` and `active-defrag-*` have, or when a client asks for it. A step takes a millisecond or a
+//! little more, and a pause follows, so that both together take the share of time that the settings allow.
+//! After the pool has grown over its holes there are no pauses. A write that finds no space has all of it
+//! done at once.
 
+use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};
 use tembo::{Compaction, Pool};
 
-/// The least bytes in holes for which a compaction begins.
-const LEAST_SPARE_BYTES: u64 = 16 << 20;
-/// The least share of the bytes in use that lies in holes.
-const LEAST_SPARE_PERCENT: u64 = 25;
 const STEP: Duration = Duration::from_millis(1);
-const PAUSE: Duration = Duration::from_millis(3);
 /// The holes are looked at this often. That takes time in proportion to the number of slabs.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// After a compaction that has gained nothing, so many bytes more in holes make another one worth trying.
+const WORTH_BYTES: u64 = 16 << 20;
+/// The same, for a write that finds no space.
+const WORTH_BYTES_IF_FULL: u64 = 1 << 20;
 
 /// The compaction that is under way, and what the ones before it did.
 #[derive(Debug)]
@@ -21,15 +24,23 @@ pub(crate) struct Compactor {
     running: Option<Compaction>,
     /// The unused bytes when the running one began.
     unused_before: u64,
-    /// A client has asked for a compaction.
+    /// The pause after a step.
+    pause: Duration,
+    /// A client has asked for a compaction, and for the running one.
     is_wanted: bool,
+    is_asked: bool,
     next: Instant,
     /// After a compaction that gained nothing: it is not repeated before this much lies in holes.
     not_below: u64,
+    not_below_if_full: u64,
     /// Bytes that finished compactions have moved.
     moved_bytes: u64,
     /// How many have finished.
     finished: u64,
+    /// The time of all steps.
+    spent: Duration,
+    /// When the running one began.
+    since: Option<Instant>,
 }
 
 impl Compactor {
@@ -37,11 +48,16 @@ impl Compactor {
         Compactor {
             running: None,
             unused_before: 0,
+            pause: Duration::ZERO,
             is_wanted: false,
+            is_asked: false,
             next: Instant::now() + LOOK_PERIOD,
             not_below: 0,
+            not_below_if_full: 0,
             moved_bytes: 0,
             finished: 0,
+            spent: Duration::ZERO,
+            since: None,
         }
     }
 
@@ -63,60 +79,91 @@ impl Compactor {
         self.finished
     }
 
+    /// The time of all steps since the start.
+    pub(crate) fn spent(&self) -> Duration {
+        self.spent
+    }
+
+    /// How long the running one has been under way.
+    pub(crate) fn running_for(&self, now: Instant) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
     /// When [`run`](Self::run) has something to do.
     pub(crate) fn next(&self) -> Instant {
         self.next
     }
 
     /// Does what is due. No batch is open. A pool that refuses is asked again later.
-    pub(crate) fn run(&mut self, pool: &Pool, now: Instant) {
-        if now < self.next {
+    pub(crate) fn run(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) {
+        let has_outgrown = settings.is_on && pool.take_outgrown_waste();
+        if now < self.next && !has_outgrown {
             return;
         }
         self.next = now + LOOK_PERIOD;
-        if self.running.is_none() && !self.begin(pool) {
+        if !settings.is_on && !self.is_asked {
+            (self.running, self.since) = (None, None);
+        }
+        if self.running.is_none() && !self.begin(pool, settings, now) {
             return;
         }
-        let Some(running) = &mut self.running else { return };
-        match running.step(STEP) {
-            Ok(true) => self.next = Instant::now() + PAUSE,
+        if has_outgrown {
+            self.pause = Duration::ZERO;
+        }
+        if self.step(pool, STEP) {
+            self.next = Instant::now() + self.pause;
+        }
+    }
+
+    /// Does all of it at once, for a write that found no space; returns whether that has made room.
+    pub(crate) fn make_room(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
+        if !settings.is_on || self.running.is_none() && pool.spare_bytes() < self.not_below_if_full {
+            return false;
+        }
+        if self.running.is_none() {
+            self.is_wanted = true;
+            self.begin(pool, settings, now);
+        }
+        let before = (self.finished, self.unused_before);
+        while self.step(pool, Duration::MAX) {}
+        self.not_below_if_full = pool.spare_bytes() + WORTH_BYTES_IF_FULL;
+        self.finished > before.0 && pool.stats().unused_bytes > before.1
+    }
+
+    fn begin(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
+        let (stats, spare) = (pool.stats(), pool.spare_bytes());
+        let live = (stats.pool_bytes - stats.unused_bytes).saturating_sub(spare).max(1);
+        let waste_percent = (u128::from(spare) * 100 / u128::from(live)) as u64;
+        let is_due = settings.is_on
+            && spare >= settings.least_bytes.max(self.not_below)
+            && waste_percent >= settings.lower_percent;
+        self.is_asked = std::mem::take(&mut self.is_wanted);
+        if !is_due && !self.is_asked {
+            return false;
+        }
+        self.pause = pause(settings, waste_percent);
+        self.running = pool.compaction().ok().flatten();
+        self.unused_before = pool.stats().unused_bytes;
+        self.since = self.running.is_some().then_some(now);
+        if self.running.is_none() {
+            self.not_below = spare + WORTH_BYTES;
+        }
+        self.running.is_some()
+    }
+
+    /// Makes a step of the running one; returns whether there is more to do.
+    fn step(&mut self, pool: &Pool, budget: Duration) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        let started = Instant::now();
+        let outcome = running.step(budget);
+        self.spent += started.elapsed();
+        match outcome {
+            Ok(true) => return true,
             Ok(false) => self.finish(pool),
             Err(_) => self.running = None,
         }
-    }
-
-    /// Compacts for so long, whatever there is to gain.
-    pub(crate) fn hurry(&mut self, pool: &Pool, budget: Duration) {
-        let until = Instant::now() + budget;
-        self.is_wanted |= self.running.is_none();
-        if self.running.is_none() && !self.begin(pool) {
-            return;
-        }
-        while let Some(running) = &mut self.running
-            && Instant::now() < until
-        {
-            match running.step(STEP) {
-                Ok(true) => {}
-                Ok(false) => self.finish(pool),
-                Err(_) => self.running = None,
-            }
-        }
-    }
-
-    fn begin(&mut self, pool: &Pool) -> bool {
-        let (stats, spare) = (pool.stats(), pool.spare_bytes());
-        let used = stats.pool_bytes - stats.unused_bytes;
-        let least = LEAST_SPARE_BYTES.max(used / 100 * LEAST_SPARE_PERCENT).max(self.not_below);
-        if spare < least && !std::mem::take(&mut self.is_wanted) {
-            return false;
-        }
-        self.is_wanted = false;
-        self.running = pool.compaction().ok().flatten();
-        self.unused_before = pool.stats().unused_bytes;
-        if self.running.is_none() {
-            self.not_below = spare + LEAST_SPARE_BYTES;
-        }
-        self.running.is_some()
+        self.since = None;
+        false
     }
 
     fn finish(&mut self, pool: &Pool) {
@@ -124,6 +171,34 @@ impl Compactor {
         self.moved_bytes += running.moved_bytes();
         self.finished += 1;
         let gained = running.finish().is_ok() && pool.stats().unused_bytes > self.unused_before;
-        self.not_below = if gained { 0 } else { pool.spare_bytes() + LEAST_SPARE_BYTES };
+        self.not_below = if gained { 0 } else { pool.spare_bytes() + WORTH_BYTES };
+    }
+}
+
+/// The pause after a step, so that both together take the share of time for this waste.
+fn pause(settings: &CompactionSettings, waste_percent: u64) -> Duration {
+    let CompactionSettings { lower_percent, upper_percent, cycle_min_percent, cycle_max_percent, .. } =
+        settings;
+    let (least, most) = (*cycle_min_percent, (*cycle_max_percent).max(*cycle_min_percent));
+    let span = upper_percent.saturating_sub(*lower_percent).max(1);
+    let above = waste_percent.saturating_sub(*lower_percent).min(span);
+    let cycle = (least + (most - least) * above / span).clamp(1, 99);
+    STEP * (100 - cycle) as u32 / cycle as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_time_rises_with_the_waste() {
+        let settings = CompactionSettings::default();
+        let share = |waste| 100.0 / (1.0 + pause(&settings, waste).as_secs_f64() * 1000.0);
+        for (waste, cycle) in [(0, 5.0), (25, 5.0), (100, 25.0), (900, 25.0)] {
+            assert!((share(waste) - cycle).abs() < 0.5, "{waste}: {}", share(waste));
+        }
+        assert!(share(60) > 8.0 && share(60) < 16.0);
+        let same = CompactionSettings { upper_percent: 10, cycle_max_percent: 1, ..settings };
+        assert!((100.0 / (1.0 + pause(&same, 30).as_secs_f64() * 1000.0) - 5.0).abs() < 0.5);
     }
 }

@@ -89,9 +89,48 @@ pub struct Config {
     /// Most keys that are remembered as read by clients that track them, *settable* as
     /// `tracking-table-max-keys` (0 for no limit but that of 256 MiB). 1,000,000.
     pub tracking_keys_max: u64,
+    /// When and how the pool is compacted while clients are served.
+    pub compaction: CompactionSettings,
     /// A turn of the event loop that takes longer is logged, *settable* as `slow-turn-ms` (0 for never).
     /// 250 ms.
     pub slow_turn: Option<Duration>,
+}
+
+/// When and how the pool is compacted while clients are served, by Redis's directives. *Waste* is the bytes
+/// in holes, as a percentage of the bytes in use without them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionSettings {
+    /// Whether it begins unasked, *settable* as `activedefrag`. Yes.
+    pub is_on: bool,
+    /// Not before so many bytes lie in holes, *settable* as `active-defrag-ignore-bytes`. 16 MiB.
+    pub least_bytes: u64,
+    /// It begins at this waste, *settable* as `active-defrag-threshold-lower`. 25.
+    pub lower_percent: u64,
+    /// From this waste on it takes as much time as it may, *settable* as `active-defrag-threshold-upper`.
+    /// 100.
+    pub upper_percent: u64,
+    /// The percentage of time that it takes at the lower threshold, *settable* as `active-defrag-cycle-min`.
+    /// 5.
+    pub cycle_min_percent: u64,
+    /// The percentage at the upper one, *settable* as `active-defrag-cycle-max`. 25.
+    pub cycle_max_percent: u64,
+    /// Kept for CONFIG GET, *settable* as `active-defrag-max-scan-fields`: a step is bounded by time and by
+    /// bytes. 1000.
+    pub max_scan_fields: u64,
+}
+
+impl Default for CompactionSettings {
+    fn default() -> Self {
+        CompactionSettings {
+            is_on: true,
+            least_bytes: 16 << 20,
+            lower_percent: 25,
+            upper_percent: 100,
+            cycle_min_percent: 5,
+            cycle_max_percent: 25,
+            max_scan_fields: 1000,
+        }
+    }
 }
 
 /// An address to listen on.
@@ -307,6 +346,7 @@ impl Default for Config {
             encodings: Encodings::default(),
             hll_sparse_bytes: 3000,
             tracking_keys_max: 1_000_000,
+            compaction: CompactionSettings::default(),
             slow_turn: Some(Duration::from_millis(250)),
         }
     }

@@ -148,13 +148,6 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
     (
         POOL_SPACE,
         &[
-            "active-defrag-cycle-max",
-            "active-defrag-cycle-min",
-            "active-defrag-ignore-bytes",
-            "active-defrag-max-scan-fields",
-            "active-defrag-threshold-lower",
-            "active-defrag-threshold-upper",
-            "activedefrag",
             "activerehashing",
             "jemalloc-bg-thread",
             "lazyfree-lazy-eviction",

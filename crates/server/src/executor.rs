@@ -483,9 +483,8 @@ impl<'s, 'p> Executor<'s, 'p> {
 
     /// Does what is due of a compaction. No batch is open.
     pub(crate) fn compact(&mut self) {
-        if self.state.now >= self.state.compactor.next() {
-            self.state.compactor.run(self.keys.pool(), self.state.now);
-        }
+        let State { compactor, config, now, .. } = &mut *self.state;
+        compactor.run(self.keys.pool(), &config.compaction, *now);
     }
 
     /// Does a little of the deferred work: reclaims space of cleared databases, and removes up to `limit`

@@ -150,6 +150,8 @@ fn memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         allocator_frag_ratio: format!("{ratio:.2}"),
         allocator_frag_bytes: spare,
         active_defrag_running: u8::from(facts.state.compactor.is_running()),
+        total_active_defrag_time: facts.state.compactor.spent().as_millis(),
+        current_active_defrag_time: facts.state.compactor.running_for(facts.state.now).as_millis(),
         lazyfree_pending_objects: u8::from(facts.is_reclaiming),
     )?;
     if let Some(resident) = machine::resident_bytes() {

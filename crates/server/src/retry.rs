@@ -1,12 +1,11 @@
 //! Commands that are run again: after a commit, with a database that was missing, or with space come back.
 
-use std::time::Duration;
-
 use crate::commands::table::Command;
 use crate::commands::table::flag::{DENYOOM, WRITE};
 use crate::eviction;
 use crate::executor::{Current, Executor};
 use crate::fault::{Answer, Fault};
+use crate::state::State;
 
 /// Times that space is reclaimed before a command that found the pool full is tried again.
 const RECLAIMS_PER_RETRY: usize = 64;
@@ -18,8 +17,6 @@ pub(crate) struct Tries {
     is_built_again: bool,
     /// Keys were evicted for it, or the pool compacted, so often.
     evictions: u32,
-    /// How long the pool was compacted for it.
-    pub(crate) compacting: Duration,
 }
 
 impl Executor<'_, '_> {
@@ -52,7 +49,13 @@ impl Executor<'_, '_> {
             {
                 tries.evictions += 1;
                 self.commit_batch(Some(current));
-                if self.evict_for(needed_bytes, tries)? { Ok(()) } else { Err(fault) }
+                if self.evict_for(needed_bytes)? { Ok(()) } else { Err(fault) }
+            }
+            Fault::Engine(tembo::Error::Full { .. }) if !self.keys.gave_up_parts() => {
+                self.commit_batch(Some(current));
+                let State { compactor, config, now, .. } = &mut *self.state;
+                let has_room = compactor.make_room(self.keys.pool(), &config.compaction, *now);
+                if has_room { Ok(()) } else { Err(fault) }
             }
             fault => Err(fault),
         }

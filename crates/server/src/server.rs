@@ -167,6 +167,8 @@ impl Server {
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         config.max_clients = config.max_clients.min(clients_allowed(config.max_clients));
         let stop = Stop { requested: Arc::default(), waker };
+        // The server does so itself, by its settings and between the turns of clients.
+        pool.set_compact_unasked(false);
         let mut state = State::new(config, local, &pool);
         state.log_without_meaning();
         Ok(Server { poll, acceptors, stop, state, pool })

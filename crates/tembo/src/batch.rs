@@ -115,7 +115,6 @@ impl Parts {
 impl<'p> Batch<'p> {
     pub(crate) fn begin(shared: &'p Shared) -> Result<Batch<'p>> {
         let writers = shared.writers()?;
-        shared.feed_starved();
         let mut tx = shared.begin("a batch")?;
         shared.dropped.reclaim_within(&mut tx);
         Ok(Batch {

@@ -2,6 +2,7 @@
 
 use crate::contents::Kind;
 use crate::{Error, FixedMap, HashTable, Listed, Map, Pool, Result};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tembo_store::{Store, StorePlace};
 
@@ -248,5 +249,75 @@ impl Pool {
     /// As for [`check`](Self::check).
     pub fn learn_spare(&self, slabs: usize) -> Result<bool> {
         Ok(self.shared.pool.learn_slabs(slabs)?)
+    }
+}
+
+/// When a pool is compacted unasked.
+#[derive(Debug, Default)]
+pub(crate) struct AutoCompaction {
+    is_off: AtomicBool,
+    /// The bytes in holes, and one more, after a compaction that has made no room; 0 if there was none.
+    futile_at: AtomicU64,
+}
+
+/// So many bytes more in holes make a compaction worth trying again.
+const WORTH_BYTES: u64 = 1 << 20;
+
+impl AutoCompaction {
+    pub(crate) fn switch(&self, is_on: bool) {
+        self.is_off.store(!is_on, Ordering::Relaxed);
+    }
+}
+
+impl Pool {
+    /// Whether the pool has grown since the last call although at least 16 MiB, and a quarter of what is in
+    /// use, lay in holes. For a program that compacts the pool itself.
+    pub fn take_outgrown_waste(&self) -> bool {
+        self.shared.pool.take_outgrown_waste()
+    }
+
+    /// Chooses whether changes compact the pool, as
+    /// [`Options::compact_unasked`](crate::Options::compact_unasked) did when it was opened.
+    pub fn set_compact_unasked(&self, compact: bool) {
+        self.shared.compacting.switch(compact);
+    }
+
+    /// Makes a change. If there is no space, tries again as long as dead blocks can be freed in any of the
+    /// pool's maps, and at last after a compaction. If the pool has grown over its holes, compacts it.
+    #[inline(always)]
+    pub(crate) fn with_room<T>(&self, change: impl Fn() -> Result<T>) -> Result<T> {
+        match change() {
+            Err(full @ Error::Full { .. }) => self.change_again(full, &change),
+            outcome => {
+                if self.shared.pool.take_outgrown_waste() {
+                    self.compact_for_room();
+                }
+                outcome
+            }
+        }
+    }
+
+    #[cold]
+    fn change_again<T>(&self, mut full: Error, change: &dyn Fn() -> Result<T>) -> Result<T> {
+        while self.shared.make_room() || self.compact_for_room() {
+            match change() {
+                Err(e @ Error::Full { .. }) => full = e,
+                outcome => return outcome,
+            }
+        }
+        Err(full)
+    }
+
+    /// Compacts the pool, if that is not switched off and may help; returns whether it has made room.
+    #[cold]
+    pub(crate) fn compact_for_room(&self) -> bool {
+        let AutoCompaction { is_off, futile_at } = &self.shared.compacting;
+        let futile = futile_at.load(Ordering::Relaxed);
+        if is_off.load(Ordering::Relaxed) || futile != 0 && self.spare_bytes() < futile + WORTH_BYTES {
+            return false;
+        }
+        let freed_bytes = self.compact().map_or(0, |compacted| compacted.freed_bytes);
+        futile_at.store(self.spare_bytes() + 1, Ordering::Relaxed);
+        freed_bytes > 0
     }
 }

@@ -84,7 +84,7 @@ impl FixedMap {
     /// the device the outcome is unknown until the pool is opened again; otherwise nothing was changed.
     #[inline]
     pub fn put(&self, key: u64, value: u64) -> Result<Option<u64>> {
-        self.tree.pool().shared.with_room(|| Ok(self.tree.put(key, value)?))
+        self.tree.pool().with_room(|| Ok(self.tree.put(key, value)?))
     }
 
     /// Gives `key` a value if it has none; returns whether it did.
@@ -94,7 +94,7 @@ impl FixedMap {
     /// As for [`put`](Self::put).
     #[inline]
     pub fn insert(&self, key: u64, value: u64) -> Result<bool> {
-        self.tree.pool().shared.with_room(|| Ok(self.tree.insert(key, value)?))
+        self.tree.pool().with_room(|| Ok(self.tree.insert(key, value)?))
     }
 
     /// Gives `key` another value if it has one; returns the one before.

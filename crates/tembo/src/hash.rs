@@ -107,7 +107,7 @@ impl HashTable {
     /// is unknown until the pool is opened again; otherwise nothing was changed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.pool().shared.with_room(|| Ok(self.table.put(key, value)?))
+        self.pool().with_room(|| Ok(self.table.put(key, value)?))
     }
 
     /// Gives `key` a value if it has none; returns whether it did.
@@ -117,7 +117,7 @@ impl HashTable {
     /// As for [`put`](Self::put).
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.pool().shared.with_room(|| Ok(self.table.insert(key, value)?))
+        self.pool().with_room(|| Ok(self.table.insert(key, value)?))
     }
 
     /// Gives `key` another value if it has one; returns whether it did.
@@ -127,7 +127,7 @@ impl HashTable {
     /// As for [`put`](Self::put).
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.pool().shared.with_room(|| Ok(self.table.update(key, value)?))
+        self.pool().with_room(|| Ok(self.table.update(key, value)?))
     }
 
     /// Gives `key` the value `new` if it has the value `expected`; returns whether it did. `None` stands for
@@ -143,7 +143,7 @@ impl HashTable {
         new: Option<&[u8]>,
     ) -> Result<bool> {
         let key = key.as_ref();
-        self.pool().shared.with_room(|| Ok(self.table.compare_and_swap(key, expected, new)?))
+        self.pool().with_room(|| Ok(self.table.compare_and_swap(key, expected, new)?))
     }
 
     /// Gives `key` the value that `change` returns for its present one, where `None` stands for no record;

@@ -113,7 +113,7 @@ impl Map {
     /// The same holds for all changes.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.pool.shared.with_room(|| {
+        self.pool.with_room(|| {
             Ok(match &self.tree {
                 Tree::Plain(tree) => self.concurrent(tree)?.put(key, &[value])?,
                 Tree::Versioned(tree) => tree.put(key, value)?,
@@ -129,7 +129,7 @@ impl Map {
     /// As for [`put`](Self::put).
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.pool.shared.with_room(|| {
+        self.pool.with_room(|| {
             Ok(match &self.tree {
                 Tree::Plain(tree) => self.concurrent(tree)?.insert(key, value)?,
                 Tree::Versioned(tree) => tree.insert(key, value)?,
@@ -144,7 +144,7 @@ impl Map {
     /// As for [`put`](Self::put).
     pub fn update(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.pool.shared.with_room(|| {
+        self.pool.with_room(|| {
             Ok(match &self.tree {
                 Tree::Plain(tree) => self.concurrent(tree)?.update(key, value)?,
                 Tree::Versioned(tree) => tree.update(key, value)?,
@@ -165,7 +165,7 @@ impl Map {
         new: Option<&[u8]>,
     ) -> Result<bool> {
         let key = key.as_ref();
-        self.pool.shared.with_room(|| {
+        self.pool.with_room(|| {
             Ok(match &self.tree {
                 Tree::Plain(tree) => self.concurrent(tree)?.compare_and_swap(key, expected, new)?,
                 Tree::Versioned(tree) => tree.compare_and_swap(key, expected, new)?,

@@ -18,6 +18,7 @@ use tembo_pool::Geometry;
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     inner: tembo_pool::Options,
+    compacts_when_asked_only: bool,
 }
 
 impl Options {
@@ -134,6 +135,14 @@ impl Options {
         self
     }
 
+    /// Whether changes of maps compact the pool when they find no space, or when it has grown although at
+    /// least 16 MiB, and a quarter of what is in use, lay in holes (default: yes). The change then takes as
+    /// long as [`Pool::compact`].
+    pub fn compact_unasked(mut self, compact: bool) -> Options {
+        self.compacts_when_asked_only = !compact;
+        self
+    }
+
     /// Counts words, lines and fences ([`snapshot`](crate::snapshot)).
     pub fn count(mut self, count: bool) -> Options {
         self.inner.region.count = count;
@@ -149,13 +158,13 @@ impl Options {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
         let path = path.as_ref();
         if !self.inner.accept_unclean {
-            return Ok(Pool::new(tembo_pool::Pool::open(path, &self.inner)?));
+            return Ok(self.pool(tembo_pool::Pool::open(path, &self.inner)?));
         }
         // A clean pool is opened as usual. An unclean one is checked as it is: no recovery has changed it.
         let plain = tembo_pool::Options { accept_unclean: false, ..self.inner.clone() };
         match tembo_pool::Pool::open(path, &plain) {
             Err(e) if e.is_unclean() => {}
-            outcome => return Ok(Pool::new(outcome?)),
+            outcome => return Ok(self.pool(outcome?)),
         }
         let reader = self.open_to_inspect(path)?;
         reader.check()?;
@@ -163,7 +172,13 @@ impl Options {
             return Ok(reader);
         }
         drop(reader);
-        Ok(Pool::new(tembo_pool::Pool::open(path, &self.inner)?))
+        Ok(self.pool(tembo_pool::Pool::open(path, &self.inner)?))
+    }
+
+    fn pool(&self, pool: tembo_pool::Pool) -> Pool {
+        let pool = Pool::new(pool);
+        pool.shared.compacting.switch(!self.compacts_when_asked_only);
+        pool
     }
 
     /// Opens a pool for reading only, however its last use ended: for [`check`](Pool::check) and for a look
@@ -188,7 +203,7 @@ impl Options {
     ///
     /// As for [`open`](Self::open).
     pub fn create_in_file(&self, file: &std::fs::File, path: impl AsRef<Path>) -> Result<Pool> {
-        Ok(Pool::new(tembo_pool::Pool::create_in_file(file, path, &self.inner)?))
+        Ok(self.pool(tembo_pool::Pool::create_in_file(file, path, &self.inner)?))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The pool, as users of the store see it.
 
+use crate::compaction::AutoCompaction;
 use crate::contents::{Kind, Listed, Unknown};
 use crate::dropping::{Dropped, OpenPlain};
 use crate::map::Tree;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     starting: Mutex<()>,
     /// A batch found no space.
     has_starved: AtomicBool,
+    pub compacting: AutoCompaction,
     pub dropped: Dropped,
     pub plain_maps: OpenPlain,
     pub fixed_trees: OpenTrees<U64Tree>,
@@ -56,6 +58,7 @@ impl Shared {
             writers: OnceLock::new(),
             starting: Mutex::default(),
             has_starved: AtomicBool::new(false),
+            compacting: AutoCompaction::default(),
             dropped: Dropped::new(has_dropped),
             plain_maps: OpenPlain::default(),
             fixed_trees: OpenTrees::default(),
@@ -89,40 +92,21 @@ impl Shared {
         self.has_starved.store(true, Ordering::Relaxed);
     }
 
-    /// Frees some dead blocks before a batch, if an earlier batch found no space.
+    /// Frees some dead blocks before a batch, if an earlier batch found no space; returns whether one did.
     #[inline]
-    pub(crate) fn feed_starved(&self) {
-        if self.has_starved.load(Ordering::Relaxed) {
+    pub(crate) fn feed_starved(&self) -> bool {
+        let has_starved = self.has_starved.load(Ordering::Relaxed);
+        if has_starved {
             self.has_starved.store(false, Ordering::Relaxed);
             self.make_room();
         }
-    }
-
-    /// Makes a change. If there is no space, tries again as long as dead blocks can be freed in any of the
-    /// pool's maps.
-    #[inline(always)]
-    pub(crate) fn with_room<T>(&self, change: impl Fn() -> Result<T>) -> Result<T> {
-        match change() {
-            Err(full @ Error::Full { .. }) => self.change_again(full, &change),
-            outcome => outcome,
-        }
-    }
-
-    #[cold]
-    fn change_again<T>(&self, mut full: Error, change: &dyn Fn() -> Result<T>) -> Result<T> {
-        while self.make_room() {
-            match change() {
-                Err(e @ Error::Full { .. }) => full = e,
-                outcome => return outcome,
-            }
-        }
-        Err(full)
+        has_starved
     }
 
     /// Frees some blocks of dropped maps and stores, of cleared maps, and dead blocks of maps that keep
     /// versions; returns whether there were any.
     #[cold]
-    fn make_room(&self) -> bool {
+    pub(crate) fn make_room(&self) -> bool {
         let mut has_any = false;
         for _ in 0..STEPS_PER_TREE {
             if !self.dropped.has_any() || self.reclaim_dropped(1).is_err() {
@@ -402,6 +386,10 @@ impl Pool {
     /// that [`Map::modify`] calls: it would wait for itself. [`Error::ReadOnly`](crate::Error::ReadOnly);
     /// [`Error::Pool`](crate::Error::Pool) after the device failed.
     pub fn batch(&self) -> Result<Batch<'_>> {
+        // Before the batch has the turn that a compaction needs.
+        if self.shared.feed_starved() || self.shared.pool.take_outgrown_waste() {
+            self.compact_for_room();
+        }
         Batch::begin(&self.shared)
     }
 

@@ -138,6 +138,70 @@ fn a_pool_of_any_kind_that_was_full_of_short_values_holds_long_ones() {
     }
 }
 
+/// Puts short values until there are so many, and removes nine tenths of them.
+fn thin(map: &Map, count: u64) -> Vec<u64> {
+    (0..count).for_each(|number| _ = map.put(key(number), [number as u8; 100]).unwrap());
+    let gone = (0..count).filter(|number| number % 10 > 0);
+    gone.for_each(|number| assert!(map.remove(key(number)).unwrap()));
+    (0..count).step_by(10).collect()
+}
+
+/// A change that finds no space compacts the pool, unless that is switched off; so does the next batch.
+#[test]
+fn a_full_pool_is_compacted_unasked() {
+    let fill_over_holes = |is_on: bool| {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = new_pool(&dir, "full.pool", POOL_BYTES);
+        pool.set_compact_unasked(is_on);
+        let map = pool.open_map("map").unwrap();
+        let kept = thin(&map, 400_000);
+        let kind = Kind::Map(map.clone());
+        let payload = 1008 * fill(&kind, 1 << 32, 1000) + kept.len() as u64 * 108;
+        // Refusals cost no further compaction.
+        let before = tembo::snapshot();
+        (0..5).for_each(|i| assert!(map.put(key(i + (1 << 40)), [0; 5000]).is_err()));
+        println!(
+            "{is_on}: {}% are alive; five refusals: {:?}",
+            payload * 100 / POOL_BYTES,
+            tembo::snapshot() - before
+        );
+        assert!(kept.iter().all(|number| kind.get(*number) == Some(vec![*number as u8; 100])));
+        payload * 100 / POOL_BYTES
+    };
+    let (with, without) = (fill_over_holes(true), fill_over_holes(false));
+    assert!(with >= 75 && without < 30, "{with}% {without}%");
+    let dir = tempfile::tempdir().unwrap();
+    let pool = new_pool(&dir, "batch.pool", POOL_BYTES);
+    let map = pool.open_map("map").unwrap();
+    thin(&map, 400_000);
+    let put = |i: u64| -> Result<(), Error> {
+        let mut batch = pool.batch()?;
+        batch.put(&map, &key(i + (1 << 32)), &[7; 1000])?;
+        batch.commit()
+    };
+    let refused = (0..POOL_BYTES / 2 / 1000).filter(|i| put(*i).is_err()).count();
+    assert!(refused <= 2, "{refused}");
+}
+
+/// Where the pool grows although holes could serve, it is compacted at once and grows no further.
+#[test]
+fn a_pool_that_grows_over_holes_is_compacted_unasked() {
+    let grown = |is_on: bool| {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = new_pool(&dir, "grows.pool", 1 << 30);
+        pool.set_compact_unasked(is_on);
+        let map = pool.open_map("map").unwrap();
+        thin(&map, 400_000);
+        let before = pool.stats().pool_bytes;
+        (0..40_000).for_each(|i| _ = map.put(key(i + (1 << 32)), [7; 1000]).unwrap());
+        println!("{is_on}: from {before} to {} bytes", pool.stats().pool_bytes);
+        pool.stats().pool_bytes - before
+    };
+    // It grows by at least 16 MiB at a time.
+    let (with, without) = (grown(true), grown(false));
+    assert!(with <= 17 << 20 && without >= 32 << 20, "{with} {without}");
+}
+
 /// Five phases of values of other lengths, the content always as large; the pool is compacted as a server
 /// does it, when a quarter of it is waste. In the end it is hardly larger than a fresh one.
 #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Allocator {
     pub(super) shared: CachePadded<Mutex<Shared>>,
     /// Whether there are closed slabs. Changed under the lock.
     pub(super) has_closed: AtomicBool,
+    /// Whether the pool has grown while a compaction could have made room.
+    pub(super) has_outgrown_waste: AtomicBool,
 }
 
 const KEPT_BYTES_MAX: u64 = 2 << 20;
@@ -80,6 +82,7 @@ impl Allocator {
             slabs,
             shared: CachePadded::new(Mutex::new(shared)),
             has_closed: AtomicBool::new(false),
+            has_outgrown_waste: AtomicBool::new(false),
         }
     }
 

@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tembo_pmem::Region;
 
+/// From so many bytes in holes on, and so many for a hundred that are in use, the pool is compacted.
+pub(crate) const WASTE_BYTES: u64 = 16 << 20;
+pub(crate) const WASTE_PERCENT: u64 = 25;
 /// A slab of which more is in use is not worth emptying.
 const CLOSED_AT_MOST_PERCENT: u64 = 75;
 /// The share of the other slabs' free blocks that the blocks of closed ones may fill.
@@ -67,8 +70,27 @@ impl Allocator {
 
     /// Bytes of free blocks in the slabs that are known and that no lane holds.
     pub(crate) fn spare_bytes(&self) -> u64 {
-        let shared = self.shared.lock();
-        let slabs = shared.partial.iter().flatten().chain(&shared.closed);
+        self.shared.lock().spare_bytes()
+    }
+
+    /// Notes that the pool has grown, if it was for want of a compaction.
+    pub(super) fn note_growth(&self, shared: &Shared, bytes_before: u64) {
+        let spare = shared.spare_bytes();
+        if spare >= WASTE_BYTES && spare >= (bytes_before - spare.min(bytes_before)) / 100 * WASTE_PERCENT {
+            self.has_outgrown_waste.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the pool has grown since the last call while a compaction could have made room.
+    pub(crate) fn take_outgrown_waste(&self) -> bool {
+        self.has_outgrown_waste.load(Ordering::Relaxed)
+            && self.has_outgrown_waste.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn spare_bytes(&self) -> u64 {
+        let slabs = self.partial.iter().flatten().chain(&self.closed);
         slabs.map(|slab| slab.free_blocks() * slab.class.block_bytes).sum()
     }
 }

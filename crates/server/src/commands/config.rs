@@ -11,7 +11,7 @@ use tembo_wire::{Limits, Request};
 use super::args::quoting;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use super::{Context, config_eviction, config_replica, write_help};
+use super::{Context, config_compaction, config_eviction, config_replica, write_help};
 use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
 use crate::fault::{Answer, Fault, SYNTAX};
@@ -330,7 +330,8 @@ const PARAMETERS: &[Parameter] = &[
 ];
 
 fn parameters() -> impl Iterator<Item = &'static Parameter> {
-    PARAMETERS.iter().chain(config_replica::PARAMETERS).chain(config_eviction::PARAMETERS)
+    let of_subsystems = config_replica::PARAMETERS.iter().chain(config_eviction::PARAMETERS);
+    PARAMETERS.iter().chain(of_subsystems).chain(config_compaction::PARAMETERS)
 }
 
 /// The names of all settings.

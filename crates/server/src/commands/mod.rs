@@ -13,6 +13,7 @@ mod blocking;
 mod client;
 mod command;
 pub(crate) mod config;
+mod config_compaction;
 mod config_eviction;
 mod config_replica;
 mod connection;

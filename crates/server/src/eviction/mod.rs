@@ -22,7 +22,6 @@ use tembo::Pool;
 use crate::executor::Executor;
 use crate::fault::Answer;
 use crate::keyspace::Keyspace;
-use crate::retry::Tries;
 use crate::state::State;
 
 /// The holes of slabs that are not known after a start are looked for in steps of so many slabs, in each tick.
@@ -32,9 +31,6 @@ const MEASURING_SHARE: u32 = 50;
 const MEASURING_PERIOD_MIN: Duration = Duration::from_millis(10);
 /// A command that found no space has keys evicted for it at most so often.
 pub(crate) const TRIES_MAX: u32 = 64;
-/// How long the pool is compacted for it at most, and what one compaction counts at least.
-const COMPACTION_MAX: Duration = Duration::from_millis(250);
-const COMPACTION_LEAST: Duration = Duration::from_millis(25);
 /// How long each of these may take.
 const FULL_TIME_MAX: Duration = Duration::from_millis(20);
 /// The share of the memory that is evicted for it each time.
@@ -292,16 +288,13 @@ impl Executor<'_, '_> {
     ///
     /// It may need a longer piece than those that go leave behind: where there are many holes, the pool is
     /// compacted first.
-    pub(crate) fn evict_for(&mut self, needed_bytes: u64, tries: &mut Tries) -> Answer<bool> {
+    pub(crate) fn evict_for(&mut self, needed_bytes: u64) -> Answer<bool> {
         let pool = self.keys.pool();
         let stats = pool.stats();
         let used = stats.pool_bytes - stats.unused_bytes;
         let is_scattered = pool.spare_bytes() >= (used / 100 * HOLES_PERCENT).max(needed_bytes);
-        if is_scattered && tries.compacting < COMPACTION_MAX {
-            let began = Instant::now();
-            self.state.compactor.hurry(pool, COMPACTION_MAX - tries.compacting);
-            // At least something, so that this ends.
-            tries.compacting += began.elapsed().max(COMPACTION_LEAST);
+        let State { compactor, config, now, .. } = &mut *self.state;
+        if is_scattered && compactor.make_room(pool, &config.compaction, *now) {
             return Ok(true);
         }
         let evicted = self.evict((used / SHARE_PER_TRY).max(needed_bytes), Instant::now() + FULL_TIME_MAX)?;

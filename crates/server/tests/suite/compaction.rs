@@ -66,3 +66,79 @@ fn many_holes_are_compacted_unasked() {
     assert_are_there(&mut client, 200_000);
     server.check();
 }
+
+/// Sets values until the pool is full; returns how many.
+fn fill(client: &mut Client, name: &str, len: usize) -> usize {
+    for number in 0.. {
+        let reply = show(&client.run(&[b"SET", format!("{name}:{number:08}").as_bytes(), &vec![b'v'; len]]));
+        if reply != "+OK" {
+            assert!(reply.starts_with("-OOM"), "{reply}");
+            return number;
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_write_that_finds_no_space_gets_that_of_holes() {
+    let fill_over_holes = |is_on: &str| {
+        let server = Fixture::with(|_| {}, |options| options.initial_bytes(40 << 20).max_bytes(40 << 20));
+        let mut client = server.client();
+        client.talk(&format!("CONFIG SET activedefrag {is_on} => +OK"));
+        thin(&mut client, 170_000);
+        let long = fill(&mut client, "long", 1000);
+        assert_are_there(&mut client, 1000);
+        // Refusals cost no further compaction.
+        let compactions = client.info("pool_compactions");
+        (0..20)
+            .for_each(|_| assert!(show(&client.run(&[b"SET", b"x", &[b'x'; 100_000]])).starts_with("-OOM")));
+        assert_eq!(client.info("pool_compactions"), compactions);
+        server.check();
+        let payload = long * 1013 + 17_000 * 112;
+        payload * 100 / (40 << 20)
+    };
+    let (with, without) = (fill_over_holes("yes"), fill_over_holes("no"));
+    println!("{with}% are alive, and {without}% without compaction");
+    assert!(with >= 75 && without < 50, "{with}% {without}%");
+}
+
+#[test]
+fn the_directives_of_defragmentation_mean_what_they_say() {
+    let server = Fixture::with(|_| {}, |options| options.initial_bytes(1 << 20).max_bytes(256 << 20));
+    let mut client = server.client();
+    client.talk(
+        "
+        CONFIG GET activedefrag => [$activedefrag $yes]
+        CONFIG GET active-defrag-threshold-* => \
+            [$active-defrag-threshold-lower $25 $active-defrag-threshold-upper $100]
+        CONFIG GET active-defrag-cycle-* => [$active-defrag-cycle-max $25 $active-defrag-cycle-min $5]
+        CONFIG GET active-defrag-ignore-bytes => [$active-defrag-ignore-bytes $16777216]
+        CONFIG SET active-defrag-cycle-max 100 => \
+            -ERR CONFIG SET failed (possibly related to argument 'active-defrag-cycle-max') - argument must be between 1 and 99 inclusive
+        CONFIG SET activedefrag maybe => \
+            -ERR CONFIG SET failed (possibly related to argument 'activedefrag') - argument must be 'yes' or 'no'
+        CONFIG SET activedefrag no active-defrag-ignore-bytes 1gb active-defrag-cycle-max 90 => +OK
+        CONFIG GET active-defrag-max-scan-fields => [$active-defrag-max-scan-fields $1000]
+        "
+        .replace("\\\n            ", "")
+        .as_str(),
+    );
+    thin(&mut client, 200_000);
+    let waits = |client: &mut Client| {
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        assert_eq!(
+            (client.info("pool_compactions"), client.info("active_defrag_running")),
+            ("0".into(), "0".into())
+        );
+    };
+    waits(&mut client);
+    client.talk("CONFIG SET activedefrag yes => +OK");
+    waits(&mut client);
+    client.talk("CONFIG SET active-defrag-ignore-bytes 16mb active-defrag-threshold-lower 1000 => +OK");
+    waits(&mut client);
+    client.talk("CONFIG SET active-defrag-threshold-lower 25 => +OK");
+    eventually(|| client.info("pool_compactions") != "0");
+    assert!(client.info("total_active_defrag_time") != "0");
+    assert_are_there(&mut client, 200_000);
+    server.check();
+}

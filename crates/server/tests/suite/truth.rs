@@ -123,6 +123,8 @@ const INFO: &[(&str, Proof)] = &[
     ("allocator_frag_ratio", is_fragmentation),
     ("allocator_frag_bytes", |text, known| text == known.fields["pool_spare_bytes"]),
     ("active_defrag_running", is_zero),
+    ("total_active_defrag_time", is_zero),
+    ("current_active_defrag_time", is_zero),
     ("lazyfree_pending_objects", is_zero),
     // Persistence: there is nothing to load, to save or to rewrite
     ("loading", is_zero),
@@ -220,6 +222,13 @@ const INFO: &[(&str, Proof)] = &[
 ];
 
 const CONFIG: &[(&str, Proof)] = &[
+    ("active-defrag-cycle-max", |text, _| text == "25"),
+    ("active-defrag-cycle-min", |text, _| text == "5"),
+    ("active-defrag-ignore-bytes", |text, _| text == "16777216"),
+    ("active-defrag-max-scan-fields", |text, _| text == "1000"),
+    ("active-defrag-threshold-lower", |text, _| text == "25"),
+    ("active-defrag-threshold-upper", |text, _| text == "100"),
+    ("activedefrag", |text, _| text == "yes"),
     ("appendfsync", is_no),
     ("appendonly", is_no),
     ("bind", |text, _| text == "127.0.0.1"),
