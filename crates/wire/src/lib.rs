@@ -45,6 +45,6 @@ pub use client::{ReplyParser, Value, write_request};
 pub use error::{ProtocolError, ReplyError};
 pub use limits::{Limits, ReplyLimits};
 pub use lookahead::keys_ahead;
-pub use queue::RequestQueue;
+pub use queue::{RequestQueue, Words};
 pub use reply::{Protocol, ReplyWriter};
 pub use request::{Args, Parsed, Request, RequestParser};

@@ -33,6 +33,18 @@ impl RequestQueue {
         self.ends.push(self.spans.len());
     }
 
+    /// Begins a request of words that come one by one.
+    pub fn begin(&mut self) -> Words<'_> {
+        Words { queue: self }
+    }
+
+    /// Removes all requests, and keeps the memory for the next ones.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+        self.ends.clear();
+    }
+
     /// The request at `index`, as it came; it consumes nothing.
     pub fn get(&self, index: usize) -> Option<Request<'_>> {
         let end = *self.ends.get(index)?;
@@ -62,6 +74,26 @@ impl RequestQueue {
     }
 }
 
+/// A request that is appended to a queue, word by word. It is there once it is ended.
+#[derive(Debug)]
+pub struct Words<'a> {
+    queue: &'a mut RequestQueue,
+}
+
+impl Words<'_> {
+    /// Appends a word: the command's name first.
+    pub fn push(&mut self, word: &[u8]) {
+        let start = self.queue.bytes.len();
+        self.queue.bytes.extend_from_slice(word);
+        self.queue.spans.push(Span { start, end: self.queue.bytes.len() });
+    }
+
+    /// Ends the request.
+    pub fn end(self) {
+        self.queue.ends.push(self.queue.spans.len());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,5 +120,12 @@ mod tests {
         assert_eq!(args(1), [&b"set"[..], b"key", b"a b"]);
         assert_eq!(args(2), [b"PI\0G"]);
         assert!(queue.get(3).is_none());
+        queue.clear();
+        let mut words = queue.begin();
+        words.push(b"set");
+        words.push(b"k");
+        words.end();
+        assert_eq!(queue.get(0).map(|request| request[1].to_vec()), Some(b"k".to_vec()));
+        assert_eq!(queue.len(), 1);
     }
 }

@@ -22,7 +22,11 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
     ("tembo-index", &["tembo-pmem", "tembo-sync", "tembo-pool"]),
     ("tembo-store", &["tembo-pmem", "tembo-sync", "tembo-pool", "tembo-index"]),
     ("tembo", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-store", "tembo-heap", "tembo-heap-derive"]),
-    ("tembo-server", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo", "tembo-wire", "tembo-rdb"]),
+    ("tembo-script", &["tembo-wire"]),
+    (
+        "tembo-server",
+        &["tembo-pmem", "tembo-pool", "tembo-index", "tembo", "tembo-wire", "tembo-rdb", "tembo-script"],
+    ),
     ("tembo-memcached", &["tembo-pool", "tembo"]),
     ("tembo-cli", &["tembo-pool", "tembo", "tembo-server", "tembo-memcached", "tembo-rdb"]),
     ("tembo-capi", &["tembo"]),

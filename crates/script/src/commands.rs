@@ -1,0 +1,233 @@
+//! The table `redis`: how scripts run commands, and what else they may ask of the server.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use mlua::{Lua, MultiValue, Result, Scope, Table, Value};
+use tembo_wire::{Protocol, RequestQueue};
+
+use crate::host::{Flow, Host};
+use crate::number::argument;
+use crate::raise::{Args, Raise, reply};
+use crate::replies::{Reader, error_table};
+use crate::sha1::sha1_hex;
+use crate::shared::Shared;
+
+const NO_ARGUMENTS: &str = "ERR Please specify at least one argument for this redis lib call";
+const WRONG_ARGUMENTS: &str = "ERR Lua redis lib command arguments must be strings or integers";
+
+/// The memory of calls, kept from one to the next.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    request: RequestQueue,
+    reply: Vec<u8>,
+}
+
+/// Bytes of a reply that an idle engine keeps.
+const KEPT_REPLY_BYTES: usize = 64 << 10;
+
+/// The parts of the table that do not depend on who runs the script.
+pub(crate) fn library(lua: &Lua, shared: &Rc<Shared>) -> Result<Table> {
+    let redis = lua.create_table()?;
+    for (name, level) in [("DEBUG", 0), ("VERBOSE", 1), ("NOTICE", 2), ("WARNING", 3)] {
+        redis.raw_set(format!("LOG_{name}"), level)?;
+    }
+    for (name, flags) in [("NONE", 0), ("AOF", 1), ("SLAVE", 2), ("REPLICA", 2), ("ALL", 3)] {
+        redis.raw_set(format!("REPL_{name}"), flags)?;
+    }
+    redis.raw_set("REDIS_VERSION", "7.0.15")?;
+    redis.raw_set("REDIS_VERSION_NUM", 0x0007_000f)?;
+    redis.raw_set("error_reply", lua.create_function(|lua, args| one_field(lua, &args, error_reply))?)?;
+    redis.raw_set("status_reply", lua.create_function(|lua, args| one_field(lua, &args, status_reply))?)?;
+    redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
+    let of = shared.clone();
+    let setresp = lua.create_function(move |lua, args: MultiValue| {
+        of.protocol.set(protocol(&Args::new(lua, "setresp", args))?);
+        Ok(())
+    })?;
+    redis.raw_set("setresp", setresp)?;
+    redis.raw_set("set_repl", lua.create_function(set_repl)?)?;
+    redis.raw_set("replicate_commands", lua.create_function(|_, _: MultiValue| Ok(true))?)?;
+    redis.raw_set("breakpoint", lua.create_function(|_, _: MultiValue| Ok(false))?)?;
+    redis.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    Ok(redis)
+}
+
+fn one_field(lua: &Lua, args: &MultiValue, make: fn(&Lua, &[u8]) -> Result<Table>) -> Result<Table> {
+    match args.iter().collect::<Vec<_>>()[..] {
+        [Value::String(text)] => make(lua, &text.as_bytes()),
+        _ => error_table_plain(lua, b"ERR wrong number or type of arguments"),
+    }
+}
+
+fn error_table_plain(lua: &Lua, line: &[u8]) -> Result<Table> {
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set("err", lua.create_string(line)?)?;
+    Ok(table)
+}
+
+/// An error without a code is one of `ERR`.
+fn error_reply(lua: &Lua, text: &[u8]) -> Result<Table> {
+    let text = text.strip_prefix(b"-").unwrap_or(text);
+    match text.contains(&b' ') {
+        true => error_table_plain(lua, text),
+        false => error_table_plain(lua, &[b"ERR ", text].concat()),
+    }
+}
+
+fn status_reply(lua: &Lua, text: &[u8]) -> Result<Table> {
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set("ok", lua.create_string(text)?)?;
+    Ok(table)
+}
+
+fn sha1hex(lua: &Lua, args: MultiValue) -> Result<Value> {
+    let args = Args::new(lua, "sha1hex", args);
+    if args.len() != 1 {
+        return Err(reply("ERR wrong number of arguments"));
+    }
+    let text = lua.coerce_string(args.get(1))?;
+    let text = text.as_ref().map(|text| text.as_bytes());
+    Ok(Value::String(lua.create_string(sha1_hex(text.as_deref().unwrap_or_default()))?))
+}
+
+fn protocol(args: &Args<'_>) -> Result<Protocol> {
+    if args.len() != 1 {
+        return Err(reply("ERR redis.setresp() requires one argument."));
+    }
+    let version = args.lua.coerce_number(args.get(1))?.unwrap_or(0.0);
+    Protocol::from_version(version as i64).ok_or_else(|| reply("ERR RESP version must be 2 or 3."))
+}
+
+/// Takes the flags and changes nothing: a script is always replicated as its effects.
+fn set_repl(lua: &Lua, args: MultiValue) -> Result<()> {
+    let args = Args::new(lua, "set_repl", args);
+    if args.len() != 1 {
+        return Err(reply("ERR redis.set_repl() requires two arguments."));
+    }
+    let flags = lua.coerce_number(args.get(1))?.unwrap_or(0.0) as i64;
+    let why = "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
+    if flags & !3 == 0 { Ok(()) } else { Err(reply(why)) }
+}
+
+/// Adds the parts that ask the host, for as long as a script runs.
+pub(crate) fn connect<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    redis: &Table,
+    shared: &'env Shared,
+    host: &'env RefCell<&'env mut (dyn Host + 'env)>,
+    buffers: &'env RefCell<Buffers>,
+) -> Result<()> {
+    let call =
+        scope.create_function(move |lua, args: MultiValue| run(lua, shared, host, buffers, &args, true))?;
+    redis.raw_set("call", call)?;
+    let pcall =
+        scope.create_function(move |lua, args: MultiValue| run(lua, shared, host, buffers, &args, false))?;
+    redis.raw_set("pcall", pcall)?;
+    let log = scope.create_function(move |lua, args: MultiValue| log(host, &Args::new(lua, "log", args)))?;
+    redis.raw_set("log", log)?;
+    let may = scope.create_function(move |lua, args: MultiValue| {
+        let mut buffers = buffers.borrow_mut();
+        match read(lua, &mut buffers.request, &args)? {
+            Err(why) => Err(reply(why)),
+            Ok(()) => {
+                let request = buffers.request.get(0);
+                let may = request.and_then(|request| host.borrow_mut().may_run(&request));
+                may.ok_or_else(|| reply("ERR Invalid command passed to redis.acl_check_cmd()"))
+            }
+        }
+    })?;
+    redis.raw_set("acl_check_cmd", may)?;
+    let tick = scope.create_function(move |_, ()| {
+        let goes_on = host.try_borrow_mut().map(|mut host| host.tick() == Flow::GoOn);
+        Ok(goes_on.unwrap_or(true))
+    })?;
+    *shared.tick.borrow_mut() = Some(tick);
+    Ok(())
+}
+
+/// Reads the words of a command; the inner error is why they are none.
+fn read(
+    lua: &Lua,
+    request: &mut RequestQueue,
+    args: &MultiValue,
+) -> Result<std::result::Result<(), &'static str>> {
+    request.clear();
+    if args.is_empty() {
+        return Ok(Err(NO_ARGUMENTS));
+    }
+    let mut is_wrong = false;
+    let mut words = request.begin();
+    for arg in args {
+        match arg {
+            Value::String(text) => words.push(&text.as_bytes()),
+            Value::Integer(number) => words.push(itoa::Buffer::new().format(*number).as_bytes()),
+            Value::Number(number) => words.push(argument(*number).as_bytes()),
+            _ => is_wrong = true,
+        }
+    }
+    words.end();
+    let _ = lua;
+    Ok(if is_wrong { Err(WRONG_ARGUMENTS) } else { Ok(()) })
+}
+
+/// Runs a command; its error is raised, or returned.
+fn run(
+    lua: &Lua,
+    shared: &Shared,
+    host: &RefCell<&mut dyn Host>,
+    buffers: &RefCell<Buffers>,
+    args: &MultiValue,
+    raises: bool,
+) -> Result<Value> {
+    shared.look(lua)?;
+    let mut buffers = buffers.borrow_mut();
+    let Buffers { request, reply: out } = &mut *buffers;
+    out.clear();
+    out.shrink_to(KEPT_REPLY_BYTES);
+    if let Err(why) = read(lua, request, args)? {
+        return failed(lua, why.as_bytes(), raises);
+    }
+    let Some(words) = request.get(0) else {
+        return failed(lua, NO_ARGUMENTS.as_bytes(), raises);
+    };
+    let flow = host.borrow_mut().call(&words, shared.protocol.get(), out);
+    if flow == Flow::Stop {
+        shared.is_aborted.set(true);
+        return Err(Raise::Abort.into());
+    }
+    if out.first() == Some(&b'-') {
+        let line = out[1..].trim_ascii_end();
+        return failed(lua, line, raises);
+    }
+    Reader { lua, rest: out }.value()
+}
+
+fn failed(lua: &Lua, line: &[u8], raises: bool) -> Result<Value> {
+    if raises { Err(reply(line)) } else { Ok(Value::Table(error_table(lua, line)?)) }
+}
+
+fn log(host: &RefCell<&mut dyn Host>, args: &Args<'_>) -> Result<()> {
+    if args.len() < 2 {
+        return Err(reply("ERR redis.log() requires two arguments or more."));
+    }
+    let level = match args.get(1) {
+        Value::Integer(level) => level,
+        Value::Number(level) => level as i64,
+        _ => return Err(reply("ERR First argument must be a number (log level).")),
+    };
+    if !(0..=3).contains(&level) {
+        return Err(reply("ERR Invalid debug level."));
+    }
+    let mut message = Vec::new();
+    for at in 2..=args.len() {
+        if let Some(text) = args.lua.coerce_string(args.get(at))? {
+            if !message.is_empty() {
+                message.push(b' ');
+            }
+            message.extend_from_slice(&text.as_bytes());
+        }
+    }
+    host.borrow_mut().log(level as u8, &message);
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! The state of the run under way that the libraries see.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use mlua::{Function, IntoLuaMulti, Lua, Result, Value};
+use tembo_wire::Protocol;
+
+use crate::maths::Random;
+use crate::raise::{Raise, meaning};
+
+/// Time between two calls of the host while a script runs for too long.
+const TICK: Duration = Duration::from_millis(5);
+/// Tables that are written between two looks at the time.
+const TABLES_PER_LOOK: u32 = 256;
+
+pub(crate) struct Shared {
+    pub(crate) memory_max: usize,
+    pub(crate) random: Cell<Random>,
+    /// The protocol of the replies that the script gets.
+    pub(crate) protocol: Cell<Protocol>,
+    /// Functions that libraries have called and that have not returned.
+    pub(crate) depth: Cell<usize>,
+    /// When the host is to be asked next whether the script may go on.
+    pub(crate) next_tick: Cell<Option<Instant>>,
+    /// Asks the host.
+    pub(crate) tick: RefCell<Option<Function>>,
+    /// The script is aborted, whatever catches errors.
+    pub(crate) is_aborted: Cell<bool>,
+    /// Tables that were written.
+    tables: Cell<u32>,
+}
+
+impl Shared {
+    pub(crate) fn new(memory_max: usize) -> Self {
+        Shared {
+            memory_max,
+            random: Cell::new(Random::new(0)),
+            protocol: Cell::new(Protocol::Resp2),
+            depth: Cell::new(0),
+            next_tick: Cell::new(None),
+            tick: RefCell::new(None),
+            is_aborted: Cell::new(false),
+            tables: Cell::new(0),
+        }
+    }
+
+    /// Notes that a library writes a table; fails if the script may not go on. Tables that share parts can
+    /// stand for any number of them.
+    pub(crate) fn note_table(&self, lua: &Lua) -> Result<()> {
+        let tables = self.tables.get().wrapping_add(1);
+        self.tables.set(tables);
+        if tables.is_multiple_of(TABLES_PER_LOOK) { self.look(lua) } else { Ok(()) }
+    }
+
+    /// Looks at the time; fails if the script may not go on.
+    pub(crate) fn look(&self, _: &Lua) -> Result<()> {
+        if self.is_aborted.get() {
+            return Err(Raise::Abort.into());
+        }
+        let is_due = self.next_tick.get().is_some_and(|next| Instant::now() >= next);
+        if !is_due {
+            return Ok(());
+        }
+        let tick = self.tick.borrow().clone();
+        if let Some(tick) = tick {
+            let goes_on = tick.call::<bool>(()).unwrap_or(false);
+            if !goes_on {
+                self.is_aborted.set(true);
+                return Err(Raise::Abort.into());
+            }
+        }
+        self.next_tick.set(Some(Instant::now() + TICK));
+        Ok(())
+    }
+
+    /// Calls a function of the script, whose errors go on as they are.
+    pub(crate) fn call(&self, function: &Function, args: impl IntoLuaMulti) -> Result<Value> {
+        function.call::<Value>(args).map_err(|error| match error {
+            // The binding adds a trace of calls to errors that are strings.
+            mlua::Error::RuntimeError(text) => {
+                let text = text.split("\nstack traceback:\n").next().unwrap_or_default();
+                Raise::Text(text.as_bytes().to_vec()).into()
+            }
+            error => meaning(&error).into(),
+        })
+    }
+}
