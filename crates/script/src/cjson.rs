@@ -88,10 +88,11 @@ const CHANGES: [(&str, Change); 7] = [
         Ok(MultiValue::from_vec(vec![Value::Integer(settings.decode_depth_max)]))
     }),
     ("encode_number_precision", |args, settings| {
-        settings.precision = integer_setting(args, 1, settings.precision, 1)?;
-        if settings.precision > 14 {
+        let precision = args.integer_or(1, settings.precision)?;
+        if !(1..=14).contains(&precision) {
             return Err(args.bad(1, "expected integer between 1 and 14"));
         }
+        settings.precision = precision;
         Ok(MultiValue::from_vec(vec![Value::Integer(settings.precision)]))
     }),
     ("encode_keep_buffer", |args, settings| {
@@ -266,7 +267,7 @@ impl Encoder<'_> {
             return Err(crate::raise::Raise::Text(b"not enough memory".to_vec()).into());
         }
         if depth > self.settings.encode_depth_max.min(crate::limits::REPLY_DEPTH_MAX as i64) {
-            return Err(located(self.lua, format!("Cannot serialise, excessive depth ({depth})")));
+            return Err(located(self.lua, format!("Cannot serialise, excessive nesting ({depth})")));
         }
         match self.array_len(table)? {
             Some(len) if len > 0 => {
@@ -299,7 +300,7 @@ impl Encoder<'_> {
                     self.value(&key, depth)?;
                     self.text.push(b'"');
                 }
-                _ => return Err(self.refuse("table", "table key must be a number or string")),
+                _ => return Err(self.refuse(type_name(&key), "table key must be a number or string")),
             }
             self.text.push(b':');
             self.value(&value, depth)?;

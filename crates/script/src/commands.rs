@@ -68,7 +68,11 @@ fn error_table_plain(lua: &Lua, line: &[u8]) -> Result<Table> {
 
 /// An error without a code is one of `ERR`.
 fn error_reply(lua: &Lua, text: &[u8]) -> Result<Table> {
+    let is_end = |byte: &u8| b"\r\n".contains(byte);
     let text = text.strip_prefix(b"-").unwrap_or(text);
+    let begin = text.iter().position(|byte| !is_end(byte)).unwrap_or(text.len());
+    let end = text.iter().rposition(|byte| !is_end(byte)).map_or(begin, |last| last + 1);
+    let text = &text[begin..end];
     match text.contains(&b' ') {
         true => error_table_plain(lua, text),
         false => error_table_plain(lua, &[b"ERR ", text].concat()),
@@ -193,7 +197,7 @@ fn run(
     };
     let flow = host.borrow_mut().call(&words, shared.protocol.get(), out);
     if flow == Flow::Stop {
-        shared.is_aborted.set(true);
+        shared.abort(lua);
         return Err(Raise::Abort.into());
     }
     if out.first() == Some(&b'-') {

@@ -11,7 +11,6 @@ use tembo_wire::{Protocol, ReplyWriter, Request};
 use crate::commands::{Buffers, connect};
 use crate::host::{Flow, Host};
 use crate::limits::{INSTRUCTIONS_PER_LOOK, MEMORY_MAX};
-use crate::maths::Random;
 use crate::raise::{Raise, meaning};
 use crate::replies::{Unwritten, Writer};
 use crate::sandbox::{Sandbox, compile};
@@ -125,6 +124,11 @@ impl Engine {
         self.lua.used_memory()
     }
 
+    /// The place at which the last script that was stopped was then: `chunk:line`.
+    pub fn stopped_at(&self) -> Option<String> {
+        self.shared.aborted_at.borrow().clone()
+    }
+
     /// Runs a script, and appends its reply to `out` if it is done.
     pub fn run(
         &mut self,
@@ -134,6 +138,7 @@ impl Engine {
         out: &mut Vec<u8>,
     ) -> Outcome {
         let start = out.len();
+        let random = self.shared.random.get();
         let ran = self.run_raising(script, run, host, out);
         *self.shared.tick.borrow_mut() = None;
         self.shared.next_tick.set(None);
@@ -147,11 +152,16 @@ impl Engine {
             Err(error) => match meaning(&error) {
                 Raise::Abort => Outcome::Stopped,
                 Raise::Reply(line) => Outcome::Failed(line),
+                Raise::Value(_) => Outcome::Failed(b"ERR unknown error".to_vec()),
                 Raise::Text(text) => {
                     Outcome::Failed([b"ERR ", &text[..], b" script: ", run.sha.as_bytes(), b"."].concat())
                 }
             },
         };
+        if outcome == Outcome::Stopped {
+            // If it runs again, it gets the same numbers.
+            self.shared.random.set(random);
+        }
         if outcome != Outcome::Done {
             out.truncate(start);
         }
@@ -166,10 +176,10 @@ impl Engine {
         out: &mut Vec<u8>,
     ) -> mlua::Result<Outcome> {
         let Engine { lua, shared, sandbox, on_error, buffers, .. } = self;
-        shared.random.set(Random::new(0));
         shared.protocol.set(Protocol::Resp2);
         shared.depth.set(0);
         shared.is_aborted.set(false);
+        *shared.aborted_at.borrow_mut() = None;
         shared.next_tick.set(run.time.and_then(|time| Instant::now().checked_add(time)));
         sandbox.real.raw_set("KEYS", list(lua, run.keys)?)?;
         sandbox.real.raw_set("ARGV", list(lua, run.arguments)?)?;
@@ -238,9 +248,17 @@ fn explain(lua: &Lua, error: Value) -> mlua::Result<Value> {
     let table = match error {
         Value::Error(error) => match meaning(&error) {
             Raise::Abort => return Ok(Value::Nil),
+            Raise::Value(value) => return explain_value(lua, value),
             Raise::Reply(line) => crate::replies::error_table(lua, &line)?,
             Raise::Text(text) => crate::replies::error_table(lua, &[b"ERR ", &text[..]].concat())?,
         },
+        other => return explain_value(lua, other),
+    };
+    with_place(lua, table)
+}
+
+fn explain_value(lua: &Lua, error: Value) -> mlua::Result<Value> {
+    let table = match error {
         Value::Table(table) => table,
         other => {
             let text = match &other {
@@ -250,6 +268,10 @@ fn explain(lua: &Lua, error: Value) -> mlua::Result<Value> {
             crate::replies::error_table(lua, &[b"ERR ", &text[..]].concat())?
         }
     };
+    with_place(lua, table)
+}
+
+fn with_place(lua: &Lua, table: Table) -> mlua::Result<Value> {
     let place = |level| {
         lua.inspect_stack(level, |debug| {
             let source = debug.source();
@@ -279,6 +301,7 @@ fn failure(error: &Value, sha: &str) -> Vec<u8> {
     if line.first() == Some(&b'-') {
         line.remove(0);
     }
+    line.truncate(crate::replies::up_to_zero(&line).len());
     if let (Some(source), Some(number)) = (text("source"), text("line")) {
         line.extend_from_slice(format!(" script: {sha}, on ").as_bytes());
         line.extend_from_slice(&source);

@@ -141,12 +141,18 @@ impl<'a> Parser<'a> {
         Token::Number(number)
     }
 
+    /// A token that is wrong here, and not at its beginning.
+    fn wrong(&mut self, why: &'static str) -> Token {
+        self.token_at = self.at;
+        Token::Wrong(why)
+    }
+
     fn string(&mut self) -> Token {
         self.at += 1;
         let mut text = Vec::new();
         loop {
             match self.peek() {
-                0 => return Token::Wrong("unexpected end of string"),
+                0 => return self.wrong("unexpected end of string"),
                 b'"' => break,
                 b'\\' => {
                     let escaped = match self.text.get(self.at + 1) {
@@ -158,11 +164,11 @@ impl<'a> Parser<'a> {
                         Some(byte @ (b'"' | b'\\' | b'/')) => *byte,
                         Some(b'u') => {
                             if !self.unicode(&mut text) {
-                                return Token::Wrong("invalid unicode escape code");
+                                return self.wrong("invalid unicode escape code");
                             }
                             continue;
                         }
-                        _ => return Token::Wrong("invalid escape code"),
+                        _ => return self.wrong("invalid escape code"),
                     };
                     text.push(escaped);
                     self.at += 2;

@@ -26,6 +26,7 @@ mod bits;
 mod cjson;
 mod commands;
 mod engine;
+mod header;
 mod host;
 mod json_text;
 mod limits;
@@ -44,6 +45,7 @@ mod structs;
 mod tests;
 
 pub use engine::{Compiled, Engine, Outcome, Run};
+pub use header::Header;
 pub use host::{Flow, Host};
 pub use limits::{EVAL_SCRIPTS_MAX, MEMORY_MAX, SCRIPT_BYTES_MAX};
 pub use sha1::sha1_hex;

@@ -16,7 +16,7 @@ pub const MEMORY_MAX: usize = 256 << 20;
 /// Scripts that came with EVAL and are kept.
 pub const EVAL_SCRIPTS_MAX: usize = 500;
 /// Bytes that the texts of all cached scripts may have together.
-pub const SCRIPT_BYTES_MAX: usize = 32 << 20;
+pub const SCRIPT_BYTES_MAX: usize = 8 << 20;
 /// Coroutines that may resume each other.
 pub(crate) const COROUTINE_DEPTH_MAX: usize = 10;
 /// Functions that `string.gsub` may call within another.

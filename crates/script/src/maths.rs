@@ -1,4 +1,4 @@
-//! `math.random` and `math.randomseed`: the same numbers in each run of a script, as in Redis.
+//! `math.random` and `math.randomseed`: the numbers that Redis gives, which go on from script to script.
 
 use std::rc::Rc;
 
@@ -12,6 +12,9 @@ use crate::shared::Shared;
 pub(crate) struct Random(u64);
 
 impl Random {
+    /// The state before any seed.
+    pub(crate) const FIRST: Random = Random(0x1234_abcd_330e);
+
     pub(crate) fn new(seed: i32) -> Self {
         Random(u64::from(seed as u32) << 16 | 0x330e)
     }

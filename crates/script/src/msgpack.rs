@@ -261,14 +261,10 @@ impl<'a> Cursor<'a> {
             0xca => Value::Number(f64::from(f32::from_bits(self.word(4)? as u32))),
             0xcb => Value::Number(f64::from_bits(self.word(8)?)),
             0xcc..=0xcf => {
-                let word = self.word(1 << (tag - 0xcc))?;
-                i64::try_from(word).map_or(Value::Number(word as f64), Value::Integer)
+                // The largest ones are negative, as in Redis.
+                Value::Integer(self.word(1 << (tag - 0xcc))? as i64)
             }
             0xd0..=0xd3 => self.signed(1 << (tag - 0xd0))?,
-            0xc4..=0xc6 => {
-                let bytes = self.word(1 << (tag - 0xc4))?;
-                self.text(bytes)?
-            }
             0xd9..=0xdb => {
                 let bytes = self.word(1 << (tag - 0xd9))?;
                 self.text(bytes)?

@@ -3,8 +3,7 @@
 -- `lift` returns the value of an error as a script sees it, and raises it again if the script is aborted.
 -- `as_text` does, too, and gives the text of a command's error in place of its table.
 local lift, as_text, handler, functions, real, coroutine_depth_max = ...
-local pcall, xpcall, error, type, select = pcall, xpcall, error, type, select
-local create, resume, running = coroutine.create, coroutine.resume, coroutine.running
+local pcall, xpcall, resume = pcall, xpcall, coroutine.resume
 
 local function settle(ok, ...)
   if ok then return ok, ... end
@@ -35,22 +34,6 @@ function real.coroutine.resume(co, ...)
   if depth >= coroutine_depth_max then return false, "C stack overflow" end
   depth = depth + 1
   return leave(resume(co, ...))
-end
-
-local function unwrap(ok, ...)
-  if ok then return ... end
-  local e = ...
-  if type(e) == "string" then error(e, 3) end
-  error(e, 0)
-end
-
-function real.coroutine.wrap(f)
-  local co = create(f)
-  return function(...)
-    if depth >= coroutine_depth_max then error("C stack overflow", 2) end
-    depth = depth + 1
-    return unwrap(leave(resume(co, ...)))
-  end
 end
 
 return function(at, on_error)

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Value};
 
 /// An error that a library raises.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Raise {
     /// A string.
     Text(Vec<u8>),
     /// A table with this `err`: the error of a command, without its `-`.
     Reply(Vec<u8>),
+    /// Any value.
+    Value(Value),
     /// The script ends here and now; nothing in it catches this.
     Abort,
 }
@@ -23,6 +25,7 @@ impl fmt::Display for Raise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Raise::Text(text) | Raise::Reply(text) => f.write_str(&String::from_utf8_lossy(text)),
+            Raise::Value(_) => f.write_str("an error value"),
             Raise::Abort => f.write_str("the script is aborted"),
         }
     }
@@ -68,7 +71,7 @@ pub(crate) fn located(lua: &Lua, text: impl AsRef<[u8]>) -> Error {
 }
 
 /// The place that called the function under way: `chunk:line: `, or nothing.
-fn place(lua: &Lua) -> Vec<u8> {
+pub(crate) fn place(lua: &Lua) -> Vec<u8> {
     let place = lua.inspect_stack(1, |debug| {
         let line = debug.current_line().filter(|&line| line > 0)?;
         let source = debug.source();

@@ -188,9 +188,10 @@ impl Writer<'_> {
         self.shared.note_table(self.lua).map_err(Unwritten::Stopped)?;
         if let Some(error) = string_field(table, "err") {
             let error = error.as_bytes();
-            self.reply().error(error.strip_prefix(b"-").unwrap_or(&error).trim_ascii_end());
+            let error = up_to_zero(error.strip_prefix(b"-").unwrap_or(&error));
+            self.reply().error(error.trim_ascii_end());
         } else if let Some(status) = string_field(table, "ok") {
-            self.reply().simple(status.as_bytes());
+            self.reply().simple(up_to_zero(&status.as_bytes()));
         } else if let Value::Number(number) = field(table, "double") {
             self.reply().double(number);
         } else if let Value::Integer(number) = field(table, "double") {
@@ -224,6 +225,11 @@ impl Writer<'_> {
         self.reply().array(len);
         (1..=len).try_for_each(|at| self.value(&element(at), depth + 1))
     }
+}
+
+/// A text as C sees it.
+pub(crate) fn up_to_zero(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 fn verbatim(table: &Table) -> Option<([u8; 3], LuaString)> {

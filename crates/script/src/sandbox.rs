@@ -267,6 +267,7 @@ fn lifted(lua: &Lua, error: Value, as_text: bool) -> Result<Value> {
     match error {
         Value::Error(error) => match meaning(&error) {
             Raise::Abort => Err(Raise::Abort.into()),
+            Raise::Value(value) => lifted(lua, value, as_text),
             Raise::Reply(line) if !as_text => Ok(Value::Table(crate::replies::error_table(lua, &line)?)),
             Raise::Text(text) | Raise::Reply(text) => Ok(Value::String(lua.create_string(text)?)),
         },
@@ -292,5 +293,32 @@ fn add_catchers(lua: &Lua, real: &Table, functions: &Table) -> Result<Function> 
     })?;
     let prelude = lua.load(include_str!("prelude.lua")).set_name("=prelude").into_function()?;
     let arguments = (lift, as_text, handler, functions, real, COROUTINE_DEPTH_MAX);
-    prelude.call::<Function>(arguments)
+    let runner = prelude.call::<Function>(arguments)?;
+    let coroutine: Table = real.raw_get("coroutine")?;
+    let (create, resume): (Function, Function) = (coroutine.raw_get("create")?, coroutine.raw_get("resume")?);
+    let wrap = lua.create_function(move |lua, body: MultiValue| {
+        let args = Args::new(lua, "wrap", body);
+        let Value::Function(body) = args.get(1) else {
+            return Err(args.bad(1, "Lua function expected"));
+        };
+        let (routine, resume) = (create.call::<Value>(body)?, resume.clone());
+        lua.create_function(move |lua, mut values: MultiValue| {
+            values.push_front(routine.clone());
+            resume_wrapped(lua, &resume, values)
+        })
+    })?;
+    coroutine.raw_set("wrap", wrap)?;
+    Ok(runner)
+}
+
+/// Resumes a coroutine, whose error goes on with the place of the caller in front.
+fn resume_wrapped(lua: &Lua, resume: &Function, values: MultiValue) -> Result<MultiValue> {
+    let mut values = resume.call::<MultiValue>(values)?;
+    if matches!(values.pop_front(), Some(Value::Boolean(true))) {
+        return Ok(values);
+    }
+    match values.pop_front() {
+        Some(Value::String(text)) => Err(located(lua, text.as_bytes())),
+        other => Err(Raise::Value(other.unwrap_or(Value::Nil)).into()),
+    }
 }

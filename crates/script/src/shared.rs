@@ -11,6 +11,8 @@ use crate::raise::{Raise, meaning};
 
 /// Time between two calls of the host while a script runs for too long.
 const TICK: Duration = Duration::from_millis(5);
+/// Calls within calls among which the line is looked for that a script was at.
+const LEVELS_MAX: usize = 8;
 /// Tables that are written between two looks at the time.
 const TABLES_PER_LOOK: u32 = 256;
 
@@ -27,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) tick: RefCell<Option<Function>>,
     /// The script is aborted, whatever catches errors.
     pub(crate) is_aborted: Cell<bool>,
+    /// The place at which it was aborted: `chunk:line`.
+    pub(crate) aborted_at: RefCell<Option<String>>,
     /// Tables that were written.
     tables: Cell<u32>,
 }
@@ -35,12 +39,13 @@ impl Shared {
     pub(crate) fn new(memory_max: usize) -> Self {
         Shared {
             memory_max,
-            random: Cell::new(Random::new(0)),
+            random: Cell::new(Random::FIRST),
             protocol: Cell::new(Protocol::Resp2),
             depth: Cell::new(0),
             next_tick: Cell::new(None),
             tick: RefCell::new(None),
             is_aborted: Cell::new(false),
+            aborted_at: RefCell::new(None),
             tables: Cell::new(0),
         }
     }
@@ -54,7 +59,7 @@ impl Shared {
     }
 
     /// Looks at the time; fails if the script may not go on.
-    pub(crate) fn look(&self, _: &Lua) -> Result<()> {
+    pub(crate) fn look(&self, lua: &Lua) -> Result<()> {
         if self.is_aborted.get() {
             return Err(Raise::Abort.into());
         }
@@ -66,12 +71,27 @@ impl Shared {
         if let Some(tick) = tick {
             let goes_on = tick.call::<bool>(()).unwrap_or(false);
             if !goes_on {
-                self.is_aborted.set(true);
+                self.abort(lua);
                 return Err(Raise::Abort.into());
             }
         }
         self.next_tick.set(Some(Instant::now() + TICK));
         Ok(())
+    }
+
+    /// Ends the script: every look at the time fails from now on.
+    pub(crate) fn abort(&self, lua: &Lua) {
+        self.is_aborted.set(true);
+        let place = |level| {
+            let place = lua.inspect_stack(level, |debug| {
+                let name = debug.source().source.map(|name| name.into_owned());
+                let name = name.filter(|name| name.starts_with('@'))?;
+                debug.current_line().filter(|&line| line > 0).map(|line| (name, line))
+            });
+            place.flatten()
+        };
+        let place = (0..LEVELS_MAX).find_map(place);
+        *self.aborted_at.borrow_mut() = place.map(|(name, line)| format!("{name}:{line}"));
     }
 
     /// Calls a function of the script, whose errors go on as they are.

@@ -9,10 +9,18 @@ const ALIGNMENT_MAX: usize = 8;
 
 pub(crate) fn library(lua: &Lua) -> Result<Table> {
     let library = lua.create_table()?;
-    library.raw_set("pack", lua.create_function(|lua, args| pack(&Args::new(lua, "pack", args)))?)?;
+    library.raw_set("pack", lua.create_function(pack_all)?)?;
     library.raw_set("unpack", lua.create_function(|lua, args| unpack(&Args::new(lua, "unpack", args)))?)?;
     library.raw_set("size", lua.create_function(|lua, args| size(&Args::new(lua, "size", args)))?)?;
     Ok(library)
+}
+
+fn pack_all(lua: &Lua, mut args: MultiValue) -> Result<Value> {
+    // The first argument that lacks is nil in errors, and not absent.
+    if !args.is_empty() {
+        args.push_back(Value::Nil);
+    }
+    pack(&Args::new(lua, "pack", args))
 }
 
 /// A format, read item by item.
@@ -137,7 +145,7 @@ fn pack(args: &Args<'_>) -> Result<Value> {
                     bytes = text.len();
                 }
                 if text.len() < bytes {
-                    return Err(args.bad(at, "string too short"));
+                    return Err(args.bad(at + 1, "string too short"));
                 }
                 at += 1;
                 packed.extend_from_slice(&text[..bytes]);
@@ -238,8 +246,8 @@ fn size(args: &Args<'_>) -> Result<usize> {
     while let Some(item) = format.next()? {
         place += format.padding(place, &item);
         match item.letter {
-            b's' => return Err(args.bad(1, "variable-size format in struct.size")),
-            b'c' if item.bytes == 0 => return Err(args.bad(1, "variable-length format in struct.size")),
+            b's' => return Err(args.bad(1, "option 's' has no fixed size")),
+            b'c' if item.bytes == 0 => return Err(args.bad(1, "option 'c0' has no fixed size")),
             letter if !letter.is_ascii_alphanumeric() => format.control(letter)?,
             _ => {}
         }

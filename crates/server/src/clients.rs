@@ -52,6 +52,11 @@ impl Clients {
         self.vacant.push(slot);
     }
 
+    /// How many slots there are, vacant ones included.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(crate) fn get_mut(&mut self, slot: usize) -> Option<&mut Conn> {
         self.slots.get_mut(slot)?.as_deref_mut()
     }

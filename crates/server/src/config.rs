@@ -49,6 +49,9 @@ pub struct Config {
     /// The facts about commands that are noted, *settable* as `slowlog-log-slower-than`, `slowlog-max-len`,
     /// `latency-monitor-threshold` and `latency-tracking`. 10 ms, 128, none, yes.
     pub(crate) noted: Noted,
+    /// The time that a script has before other clients are told that it runs, *settable* as
+    /// `busy-reply-threshold` and `lua-time-limit`. 5 seconds; none: they wait.
+    pub script_time: Option<Duration>,
     /// The configuration file, which CONFIG REWRITE writes. None.
     pub file: Option<PathBuf>,
     /// Directives of the file that have no meaning here.
@@ -328,6 +331,7 @@ impl Default for Config {
             replica: ReplicaSettings::default(),
             notified_events: 0,
             noted: Noted::default(),
+            script_time: Some(Duration::from_secs(5)),
             file: None,
             without_meaning: Vec::new(),
             max_clients: 10_000,

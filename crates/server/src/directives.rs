@@ -50,7 +50,6 @@ const NO_TLS: &str = "TLS is not spoken";
 const POOL_SPACE: &str = "the pool frees and arranges its space by itself";
 const SERVICE: &str = "the server stays in the foreground and logs to standard error, for a service manager";
 const ENCODING: &str = "encodings are the pool's own";
-const NO_SCRIPTS: &str = "there are no scripts";
 const NO_USERS: &str = "there are no users but the default one";
 const ONE_THREAD: &str = "one thread serves all clients";
 
@@ -191,7 +190,6 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
             "stream-node-max-entries",
         ],
     ),
-    (NO_SCRIPTS, &["busy-reply-threshold", "lua-time-limit"]),
     (NO_USERS, &["acl-pubsub-default", "acllog-max-len"]),
     (ONE_THREAD, &["bio_cpulist", "io-threads", "io-threads-do-reads", "server_cpulist"]),
     ("the tick of the event loop is fixed", &["dynamic-hz", "hz", "active-expire-effort"]),

@@ -30,13 +30,13 @@
 //! none, and a read that fills less than its buffer is not repeated. A request that arrives alone costs one
 //! read and one write, and its share of the poll.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
-use tembo_wire::{Protocol, ReplyWriter};
 
-use crate::address::{Accepted, Acceptor};
+use crate::address::Acceptor;
+use crate::admission::{ACCEPTS_PER_TURN, Door};
 use crate::buffer::BufferPool;
 use crate::clock::{self, HZ};
 use crate::config::LogLevel;
@@ -49,7 +49,7 @@ use crate::log::Kind;
 use crate::replica::link::Link;
 use crate::saving;
 use crate::server::{LISTENER, MASTER, Stop, WAKER};
-use crate::state::{Space, State};
+use crate::state::Space;
 
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
 /// How long a client that sends no more may take nothing of what is left for it.
@@ -60,12 +60,6 @@ const COMMANDS_PER_ROUND: u64 = 4096;
 const REPLY_BYTES_PER_ROUND: usize = 16 << 20;
 /// Commands that a message about a slow turn names.
 const SLOW_COMMANDS_MAX: usize = 8;
-/// The answer to clients of other machines while there is no password.
-const DENIED: &str = "DENIED Tembo is in protected mode: there is no password, so that clients of other machines are \
-    turned away. Set a password (requirepass). Or switch protected mode off (CONFIG SET protected-mode no, from the \
-    machine itself), if nobody can reach this address who should not.";
-/// Connections accepted per turn.
-const ACCEPTS_PER_TURN: usize = 256;
 const EVENTS_PER_POLL: usize = 1024;
 
 pub(crate) struct EventLoop<'s, 'p> {
@@ -86,7 +80,6 @@ pub(crate) struct EventLoop<'s, 'p> {
     /// There may be expired keys to remove or space to give back.
     tidying: bool,
     next_cron: Instant,
-    next_client: u64,
 }
 
 /// Polls, for no longer than `timeout`. A signal ends it early.
@@ -105,6 +98,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         mut executor: Executor<'s, 'p>,
     ) -> Self {
         executor.begin_role();
+        executor.door = Door::new(acceptors, poll.registry(), stop);
         let device = Device::new(executor.keys.pool(), stop.waker());
         EventLoop {
             device,
@@ -120,7 +114,6 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             link: Link::new(stop.waker.clone()),
             tidying: true,
             next_cron: Instant::now(),
-            next_client: 1,
         }
     }
 
@@ -498,13 +491,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         for _ in 0..ACCEPTS_PER_TURN {
             match acceptor.accept() {
                 Ok(accepted) => {
-                    let State { config, .. } = &*self.executor.state;
-                    if self.executor.clients.len() >= config.max_clients {
-                        self.reject(accepted);
-                    } else if config.protected_mode && config.password.is_none() && !accepted.1.is_local() {
-                        self.turn_away(accepted);
-                    } else if let Ok(conn) = self.connect(accepted) {
-                        let slot = self.executor.clients.insert(conn);
+                    if let Some(slot) = self.executor.admit(accepted) {
                         self.register(slot);
                     }
                 }
@@ -523,19 +510,6 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.accepting = true;
     }
 
-    fn connect(&mut self, accepted: Accepted) -> io::Result<Conn> {
-        let state = &mut *self.executor.state;
-        let mut conn = Conn::new(accepted, self.next_client, state.now);
-        conn.session.authenticated = state.config.password.is_none();
-        if let Some(after) = state.config.tcp_keepalive {
-            conn.keep_alive(after)?;
-        }
-        state.stats.connections += 1;
-        self.next_client += 1;
-        state.log(LogLevel::Verbose, Kind::Connection, format_args!("client {} has come", conn.session));
-        Ok(conn)
-    }
-
     fn register(&mut self, slot: usize) {
         let Some(conn) = self.executor.clients.get_mut(slot) else {
             return;
@@ -543,36 +517,6 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let interest = Interest::READABLE | Interest::WRITABLE;
         conn.broken = self.poll.registry().register(&mut conn.stream, Token(slot), interest).is_err();
         self.enqueue(slot);
-    }
-
-    #[cold]
-    fn reject(&mut self, (mut stream, peer, _): Accepted) {
-        let state = &mut *self.executor.state;
-        state.stats.connections += 1;
-        state.stats.rejected_connections += 1;
-        let max = state.config.max_clients;
-        let message =
-            format_args!("a connection from {peer} is refused: there are {max} clients (maxclients)");
-        state.log(LogLevel::Warning, Kind::Refused, message);
-        let mut reply = Vec::new();
-        ReplyWriter::new(&mut reply, Protocol::Resp2).error("ERR max number of clients reached");
-        // A fresh socket has room for it; if it does not, the client only sees the connection closed.
-        let _ = stream.write(&reply);
-    }
-
-    /// Turns a client of another machine away, as long as there is no password.
-    #[cold]
-    fn turn_away(&mut self, (mut stream, peer, _): Accepted) {
-        let state = &mut *self.executor.state;
-        state.stats.connections += 1;
-        state.stats.rejected_connections += 1;
-        let message = format_args!(
-            "a connection from {peer} is refused: there is no password (requirepass), and protected mode is on"
-        );
-        state.log(LogLevel::Warning, Kind::Security, message);
-        let mut reply = Vec::new();
-        ReplyWriter::new(&mut reply, Protocol::Resp2).error(DENIED);
-        let _ = stream.write(&reply);
     }
 
     /// Lets those go on who waited for the end of a pause.

@@ -24,6 +24,7 @@ use std::ops::Range;
 use tembo::PREFETCH_KEYS_MAX;
 use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 
+use crate::admission::Door;
 use crate::clients::Clients;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{
@@ -42,6 +43,7 @@ use crate::log::Kind;
 use crate::pubsub::ClientRef;
 use crate::replica::Phase;
 use crate::retry::Tries;
+use crate::script::Scripts;
 use crate::session::{Replies, Session};
 use crate::state::State;
 use crate::tracking::Mode;
@@ -51,7 +53,7 @@ use crate::waiting::note_replies;
 const QUOTED_BYTES_MAX: usize = 128;
 
 /// The limits of a client that has not given the password yet.
-const STRANGERS_LIMITS: Limits =
+pub(crate) const STRANGERS_LIMITS: Limits =
     Limits { max_bulk_bytes: 16 << 10, max_args: 10, max_line_bytes: 64 << 10, max_request_bytes: 1 << 20 };
 const ARRIVING: &str = "LOADING a copy of the master's data is being loaded, or dropped";
 const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
@@ -72,10 +74,13 @@ pub(crate) struct Executor<'s, 'p> {
     pub(crate) keys: Keyspace<'p>,
     pub(crate) state: &'s mut State,
     pub(crate) clients: Clients,
+    pub(crate) scripts: Scripts,
     pub(crate) marks: Vec<Mark>,
     /// Clients that waited and have got replies that are not committed.
     pub(crate) replied: Vec<ClientRef>,
     pub(crate) batch_words_max: usize,
+    /// The way in for new clients while a script is busy.
+    pub(crate) door: Option<Door<'s>>,
 }
 
 impl<'s, 'p> Executor<'s, 'p> {
@@ -86,7 +91,8 @@ impl<'s, 'p> Executor<'s, 'p> {
         let batch_words_max = state.config.batch_words_max(keys.pool().domain());
         eviction::begin(&mut keys, state);
         let (clients, marks, replied) = (Clients::default(), Vec::new(), Vec::new());
-        Executor { keys, state, clients, marks, replied, batch_words_max }
+        let scripts = Scripts::default();
+        Executor { keys, state, clients, scripts, marks, replied, batch_words_max, door: None }
     }
 
     /// Runs the requests that `conn`, which is out of its slot, has received, until one is incomplete or the
@@ -177,12 +183,12 @@ impl<'s, 'p> Executor<'s, 'p> {
     }
 
     /// Whether a client has to give the password first.
-    fn needs_password(&self, session: &Session) -> bool {
+    pub(crate) fn needs_password(&self, session: &Session) -> bool {
         !session.authenticated && self.state.config.password.is_some()
     }
 
     #[cold]
-    fn note_protocol_error(&mut self, session: &Session, error: ProtocolError) {
+    pub(crate) fn note_protocol_error(&mut self, session: &Session, error: ProtocolError) {
         self.state.stats.errors += 1;
         self.state.commands.note_error(b"ERR");
         let too_big = matches!(error, ProtocolError::RequestTooBig);
@@ -339,7 +345,7 @@ impl<'s, 'p> Executor<'s, 'p> {
 
     /// Why a client may not run a command, if it may not.
     #[inline(always)]
-    fn not_for(&self, session: &Session, command: &Command) -> Option<Fault> {
+    pub(crate) fn not_for(&self, session: &Session, command: &Command) -> Option<Fault> {
         if self.needs_password(session) && !command.has(NO_AUTH) {
             return Some(Fault::Quoting(b"NOAUTH Authentication required.".to_vec()));
         }
@@ -394,8 +400,17 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
+    /// The command, or subcommand, that is asked for, if there is one, whatever its arity.
+    pub(crate) fn find(&self, request: &Request<'_>) -> Option<&'static Command> {
+        let command = self.state.registry.get(request.name())?;
+        match request.get(1).filter(|_| !command.subcommands.is_empty()) {
+            Some(name) => command.subcommand(name),
+            None => Some(command),
+        }
+    }
+
     /// The command, or subcommand, that is asked for, and whose arity the request has.
-    fn resolve(&self, request: &Request<'_>) -> Answer<&'static Command> {
+    pub(crate) fn resolve(&self, request: &Request<'_>) -> Answer<&'static Command> {
         let mut command = self.state.registry.get(request.name()).ok_or_else(|| unknown_command(request))?;
         if let Some(name) = request.get(1).filter(|_| !command.subcommands.is_empty()) {
             command = command.subcommand(name).ok_or_else(|| unknown_subcommand(command, name))?;
@@ -411,13 +426,16 @@ impl<'s, 'p> Executor<'s, 'p> {
     #[inline(always)]
     pub(crate) fn attempt(
         &mut self,
-        command: &Command,
+        command: &'static Command,
         request: &Request<'_>,
         session: &mut Session,
         output: &mut Vec<u8>,
         job: &mut Option<KeysJob>,
         reply_bytes_max: usize,
     ) -> Answer {
+        if command.runs_script() {
+            return self.run_script(command, request, session, output, reply_bytes_max);
+        }
         self.keys.drop_end();
         if let Some(accesses) = &mut self.keys.accesses {
             accesses.begin_command(self.keys.now_ms, command.only_looks);
@@ -432,8 +450,9 @@ impl<'s, 'p> Executor<'s, 'p> {
         let mark = self.keys.pubsub.mark();
         self.keys.pubsub.tracking.current = session.id;
         let out = Out::new(output, session.protocol, reply_bytes_max);
-        let Executor { keys, state, clients, .. } = self;
-        let result = (command.handler)(&mut Context { keys, session, out, state, clients, job }, request);
+        let Executor { keys, state, clients, scripts, .. } = self;
+        let mut context = Context { keys, session, out, state, clients, scripts, job };
+        let result = (command.handler)(&mut context, request);
         match (&result, begin) {
             (Ok(()), Some(_)) => self.keys.end_command(),
             (Err(_), Some(begin)) => {
@@ -607,7 +626,12 @@ fn replace(output: &mut Vec<u8>, marks: &[Mark], line: &str) {
 }
 
 #[cold]
-fn write_protocol_error(output: &mut Vec<u8>, session: &Session, error: ProtocolError, is_stranger: bool) {
+pub(crate) fn write_protocol_error(
+    output: &mut Vec<u8>,
+    session: &Session,
+    error: ProtocolError,
+    is_stranger: bool,
+) {
     let mut reply = writer(output, session);
     match error {
         ProtocolError::InvalidCount if is_stranger => {

@@ -12,6 +12,7 @@ use crate::keyspace::replication::{Id, Position, Second};
 use crate::machine;
 use crate::master::Replica;
 use crate::replica::{Master, Phase};
+use crate::script::Scripts;
 use crate::state::State;
 use tembo::{JournalStats, Pool};
 
@@ -21,6 +22,7 @@ pub(crate) const REDIS_VERSION: &str = "7.0.15";
 /// The facts that the sections report.
 pub(crate) struct Facts<'a> {
     pub(crate) state: &'a State,
+    pub(crate) scripts: &'a Scripts,
     pub(crate) keys: KeyspaceStats,
     pub(crate) pool: &'a Pool,
     pub(crate) clients: usize,
@@ -154,6 +156,7 @@ fn memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         current_active_defrag_time: facts.state.compactor.running_for(facts.state.now).as_millis(),
         lazyfree_pending_objects: u8::from(facts.is_reclaiming),
     )?;
+    script_memory(facts, out)?;
     if let Some(resident) = machine::resident_bytes() {
         fields!(out, used_memory_rss: resident, used_memory_rss_human: human(resident))?;
     }
@@ -161,6 +164,26 @@ fn memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         fields!(out, total_system_memory: system, total_system_memory_human: human(system))?;
     }
     Ok(())
+}
+
+fn script_memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
+    let scripts = facts.scripts;
+    let (engine, texts) = (scripts.engine_bytes(), scripts.text_bytes());
+    fields!(out,
+        used_memory_lua: engine,
+        used_memory_vm_eval: engine,
+        used_memory_lua_human: human(engine),
+        used_memory_scripts_eval: texts,
+        number_of_cached_scripts: scripts.len(),
+        number_of_functions: 0,
+        number_of_libraries: 0,
+        used_memory_vm_functions: 0,
+        used_memory_vm_total: engine,
+        used_memory_vm_total_human: human(engine),
+        used_memory_functions: 0,
+        used_memory_scripts: texts,
+        used_memory_scripts_human: human(texts),
+    )
 }
 
 /// Every acknowledged write is in the pool, so there is nothing to load and no log; files are written for
@@ -200,9 +223,9 @@ fn stats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         client_query_buffer_limit_disconnections: stats.query_limit_disconnections,
         client_output_buffer_limit_disconnections: stats.output_limit_disconnections,
         evicted_clients: stats.evicted_clients,
+        evicted_scripts: facts.scripts.evicted,
         expired_keys: keys.expired,
         evicted_keys: state.eviction.evicted,
-        evicted_keys: 0,
         keyspace_hits: keys.hits,
         keyspace_misses: keys.misses,
         pubsub_channels: facts.pubsub_counts[0],

@@ -6,6 +6,7 @@
 //!                     |- held            replies that wait for the device
 //!                     |- log, foreign_input    messages to the operator; input of other protocols
 //!                     executor        one command after another; what is acknowledged is durable
+//!                     script/         EVAL: a script in one batch; BUSY for the others
 //!                     transaction     EXEC: the commands since MULTI in one batch
 //!                     replica/        the stream of a master; saving: a file of Redis
 //!                     master/         replicas of this server; effects: what they are told
@@ -70,6 +71,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod admission;
 mod buffer;
 mod chunk;
 mod clients;
@@ -110,6 +112,7 @@ mod random;
 mod replica;
 mod retry;
 mod saving;
+mod script;
 mod server;
 mod session;
 mod state;

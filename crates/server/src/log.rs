@@ -45,10 +45,12 @@ pub(crate) enum Kind {
     Saving,
     /// A turn of the event loop was slow.
     SlowTurn,
+    /// A script said something.
+    Script,
 }
 
 impl Kind {
-    const COUNT: usize = Kind::SlowTurn as usize + 1;
+    const COUNT: usize = Kind::Script as usize + 1;
 
     /// How it is called in messages about messages.
     fn name(self) -> &'static str {
@@ -68,6 +70,7 @@ impl Kind {
             Kind::Replication => "replication",
             Kind::Saving => "saving",
             Kind::SlowTurn => "slow turns",
+            Kind::Script => "messages of scripts",
         }
     }
 }

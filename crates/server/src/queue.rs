@@ -6,6 +6,7 @@ use std::rc::Rc;
 use tembo_wire::{Request, RequestQueue};
 
 use crate::commands::table::Command;
+use crate::commands::table::flag::WALKS;
 
 /// The commands since MULTI.
 #[derive(Debug, Default)]
@@ -38,6 +39,11 @@ impl Queue {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static Command, Request<'_>)> {
         let request = |at| self.requests.get(at).expect("each command has its request");
         self.commands.iter().enumerate().map(move |(at, command)| (*command, request(at)))
+    }
+
+    /// Whether a command goes through the keys, or may: nobody knows what a script does.
+    pub(crate) fn may_walk(&self) -> bool {
+        self.commands.iter().any(|command| command.has(WALKS) || command.runs_script())
     }
 
     pub(crate) fn has(&self, flags: u32) -> bool {

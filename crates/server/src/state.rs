@@ -138,6 +138,8 @@ pub(crate) struct State {
     pub(crate) has_waiting: bool,
     /// Expired keys are not removed, though they are invisible: DEBUG SET-ACTIVE-EXPIRE.
     pub(crate) keeps_expired: bool,
+    /// The number of the next client.
+    pub(crate) next_client: u64,
     /// SHUTDOWN was called.
     pub(crate) stopping: bool,
 }
@@ -172,6 +174,7 @@ impl State {
             pause: None,
             has_waiting: false,
             keeps_expired: false,
+            next_client: 1,
             stopping: false,
         }
     }

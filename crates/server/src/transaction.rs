@@ -28,7 +28,7 @@ use std::time::Instant;
 use tembo_wire::{ReplyWriter, Request, RequestQueue};
 
 use crate::commands::table::Command;
-use crate::commands::table::flag::{NO_MULTI, UNSUBSCRIBES, WALKS, WRITE};
+use crate::commands::table::flag::{NO_MULTI, UNSUBSCRIBES, WRITE};
 use crate::commands::transaction::{databases_written, discard, forget_watched, has_changed};
 use crate::executor::Executor;
 use crate::fault::{Answer, Fault, error_line};
@@ -146,7 +146,7 @@ impl Executor<'_, '_> {
         // If the commands have to be run again, they must find the same state.
         let may_run_again = self.keys.is_reclaiming();
         let must_deliver = queue.has(UNSUBSCRIBES) && self.keys.pubsub.has_messages();
-        if creates || is_large || may_run_again || must_deliver || queue.has(WALKS) {
+        if creates || is_large || may_run_again || must_deliver || queue.may_walk() {
             self.commit_batch(Some((slot, output)));
         }
         if must_deliver {
@@ -179,7 +179,7 @@ impl Executor<'_, '_> {
             // Their other changes of the session are the same when they are run again.
             let before = (session.database, session.protocol);
             let may_ask_for_room = can_reclaim && self.keys.is_reclaiming();
-            if queue.has(WALKS) {
+            if queue.may_walk() {
                 self.keys.begin_noting();
             }
             self.keys.set_in_one_batch(true);

@@ -208,6 +208,12 @@ pub(crate) fn places_of_keys(command: &Command, request: &Request<'_>) -> Option
     let count = request.arg_count();
     let fixed = command.keys.positions(count);
     Some(match command.name {
+        _ if command.runs_script() => {
+            // The number of keys is behind the script, and may be 0.
+            let number = parse_i64(&request[2]).and_then(|number| usize::try_from(number).ok());
+            let number = number.filter(|&number| number <= count - 3)?;
+            (3..3 + number).collect()
+        }
         _ if command.has(MOVABLE_KEYS) && command.group == "geo" => {
             // The key of a result is behind a keyword among the options.
             let options = command.arity.unsigned_abs() as usize..count - 1;

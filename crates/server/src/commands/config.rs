@@ -86,6 +86,7 @@ impl Parameter {
 
 /// All parameters. Some describe features that Tembo lacks, in Redis's terms: tools ask for them.
 const PARAMETERS: &[Parameter] = &[
+    Parameter::settable("busy-reply-threshold", show_script_time, read_script_time),
     // There is no such file; this is what writes survive, in its terms.
     Parameter::fixed("appendfsync", |state| state.in_words_of_redis().to_owned()),
     Parameter::fixed("appendonly", |_| "no".to_owned()),
@@ -173,6 +174,7 @@ const PARAMETERS: &[Parameter] = &[
         |state| state.config.log_level.name().to_owned(),
         |config, value| read_log_level(value).map(|level| config.log_level = level),
     ),
+    Parameter::settable("lua-time-limit", show_script_time, read_script_time),
     Parameter::settable(
         "maxclients",
         |state| state.config.max_clients.to_string(),
@@ -355,6 +357,16 @@ pub(super) fn read_yes_or_no(value: &[u8]) -> Result<bool, String> {
         b"no" => Ok(false),
         _ => Err("argument must be 'yes' or 'no'".to_owned()),
     }
+}
+
+fn show_script_time(state: &State) -> String {
+    state.config.script_time.map_or(0, |time| time.as_millis()).to_string()
+}
+
+fn read_script_time(config: &mut Config, value: &[u8]) -> Result<(), String> {
+    let ms = integer(value, 0, i64::MAX)?;
+    config.script_time = (ms > 0).then(|| Duration::from_millis(ms as u64));
+    Ok(())
 }
 
 fn show_bind(state: &State) -> String {

@@ -27,6 +27,7 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     ctx.state.note_used(stats.pool_bytes - stats.unused_bytes);
     let facts = Facts {
         state: ctx.state,
+        scripts: ctx.scripts,
         keys: ctx.keys.stats,
         pool: ctx.keys.pool(),
         clients: ctx.clients.len(),

@@ -65,6 +65,7 @@ use tembo_wire::{Protocol, ReplyWriter};
 use crate::clients::Clients;
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;
+use crate::script::Scripts;
 use crate::session::Session;
 use crate::state::State;
 pub(crate) use command::places_of_keys;
@@ -82,6 +83,7 @@ pub(crate) struct Context<'a, 'p> {
     pub(crate) state: &'a mut State,
     /// The other clients.
     pub(crate) clients: &'a mut Clients,
+    pub(crate) scripts: &'a mut Scripts,
     /// Work to be continued in later turns; the client's further commands wait for it.
     pub(crate) job: &'a mut Option<KeysJob>,
 }

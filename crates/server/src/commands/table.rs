@@ -78,6 +78,9 @@ pub(crate) mod flag {
     pub(crate) const NOT_KEYS: u32 = 1 << 30;
     /// May wait for a key.
     pub(crate) const BLOCKING: u32 = 1 << 31;
+
+    /// Runs a script: no other commands are about scripts and have keys.
+    pub(crate) const RUNS_SCRIPT: u32 = MOVABLE_KEYS | SCRIPTING;
 }
 
 /// Names of the flags, in the order of COMMAND's reply.
@@ -91,11 +94,13 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (flag::BLOCKING, "blocking"),
     (flag::LOADING, "loading"),
     (flag::STALE, "stale"),
+    (flag::RUNS_SCRIPT, "skip_monitor"),
     (flag::SKIP_SLOWLOG, "skip_slowlog"),
     (flag::FAST, "fast"),
     (flag::NO_AUTH, "no_auth"),
     (flag::NO_ASYNC_LOADING, "no_async_loading"),
     (flag::NO_MULTI, "no_multi"),
+    (flag::RUNS_SCRIPT, "no_mandatory_keys"),
     (flag::ALLOW_BUSY, "allow_busy"),
     (flag::MOVABLE_KEYS, "movablekeys"),
 ];
@@ -196,6 +201,12 @@ impl Command {
         self.flags & flags != 0
     }
 
+    /// Whether the executor runs a script for it, instead of its handler.
+    #[inline]
+    pub(crate) fn runs_script(&self) -> bool {
+        self.flags & flag::RUNS_SCRIPT == flag::RUNS_SCRIPT
+    }
+
     /// Whether a request of `count` arguments is well formed.
     pub(crate) fn takes(&self, count: usize) -> bool {
         let wanted = self.arity.unsigned_abs() as usize;
@@ -203,7 +214,7 @@ impl Command {
     }
 
     pub(crate) fn flag_names(&self) -> impl Iterator<Item = &'static str> {
-        FLAG_NAMES.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name)
+        FLAG_NAMES.iter().filter(|(flags, _)| self.flags & flags == *flags).map(|(_, name)| *name)
     }
 
     /// The ACL categories it belongs to, in Redis's order.
@@ -213,7 +224,7 @@ impl Command {
         let sorts = matches!(self.name, "sort" | "sort_ro");
         [
             (self.has(flag::KEYSPACE), "keyspace"),
-            (self.has(flag::READONLY), "read"),
+            (self.has(flag::READONLY) && !self.has(flag::SCRIPTING), "read"),
             (self.has(flag::WRITE), "write"),
             (self.has(flag::STRING), "string"),
             (self.has(flag::HASH), "hash"),

@@ -133,7 +133,10 @@ pub(crate) fn databases_written(queue: &Queue, selected: usize) -> [bool; DATABA
                 note_named(&request.from(tembo::ONCE_COMMAND), selected, &mut written);
             }
             "move" | "copy" | "swapdb" => note_named(&request, selected, &mut written),
-            _ => written[selected] |= command.has(DENYOOM) || command.name == "smove",
+            _ => {
+                let may_create = command.has(DENYOOM) || command.runs_script();
+                written[selected] |= may_create || command.name == "smove";
+            }
         }
     }
     written

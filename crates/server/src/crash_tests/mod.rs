@@ -2,7 +2,7 @@
 //! that are copied and built in parts, that are given up and given back; and crashes in all of it, in the
 //! recovery, and in what follows.
 //!
-//! Each operation is a command, or several as an EXEC; a crash leaves all of it or nothing.
+//! Each operation is a command, or several as an EXEC or a script; a crash leaves all of it or nothing.
 //! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-server --lib crash_tests::campaign` is the long
 //! form.
 
@@ -36,6 +36,18 @@ use crate::state;
 use commands::{Command, DATABASES, Model, Value, choose};
 use faults::Fault;
 
+/// Runs the commands that the arguments have: the database of each, its number of words, and the words.
+const SCRIPT: &str = "
+    local at = 1
+    while at <= #ARGV do
+        local count = tonumber(ARGV[at + 1])
+        redis.call('select', ARGV[at])
+        redis.call(unpack(ARGV, at + 2, at + 1 + count))
+        at = at + 2 + count
+    end
+    local ok = pcall(redis.call, 'incr', 'a', 'wrong')
+    return tostring(ok)";
+
 /// The key that has the time.
 const CLOCK: &str = "clock";
 
@@ -43,6 +55,8 @@ const CLOCK: &str = "clock";
 enum Op {
     /// A command, or an EXEC of several.
     Run(Vec<Command>),
+    /// A script of several commands, which fails at its end.
+    Script(Vec<Command>),
     /// The first call of a scan, for so many keys.
     Scan(usize),
     /// The time goes on by a millisecond, and keys expire.
@@ -142,6 +156,19 @@ impl Opened {
             requests.push(word("EXEC"));
         }
         self.run(&requests)
+    }
+
+    /// Runs a script of commands. Its error at the end is caught, and undoes nothing.
+    fn run_script(&self, commands: &[Command]) -> Result<(), String> {
+        let now_ms = self.keys()?.now_ms;
+        let mut words: Vec<String> = ["EVAL", SCRIPT, "0"].map(str::to_owned).to_vec();
+        for command in commands {
+            let of_command = command.words(now_ms);
+            words.push(command.database().to_string());
+            words.push(of_command.len().to_string());
+            words.extend(of_command);
+        }
+        self.run(&[words])
     }
 
     fn tick(&self) -> Result<(), String> {
@@ -271,6 +298,7 @@ impl Scenario for Script {
     fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
         match op {
             Op::Run(commands) => opened.run_all(commands),
+            Op::Script(commands) => opened.run_script(commands),
             Op::Scan(count) => opened.scan(*count),
             Op::Tick => opened.tick(),
             Op::Reclaim => opened.keys()?.reclaim().map_err(fault),
@@ -287,7 +315,9 @@ impl Scenario for Script {
 
     fn apply_model(&self, model: &mut Model, op: &Op) {
         match op {
-            Op::Run(commands) => commands.iter().for_each(|command| model.apply(command)),
+            Op::Run(commands) | Op::Script(commands) => {
+                commands.iter().for_each(|command| model.apply(command))
+            }
             Op::Scan(count) => model.apply(&Command::Scan(*count)),
             Op::Tick => model.tick(model.now_ms + 1),
             Op::Reclaim | Op::ReclaimAll => {}
@@ -359,14 +389,19 @@ fn random(seed: u64) -> Script {
         1 | 2 => Op::Reclaim,
         3 => Op::ReclaimAll,
         number => {
-            let count = if number < 7 { 1 + random.below(4) } else { 1 };
+            let count = if number < 9 { 1 + random.below(4) } else { 1 };
             let mut commands = Vec::new();
             for _ in 0..count {
                 let command = choose(random, &model);
                 model.apply(&command);
                 commands.push(command);
             }
-            Op::Run(commands)
+            // TEMBO.ONCE and scans are for clients, and their replies.
+            let is_for_scripts = |command: &Command| !matches!(command, Command::Once(..) | Command::Scan(_));
+            match number {
+                7 | 8 if commands.iter().all(is_for_scripts) => Op::Script(commands),
+                _ => Op::Run(commands),
+            }
         }
     };
     let (started, count) = (random.below(40), 4);

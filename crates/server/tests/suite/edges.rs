@@ -182,7 +182,7 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"psync" | b"sync" | b"replconf" | b"wait", _) => Treatment::Skip,
         (b"blpop" | b"brpop" | b"blmove" | b"brpoplpush" | b"blmpop", _)
         | (b"bzpopmin" | b"bzpopmax" | b"bzmpop", _) => Treatment::Skip,
-        (b"client", b"kill" | b"setinfo" | b"no-evict") => Treatment::Skip,
+        (b"client", b"kill" | b"setinfo" | b"no-evict") | (b"script", b"debug") => Treatment::Skip,
         (
             b"client" | b"object" | b"memory" | b"config" | b"command" | b"function" | b"script" | b"pubsub"
             | b"slowlog" | b"latency",

@@ -39,6 +39,8 @@ mod replicas;
 mod replies;
 mod saving;
 mod scan;
+mod scripts;
+mod scripts_differential;
 mod slow;
 mod sorted_sets;
 mod sorted_sets_differential;

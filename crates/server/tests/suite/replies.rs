@@ -87,7 +87,7 @@ fn settings_out_of_range_are_refused_in_redis_words() {
 
 /// Test suites and frameworks begin with these.
 #[test]
-fn there_are_no_scripts_and_functions_to_flush() {
+fn scripts_and_functions_are_flushed() {
     let server = Fixture::start();
     server.client().talk(
         "

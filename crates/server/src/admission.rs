@@ -1,0 +1,94 @@
+//! New clients: who is let in.
+
+use std::io::{self, Write};
+
+use mio::Registry;
+use tembo_wire::{Protocol, ReplyWriter};
+
+use crate::address::{Accepted, Acceptor};
+use crate::config::LogLevel;
+use crate::conn::Conn;
+use crate::executor::Executor;
+use crate::log::Kind;
+use crate::server::Stop;
+
+/// The answer to clients of other machines while there is no password.
+const DENIED: &str = "DENIED Tembo is in protected mode: there is no password, so that clients of other machines are \
+    turned away. Set a password (requirepass). Or switch protected mode off (CONFIG SET protected-mode no, from the \
+    machine itself), if nobody can reach this address who should not.";
+/// Connections accepted per turn.
+pub(crate) const ACCEPTS_PER_TURN: usize = 256;
+
+/// The parts of the event loop that let clients in while a script keeps it.
+pub(crate) struct Door<'s> {
+    pub(crate) acceptors: &'s [Acceptor],
+    pub(crate) registry: Registry,
+    pub(crate) stop: &'s Stop,
+}
+
+impl<'s> Door<'s> {
+    /// A door beside that of the event loop; none if the system has no file descriptor for it.
+    pub(crate) fn new(acceptors: &'s [Acceptor], registry: &Registry, stop: &'s Stop) -> Option<Self> {
+        Some(Door { acceptors, registry: registry.try_clone().ok()?, stop })
+    }
+}
+
+impl Executor<'_, '_> {
+    /// Takes a client in, unless there are too many, or it may not come; returns its slot.
+    pub(crate) fn admit(&mut self, accepted: Accepted) -> Option<usize> {
+        let config = &self.state.config;
+        if self.clients.len() >= config.max_clients {
+            self.reject(accepted);
+            return None;
+        }
+        if config.protected_mode && config.password.is_none() && !accepted.1.is_local() {
+            self.turn_away(accepted);
+            return None;
+        }
+        let conn = self.connect(accepted).ok()?;
+        Some(self.clients.insert(conn))
+    }
+
+    fn connect(&mut self, accepted: Accepted) -> io::Result<Conn> {
+        let state = &mut *self.state;
+        let mut conn = Conn::new(accepted, state.next_client, state.now);
+        conn.session.authenticated = state.config.password.is_none();
+        if let Some(after) = state.config.tcp_keepalive {
+            conn.keep_alive(after)?;
+        }
+        state.stats.connections += 1;
+        state.next_client += 1;
+        state.log(LogLevel::Verbose, Kind::Connection, format_args!("client {} has come", conn.session));
+        Ok(conn)
+    }
+
+    #[cold]
+    fn reject(&mut self, (mut stream, peer, _): Accepted) {
+        let state = &mut *self.state;
+        state.stats.connections += 1;
+        state.stats.rejected_connections += 1;
+        let max = state.config.max_clients;
+        let message =
+            format_args!("a connection from {peer} is refused: there are {max} clients (maxclients)");
+        state.log(LogLevel::Warning, Kind::Refused, message);
+        let mut reply = Vec::new();
+        ReplyWriter::new(&mut reply, Protocol::Resp2).error("ERR max number of clients reached");
+        // A fresh socket has room for it; if it does not, the client only sees the connection closed.
+        let _ = stream.write(&reply);
+    }
+
+    /// Turns a client of another machine away, as long as there is no password.
+    #[cold]
+    fn turn_away(&mut self, (mut stream, peer, _): Accepted) {
+        let state = &mut *self.state;
+        state.stats.connections += 1;
+        state.stats.rejected_connections += 1;
+        let message = format_args!(
+            "a connection from {peer} is refused: there is no password (requirepass), and protected mode is on"
+        );
+        state.log(LogLevel::Warning, Kind::Security, message);
+        let mut reply = Vec::new();
+        ReplyWriter::new(&mut reply, Protocol::Resp2).error(DENIED);
+        let _ = stream.write(&reply);
+    }
+}
