@@ -17,6 +17,8 @@ mod once;
 mod ordered;
 #[path = "kill/places.rs"]
 mod places;
+#[path = "kill/scripts.rs"]
+mod scripts;
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
