@@ -123,6 +123,10 @@ pub(crate) struct PoolChoices {
     /// [default: 4M, which grow to 256M, or to an eighth of --max-bytes if that is less]
     #[arg(long, value_name = "BYTES")]
     pub(crate) journal_bytes: Option<Size>,
+    /// Private memory beyond which an open pool with a journal drops copies of pages that its file has
+    /// [default: a quarter of the memory that the process may use]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) private_bytes_max: Option<Size>,
     /// Write cache lines back with this instruction, even if the processor does not report it (also:
     /// TEMBO_FLUSH)
     #[arg(long, value_name = "INSTRUCTION", value_parser = flush_instruction())]
@@ -153,6 +157,9 @@ impl PoolChoices {
             .accept_unclean(self.accept_unclean);
         if let Some(Size { bytes }) = self.journal_bytes {
             options = options.journal_bytes(bytes);
+        }
+        if let Some(Size { bytes }) = self.private_bytes_max {
+            options = options.private_bytes_max(bytes);
         }
         if let Some(instruction) = self.flush {
             options = options.flush_instruction(instruction);
@@ -682,6 +689,7 @@ mod tests {
             ("tembo serve --durability relaxed=1", "relaxed=200ms"),
             ("tembo serve --durability relaxed=0s", "relaxed=200ms"),
             ("tembo serve --journal-bytes lots", "1024"),
+            ("tembo serve --private-bytes-max lots", "1024"),
             ("tembo serve --max-bytes lots", "1024"),
             ("tembo serve --maxclients 0", "1.."),
             ("tembo serve --protected-mode off", "[possible values: yes, no]"),

@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk};
@@ -106,6 +107,13 @@ fn has(file: &[u8], memory: &[u8]) -> bool {
 fn store_some(region: &Region, chance: &mut Chance, bug: Bug) -> Vec<u64> {
     let mut lines = Vec::new();
     let line_count = (region.len() - RING_BYTES) / 64;
+    if chance.below(4) == 0 {
+        // A whole page, with what was not flushed before: it can be given back then.
+        let first = place(64 * chance.below(line_count / 64));
+        region.store_u64(first * 64, chance.below(1 << 30)).unwrap();
+        region.flush(first * 64, 4096);
+        return (first..first + 64).collect();
+    }
     for _ in 0..1 + chance.below(6) {
         // Some lines are changed often, some rarely.
         let first = if chance.below(2) == 0 { chance.below(20) } else { chance.below(line_count) };
@@ -129,6 +137,23 @@ fn store_some(region: &Region, chance: &mut Chance, bug: Bug) -> Vec<u64> {
     lines
 }
 
+/// The memory of a region, outside the ring too, as threads see it.
+fn memory_of(region: &Region) -> Vec<u64> {
+    region.words(0, region.len() / 8).unwrap().iter().map(|word| word.load(Ordering::Relaxed)).collect()
+}
+
+/// Writes everything home, or gives all private pages back that can be, and checks that no load sees that.
+fn move_pages(region: &Region, chance: &mut Chance) -> bool {
+    let (journal, before) = (region.journal().unwrap(), memory_of(region));
+    let is_durable = match chance.below(3) {
+        0 => journal.write_all_back().is_ok(),
+        1 => journal.give_back(0).is_err(),
+        _ => journal.write_all_back().and_then(|()| journal.give_back(chance.below(20))).is_ok(),
+    };
+    assert!(memory_of(region) == before, "a store is lost with its page, or a page shows what it must not");
+    is_durable
+}
+
 /// Stores at random, flushes some of it, and fences; with write-backs, kills and openings between.
 fn run(seed: u64, mode: Mode, bug: Bug) -> Run {
     let mut chance = Chance(seed);
@@ -138,6 +163,7 @@ fn run(seed: u64, mode: Mode, bug: Bug) -> Run {
     assert_eq!(region.domain(), expected);
     let mut noted = vec![0_u8; FIRST_BYTES as usize];
     let mut images = vec![noted.clone()];
+    let mut given_back_bytes = 0;
     while images.len() <= FENCES {
         if chance.below(15) == 0 && region.len() < MAX_BYTES {
             region.grow(region.len() + 4096).unwrap();
@@ -156,9 +182,10 @@ fn run(seed: u64, mode: Mode, bug: Bug) -> Run {
         let fence = images.len() as u64 - 1;
         let journal = region.journal().unwrap();
         let stats = journal.stats();
+        given_back_bytes = given_back_bytes.max(stats.given_back_bytes);
         let promised = match chance.below(120) {
             0 | 1 => journal.make_durable().is_ok(),
-            2 => journal.write_all_back().is_ok(),
+            2 | 40..46 => move_pages(&region, &mut chance),
             // Records soon lie behind the old end.
             4..40 if stats.used_bytes > stats.ring_bytes / 2 => journal.grow_ring().is_err(),
             // A kill: the page cache stays, the memory and its unfenced stores do not.
@@ -176,7 +203,8 @@ fn run(seed: u64, mode: Mode, bug: Bug) -> Run {
         }
     }
     let stats = region.journal_stats().unwrap();
-    assert!(stats.ring_bytes > stats.used_bytes);
+    assert!(stats.ring_bytes > stats.used_bytes && stats.private_bytes <= region.len());
+    assert!(given_back_bytes > 0, "pages are given back");
     let history = disk.history();
     let of_parts =
         |event: &DiskEvent| matches!(event, DiskEvent::Synchronised(range) if range.end < MAX_BYTES);
@@ -344,6 +372,27 @@ fn a_fence_larger_than_the_ring_is_whole_when_it_returns() {
             }
         }
     }
+}
+
+/// A page that equals the file while a record of it waits for its way home: given back, it would show the
+/// record in place of the store after it.
+#[test]
+fn a_page_with_records_is_not_given_back() {
+    let disk = empty_disk();
+    let region = open(&disk, Mode::Relaxed);
+    let journal = region.journal().unwrap();
+    region.store_u64(0, 5).unwrap();
+    region.persist(0, 8).unwrap();
+    region.store_u64(0, 0).unwrap();
+    assert_eq!(journal.give_back(0).unwrap(), 0);
+    journal.write_all_back().unwrap();
+    assert_eq!((region.load_u64(0).unwrap(), disk.contents()[0]), (0, 5));
+    // It differs from the file now, until the store is noted and at home.
+    assert_eq!(journal.give_back(0).unwrap(), 0);
+    region.persist(0, 8).unwrap();
+    journal.write_all_back().unwrap();
+    assert_eq!((journal.give_back(0).unwrap(), region.load_u64(0).unwrap()), (1, 0));
+    assert_eq!(journal.stats().private_bytes, 0);
 }
 
 /// Threads that store to lines of their own and to a shared one: once a fence has returned, a kill leaves

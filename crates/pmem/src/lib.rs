@@ -22,8 +22,9 @@
 //!
 //! `domain.rs` (which failures are survived), `flush.rs` (the instructions), `region/` (the mapping, and a
 //! file for each kind of access), `fork.rs` (children do not reach regions), `grow.rs` (space), `journal/`
-//! (what a fence means on a disk), `observer.rs` (how simulators listen), `media.rs` (layout assertions),
-//! `counters.rs` (the cost of an operation).
+//! (what a fence means on a disk), `private/` (the memory that this takes, and how it is given back),
+//! `observer.rs` (how simulators listen), `media.rs` (layout assertions), `counters.rs` (the cost of an
+//! operation).
 
 mod counters;
 mod domain;
@@ -37,6 +38,7 @@ mod media;
 #[cfg(miri)]
 mod miri;
 mod observer;
+mod private;
 mod region;
 
 pub use counters::{Counts, snapshot};

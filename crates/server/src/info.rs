@@ -367,6 +367,9 @@ fn journal(stats: &JournalStats, out: &mut String) -> std::fmt::Result {
         journal_slowed: stats.slowed,
         journal_stalls: stats.stalls,
         journal_write_backs: stats.write_backs,
+        journal_private_bytes: stats.private_bytes,
+        journal_private_bytes_max: stats.private_bytes_max,
+        journal_given_back_bytes: stats.given_back_bytes,
     )
 }
 

@@ -83,6 +83,14 @@ impl Options {
         self
     }
 
+    /// Bytes of private memory beyond which an open pool with a journal drops copies of pages that the file
+    /// has by then (default: a quarter of the memory that the process may use, its control group
+    /// considered). Beyond it commits are slowed, by 4 ms from a quarter above it on.
+    pub fn private_bytes_max(mut self, bytes: u64) -> Options {
+        self.inner.region.private_bytes_max = Some(bytes);
+        self
+    }
+
     /// Forces a flush instruction, whatever the processor reports. The environment variable `TEMBO_FLUSH`
     /// overrides it.
     pub fn flush_instruction(mut self, instruction: FlushInstruction) -> Options {

@@ -311,6 +311,7 @@ mod tests {
         let choices = PoolChoices {
             durability: Durability::Auto,
             journal_bytes: None,
+            private_bytes_max: None,
             flush: None,
             no_non_temporal: false,
             prefault: false,

@@ -7,6 +7,7 @@
 use super::replay::{Reader, RecordLines};
 use super::ring::Ring;
 use super::{Journal, Medium};
+use crate::private::PrivatePages;
 use crate::{LINE_BYTES, SyncError};
 use std::io;
 use std::sync::PoisonError;
@@ -97,13 +98,23 @@ fn copy_lines(from: &[u8], to: &mut [u8], lines: u64) {
     chosen.for_each(|(_, (from, to))| to.copy_from_slice(from));
 }
 
-/// Writes lines to their places. Returns how many.
-pub(super) fn write_home(medium: &dyn Medium, ring: &Ring, gathered: Gathered) -> io::Result<u64> {
+/// Writes lines to their places. Returns how many. `pages` are those of an open region.
+pub(super) fn write_home(
+    medium: &dyn Medium,
+    ring: &Ring,
+    gathered: Gathered,
+    pages: Option<&PrivatePages>,
+) -> io::Result<u64> {
+    let write = |off: u64, batch: &[u8]| {
+        medium.write(off, batch)?;
+        pages.iter().for_each(|pages| pages.show_written(off, batch));
+        io::Result::Ok(())
+    };
     let (mut batch, mut batch_off, mut since) = (Vec::with_capacity(BATCH_BYTES), 0, 0);
     let count = gathered.for_each_page(medium, ring, |(page, lines, newest)| {
         let off = page * PAGE_BYTES as u64;
         if off != batch_off + batch.len() as u64 || batch.len() >= BATCH_BYTES {
-            medium.write(batch_off, &batch)?;
+            write(batch_off, &batch)?;
             since += batch.len() as u64;
             if since >= SYNCHRONISED_BYTES {
                 medium.synchronise()?;
@@ -120,7 +131,7 @@ pub(super) fn write_home(medium: &dyn Medium, ring: &Ring, gathered: Gathered) -
         copy_lines(newest, &mut batch[start..], lines);
         Ok(())
     })?;
-    medium.write(batch_off, &batch)?;
+    write(batch_off, &batch)?;
     Ok(count)
 }
 
@@ -128,11 +139,13 @@ pub(super) fn write_home(medium: &dyn Medium, ring: &Ring, gathered: Gathered) -
 pub(super) struct Writer {
     /// The number of the head's last change.
     pub(super) change: u64,
+    /// The next page to be looked at, whether it can be given back.
+    pub(super) hand: u64,
 }
 
 impl Writer {
     pub(super) fn new(change: u64) -> Writer {
-        Writer { change }
+        Writer { change, hand: 0 }
     }
 }
 
@@ -203,7 +216,7 @@ impl Journal {
             gathered.add(&record);
         }
         let new_tail = reader.pos;
-        write_home(&*self.medium, &ring, gathered)?;
+        write_home(&*self.medium, &ring, gathered, self.pages.get().map(|pages| &**pages))?;
         Ok(new_tail)
     }
 }

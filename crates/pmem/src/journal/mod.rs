@@ -112,6 +112,10 @@
 //! that are there. From three quarters on, a fence is slowed, the more the fuller the ring is; a fence that
 //! finds no room writes back itself.
 //!
+//! When there are more private pages than their limit, those that are at home are given back
+//! (`private/mod.rs`), if need be after a write-back. Beyond the limit fences are slowed in the same way, the
+//! most from a quarter above it on.
+//!
 //! # Source
 //!
 //! Redo logging with fuzzy checkpoints is textbook matter. D1: the log has physical lines at the level of
@@ -124,6 +128,7 @@ mod home;
 mod layout;
 mod medium;
 mod notes;
+mod pages;
 mod replay;
 mod ring;
 mod worker;
@@ -134,11 +139,12 @@ pub use medium::Medium;
 pub use replay::{JournalError, Replayed, read_lines, recover};
 pub(crate) use worker::Worker;
 
+use crate::private::PrivatePages;
 use crate::{LINE_BYTES, SyncError};
 use layout::Runs;
 use ring::Ring;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The least length of a ring, heads included.
@@ -188,6 +194,12 @@ pub struct JournalStats {
     pub stalls: u64,
     /// Write-backs since the opening.
     pub write_backs: u64,
+    /// Bytes of pages of which this process has a copy of its own.
+    pub private_bytes: u64,
+    /// Bytes beyond which such pages are given back.
+    pub private_bytes_max: u64,
+    /// Bytes of pages that were given back since the opening.
+    pub given_back_bytes: u64,
 }
 
 impl JournalStats {
@@ -217,6 +229,8 @@ type Wake = Box<dyn Fn() + Send + Sync>;
 /// The journal of an open region.
 pub struct Journal {
     medium: Box<dyn Medium>,
+    /// The pages of the region that are private.
+    pages: OnceLock<Arc<PrivatePages>>,
     /// How old a record may become before it is on the device; `None`: a fence waits for it.
     interval: Option<Duration>,
     /// Tells this journal's notes from those of others.
@@ -226,7 +240,7 @@ pub struct Journal {
     synchronised: Condvar,
     /// A synchronisation is wanted, or the threads have to stop.
     work: Condvar,
-    /// More than half of the ring is used, or the threads have to stop.
+    /// More than half of the ring is used, or too many pages are private, or the threads have to stop.
     filling: Condvar,
     writer: Mutex<home::Writer>,
     growth: Mutex<growth::Growth>,
@@ -255,6 +269,8 @@ struct State {
     record: Vec<u8>,
     failure: Option<String>,
     has_worker: bool,
+    /// Private pages are being given back.
+    is_relieved: bool,
     has_to_stop: bool,
     stats: JournalStats,
 }
@@ -294,6 +310,7 @@ impl Journal {
         let (ring, change) = Ring::read(&*medium, place)?;
         Ok(Journal {
             medium,
+            pages: OnceLock::new(),
             interval,
             identity: Arc::default(),
             state: Mutex::new(State::new(ring)),
@@ -376,8 +393,12 @@ impl Journal {
 
     /// The state in figures.
     pub fn stats(&self) -> JournalStats {
+        let pages = |of: fn(&PrivatePages) -> u64| self.pages.get().map_or(0, |pages| of(pages));
         let state = self.lock();
         JournalStats {
+            private_bytes: pages(|pages| pages.count() * pages.page_bytes()),
+            private_bytes_max: pages(|pages| pages.limit() * pages.page_bytes()),
+            given_back_bytes: pages(PrivatePages::given_back_bytes),
             interval: self.interval,
             ring_bytes: state.ring.capacity,
             used_bytes: state.end - state.tail,
@@ -424,6 +445,9 @@ impl Journal {
             state = self.wait_for_space(state, bytes)?;
             let mut record = std::mem::take(&mut state.record);
             let (pos, ring) = (state.end, state.ring);
+            if let Some(pages) = self.pages.get() {
+                pages.note_recorded(&runs, pos + bytes);
+            }
             layout::encode(&mut record, ring.generation, pos, &runs, &copy);
             let written = ring.write(&*self.medium, pos, &record);
             state.record = record;
@@ -439,8 +463,13 @@ impl Journal {
             state.oldest.get_or_insert_with(Instant::now);
         }
         let end = state.end;
+        if !state.is_relieved && self.has_too_many_pages() {
+            state.is_relieved = true;
+            self.filling.notify_one();
+        }
         // Without a thread that writes back, time brings no space.
-        let slowed = if state.has_worker { state.slowed() } else { Duration::ZERO };
+        let excess = self.pages.get().map_or(0.0, |pages| pages.excess()).max(state.excess());
+        let slowed = if state.has_worker { SLOWED_MAX.mul_f64(excess) } else { Duration::ZERO };
         state.stats.slowed += u64::from(!slowed.is_zero());
         drop(state);
         if !slowed.is_zero() {
@@ -525,17 +554,17 @@ impl State {
             record: Vec::new(),
             failure: None,
             has_worker: false,
+            is_relieved: false,
             has_to_stop: false,
             stats: JournalStats::default(),
         }
     }
 
-    /// How long a fence is held up: nothing while at most three quarters of the ring are used, and from there
-    /// on in proportion.
-    fn slowed(&self) -> Duration {
+    /// How far more than three quarters of the ring are used: 1 if all of it is.
+    fn excess(&self) -> f64 {
         let quarter = self.ring.capacity / 4;
         let over = (self.end - self.tail).saturating_sub(3 * quarter);
-        SLOWED_MAX.mul_f64(over as f64 / quarter as f64)
+        over as f64 / quarter as f64
     }
 
     /// How long the oldest record waits for the device.
@@ -558,7 +587,7 @@ impl State {
 }
 
 /// Sleeps by the system call itself, which is no cancellation point of POSIX threads.
-fn nap(length: Duration) {
+pub(crate) fn nap(length: Duration) {
     if let Ok(length) = rustix::thread::Timespec::try_from(length) {
         // A signal may end it early.
         let _ = rustix::thread::nanosleep(&length);

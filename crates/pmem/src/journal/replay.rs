@@ -145,7 +145,7 @@ pub fn recover(medium: &dyn Medium, place: JournalPlace) -> Result<Replayed, Jou
     // was found, before the other copy is written.
     medium.synchronise()?;
     if records > 0 {
-        outcome.lines = write_home(medium, &ring, gathered)?;
+        outcome.lines = write_home(medium, &ring, gathered, None)?;
         // PERSIST(I4): the lines are at home before a head says that replay may begin behind them.
         medium.synchronise()?;
     }

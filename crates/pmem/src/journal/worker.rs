@@ -1,7 +1,7 @@
 //! The threads that synchronise in time, and write back before the ring is full.
 
-use super::Journal;
-use crate::RegionError;
+use super::{Journal, nap};
+use crate::{RegionError, SyncError};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,6 +12,8 @@ pub(crate) struct Worker {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// The pause after too few pages could be given back.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Nothing has to be looked at for so long.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -79,25 +81,40 @@ impl Journal {
         }
     }
 
-    /// Lets the ring grow, or else writes back, while more than half of it is used. Ends after a failure.
+    /// Lets the ring grow, or else writes back, while more than half of it is used; gives pages back while
+    /// too many are private. Ends after a failure.
     fn write_back_in_time(&self) {
         loop {
             let mut state = self.lock();
-            while state.end - state.tail <= state.ring.capacity / 2 {
+            let is_half_full = loop {
                 if state.has_to_stop {
                     return;
                 }
+                let is_half_full = state.end - state.tail > state.ring.capacity / 2;
+                if is_half_full || state.is_relieved {
+                    break is_half_full;
+                }
                 state = self.filling.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            if state.has_to_stop {
+            };
+            drop(state);
+            let outcome = if is_half_full { self.make_room() } else { self.have_fewer_pages() };
+            if outcome.is_err() {
                 return;
             }
-            drop(state);
-            match self.grow_ring() {
-                Ok(true) => {}
-                Ok(false) if self.write_some_back().is_ok() => {}
-                _ => return,
-            }
         }
+    }
+
+    fn make_room(&self) -> Result<(), SyncError> {
+        if self.grow_ring()? { Ok(()) } else { self.write_some_back() }
+    }
+
+    fn have_fewer_pages(&self) -> Result<(), SyncError> {
+        let is_done = self.relieve()?;
+        if !is_done {
+            // Of the rest each was stored to and not flushed, or has records that came meanwhile.
+            nap(PAUSE);
+        }
+        self.lock().is_relieved = self.has_too_many_pages();
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use super::Region;
 #[cfg(target_arch = "x86_64")]
 use crate::flush;
+use crate::map::PAGE_BYTES;
 use crate::{LINE_BYTES, OutOfBounds, WORD_BYTES};
 
 impl Region {
@@ -48,12 +49,46 @@ impl Region {
         self.assert_writable();
         if self.instrumented {
             self.note_write(off, data);
+            // SAFETY: in bounds (checked); exclusive by the caller's promise.
+            unsafe { self.copy_with_care(off, data) };
+            return Ok(());
         }
         // SAFETY: in bounds (checked); exclusive by the caller's promise; `data` is a live slice, hence not
         // in the range.
         unsafe {
             core::ptr::copy_nonoverlapping(data.as_ptr(), self.range.base().add(off as usize), data.len())
         };
+        Ok(())
+    }
+
+    /// Copies bytes into pages that may be private.
+    ///
+    /// # Safety
+    ///
+    /// The range is in the region; else as for [`write`](Self::write).
+    #[cold]
+    #[inline(never)]
+    unsafe fn copy_with_care(&self, off: u64, data: &[u8]) {
+        // By pages: a long copy stays in none for long.
+        let (mut off, mut rest) = (off, data);
+        while !rest.is_empty() {
+            let (part, others) = rest.split_at(rest.len().min((PAGE_BYTES - off % PAGE_BYTES) as usize));
+            let _inside = self.enter(off, part.len() as u64);
+            // SAFETY: a part of the range, exclusive by the caller's promise.
+            unsafe { copy(self.range.base().add(off as usize), part) };
+            (off, rest) = (off + part.len() as u64, others);
+        }
+    }
+
+    /// As [`write_and_flush`](Self::write_and_flush), with a journal.
+    ///
+    /// # Safety
+    ///
+    /// As for [`copy_with_care`](Self::copy_with_care).
+    unsafe fn write_and_note(&self, off: u64, data: &[u8]) -> Result<(), OutOfBounds> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_with_care(off, data) };
+        self.flush(off, data.len() as u64);
         Ok(())
     }
 
@@ -85,6 +120,10 @@ impl Region {
         self.assert_writable();
         if self.instrumented {
             self.note_disorderly_write(off, data);
+            if self.journal.is_some() {
+                // SAFETY: in bounds (checked); exclusive by the caller's promise.
+                return unsafe { self.write_and_note(off, data) };
+            }
         }
         #[cfg(target_arch = "x86_64")]
         if self.streams_single_lines && (off % LINE_BYTES) | (bytes % WORD_BYTES) == 0 {
@@ -113,7 +152,6 @@ impl Region {
         // promise; the body, where there is one, begins with a line and consists of whole words.
         unsafe {
             let base = self.range.base();
-            // Usually there is only one part.
             if !head_data.is_empty() {
                 copy(base.add(off as usize), head_data);
             }

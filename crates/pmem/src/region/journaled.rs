@@ -3,32 +3,48 @@
 use super::{Region, persist::Flusher};
 use crate::journal::{DiskFile, Journal, JournalPlace, JournalStats, Worker};
 use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
-use crate::{Domain, LINE_BYTES, OfProcess, RegionError, SyncError};
+use crate::private::{Backing, PrivatePages, usual_limit_bytes};
+use crate::{Domain, LINE_BYTES, OfProcess, RegionError, RegionOptions, SyncError};
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// The journal of a region.
 pub(crate) struct Journaled {
     pub(crate) journal: Arc<Journal>,
+    pub(super) pages: Arc<PrivatePages>,
     /// Only in the process that opened the region: a child has none of its threads.
     worker: Mutex<Option<OfProcess<Worker>>>,
 }
 
 impl Journaled {
-    /// Replays the journal in a file and starts its thread.
+    /// Replays the journal in a file, which is mapped in the range.
     pub(super) fn open(
         file: &Arc<File>,
+        range: &AddressRange,
         place: JournalPlace,
-        interval: Option<Duration>,
+        options: &RegionOptions,
     ) -> Result<Journaled, RegionError> {
         let medium = Arc::new(DiskFile::new(file));
-        let journal = Arc::new(Journal::open(Box::new(medium.clone()), place, interval)?);
+        let journal = Journal::open(Box::new(medium.clone()), place, options.durability.interval())?;
         let (off, bytes) = journal.place();
         medium.map(off, bytes);
-        let worker = Worker::start(journal.clone())?;
-        Ok(Journaled { journal, worker: Mutex::new(Some(OfProcess::new(worker))) })
+        let limit_bytes = options.private_bytes_max.unwrap_or_else(usual_limit_bytes);
+        Ok(Journaled::over(journal, PrivatePages::new(range, Backing::Mapped, limit_bytes)))
+    }
+
+    /// A journal, without its threads, over these pages.
+    fn over(journal: Journal, pages: PrivatePages) -> Journaled {
+        let pages = Arc::new(pages);
+        journal.set_pages(pages.clone());
+        Journaled { journal: Arc::new(journal), pages, worker: Mutex::default() }
+    }
+
+    /// Starts the threads of the journal. The region is complete, and stops them before it unmaps anything.
+    fn start(&self) -> Result<(), RegionError> {
+        let started = OfProcess::new(Worker::start(self.journal.clone())?);
+        *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        Ok(())
     }
 
     /// Ends the journal's thread. Nothing is written from then on but by fences.
@@ -55,21 +71,19 @@ impl Region {
             Region::over(range, bytes, max_bytes.max(bytes), Sharing::Private, domain, Flusher::Journal);
         // SAFETY: nobody else has the region yet.
         unsafe { region.write(0, image) }.expect("the region is as long as the image");
-        region.journal = Some(Journaled { journal: Arc::new(journal), worker: Mutex::default() });
+        let pages = PrivatePages::new(&region.range, Backing::Copied, u64::MAX);
+        region.journal = Some(Journaled::over(journal, pages));
+        region.instrumented = true;
         Ok(region)
     }
 
-    /// Starts the threads of the journal, where it has none. For tests whose medium is not a file.
+    /// Starts the threads of the journal, where there is one without threads.
     ///
     /// # Errors
     ///
     /// Failures of the system.
     pub fn start_journal(&self) -> Result<(), RegionError> {
-        if let Some(Journaled { journal, worker }) = &self.journal {
-            let started = OfProcess::new(Worker::start(journal.clone())?);
-            *worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
-        }
-        Ok(())
+        self.journal.as_ref().map_or(Ok(()), Journaled::start)
     }
 
     /// Writes an empty journal of `bytes` bytes into the file, which may grow to `most_bytes`. Nothing else

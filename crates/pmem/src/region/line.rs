@@ -112,10 +112,8 @@ impl Region {
     pub fn store_line(&self, off: u64, mask: u8, values: &[u64; 8]) -> Result<(), OutOfBounds> {
         let words = self.writable_line(off)?.0.words;
         if self.instrumented {
-            let chosen = (0..8).filter(|i| mask >> i & 1 != 0);
-            return chosen
-                .into_iter()
-                .try_for_each(|i| self.store_u64(off + i * WORD_BYTES, values[i as usize]));
+            self.store_line_with_care(words, off, mask, values);
+            return Ok(());
         }
         if mask.is_power_of_two() {
             let word = mask.trailing_zeros() as usize;
@@ -145,9 +143,22 @@ impl Region {
         LineStores { region: self, base: self.range.base(), lines }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn store_line_with_care(&self, words: &[AtomicU64; WORDS], off: u64, mask: u8, values: &[u64; WORDS]) {
+        let chosen = (0..WORDS).filter(|word| mask >> word & 1 != 0);
+        if self.is_counted {
+            let off_of = |word: usize| off + WORD_BYTES * word as u64;
+            chosen.for_each(|word| self.store_with_care(&words[word], off_of(word), values[word]));
+            return;
+        }
+        let _inside = self.enter(off, LINE_BYTES);
+        chosen.for_each(|word| words[word].store(values[word], Ordering::Release));
+    }
+
     #[inline(never)]
     fn store_line_in_some_order(&self, off: u64, mask: u8, values: &[u64; WORDS]) -> Result<(), OutOfBounds> {
-        if self.instrumented && self.disorder.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+        if self.is_counted && self.disorder.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
             self.line(off)?;
             let chosen = (0..WORDS).rev().filter(|word| mask >> word & 1 != 0);
             return chosen
@@ -273,9 +284,10 @@ impl WritableLine<'_> {
     pub fn store(&self, word: usize, value: u64) {
         let Line { region, words, .. } = self.0;
         if region.instrumented {
-            region.note_store(self.0.off_of(word), &value.to_le_bytes());
+            region.store_with_care(&words[word], self.0.off_of(word), value);
+        } else {
+            words[word].store(value, Ordering::Release);
         }
-        words[word].store(value, Ordering::Release);
     }
 
     /// As [`Region::flush`], of the line.

@@ -52,6 +52,10 @@ pub struct RegionOptions {
     /// later). No effect on other files. The existing contents are moved into huge pages when the file is
     /// opened, which takes about 0.5 s per GiB if they are not there yet.
     pub huge_pages: bool,
+    /// Bytes of private memory beyond which a region with a journal gives pages back that are at home, and
+    /// slows its fences: the more, the more it has, up to a quarter above. `None`: a quarter of the memory
+    /// that the process may use.
+    pub private_bytes_max: Option<u64>,
     /// Where the file has a journal, if it has one.
     pub journal: Option<JournalPlace>,
     /// Whether to count words, lines and fences ([`snapshot`](crate::snapshot)).
@@ -85,7 +89,7 @@ impl Region {
         }
         // In front of the mapping's first use: replay changes the file.
         let journal = match (options.journal, domain.has_journal() && access == Access::ReadWrite) {
-            (Some(place), true) => Some(Journaled::open(&file, place, options.durability.interval())?),
+            (Some(place), true) => Some(Journaled::open(&file, &range, place, options)?),
             (None, true) => return Err(RegionError::NoJournal),
             (_, false) => None,
         };
@@ -113,8 +117,10 @@ impl Region {
         region.huge_pages = options.huge_pages;
         region.non_temporal = non_temporal;
         region.streams_single_lines = streams_single_lines;
-        region.instrumented = options.count;
+        region.instrumented = options.count || region.journal.is_some();
+        region.is_counted = options.count;
         region.stores_masked = !options.count && has_masked_stores();
+        region.start_journal()?;
         Ok(region)
     }
 
@@ -142,7 +148,7 @@ impl Region {
         let reports_loads = observer.as_ref().is_some_and(|observer| observer.wants_loads());
         let mut region =
             Region::over(range, bytes, max_bytes, Sharing::Private, Domain::Simulated, Flusher::Record);
-        region.instrumented = true;
+        (region.instrumented, region.is_counted) = (true, true);
         region.reports_loads = reports_loads;
         if reports_loads {
             region.loadable_words = AtomicU64::new(0);
@@ -175,6 +181,7 @@ impl Region {
             streams_single_lines: false,
             max_bytes,
             instrumented: false,
+            is_counted: false,
             stores_masked: false,
             reports_loads: false,
             observer: None,

@@ -17,6 +17,7 @@ pub use prefetch::prefetch_for_store;
 use crate::flush::FlushInstruction;
 use crate::map::{AddressRange, Sharing};
 use crate::observer::Observer;
+use crate::private::Inside;
 use crate::{Domain, LINE_BYTES, OutOfBounds, WORD_BYTES};
 use journaled::Journaled;
 use persist::{DirtyPages, Flusher};
@@ -49,8 +50,10 @@ pub struct Region {
     /// Whether small copies that begin at a line bypass them too.
     streams_single_lines: bool,
     max_bytes: u64,
-    /// Whether stores, flushes and fences are counted or observed.
+    /// Whether stores take a longer way: they are counted or observed, or there is a journal.
     instrumented: bool,
+    /// Whether stores, flushes and fences are counted or observed.
+    is_counted: bool,
     /// Whether chosen words of a line are stored with one instruction.
     stores_masked: bool,
     /// Whether the observer wants loads and prefetches, too.
@@ -148,6 +151,12 @@ impl Region {
         }
     }
 
+    /// Enters the pages of a range, to store there, where there is a journal (`private/mod.rs`, P1).
+    #[inline]
+    fn enter(&self, off: u64, bytes: u64) -> Option<Inside> {
+        self.journal.as_ref().map(|journaled| journaled.pages.enter(off, bytes))
+    }
+
     #[inline(always)]
     fn assert_writable(&self) {
         assert!(self.sharing != Sharing::SharedReadOnly, "a store to a region opened read-only");
@@ -156,6 +165,10 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        // Its threads drop pages of the range, which is about to be unmapped.
+        if let Some(journal) = &self.journal {
+            journal.stop();
+        }
         // Under Miri it is freed at once, so that a use after free is found.
         if self.file.is_none() && !cfg!(miri) {
             self.range.keep_idle();

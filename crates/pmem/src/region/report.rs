@@ -33,6 +33,9 @@ impl Region {
 
     #[cold]
     pub(super) fn note_store(&self, off: u64, new: &[u8]) {
+        if !self.is_counted {
+            return;
+        }
         counters::add(1, 0, 0);
         if let Some(observer) = &self.observer {
             observer.store(ThreadTag::current(), off, new);
@@ -50,7 +53,7 @@ impl Region {
 
     #[cold]
     pub(super) fn note_write(&self, off: u64, data: &[u8]) {
-        let mut at = 0;
+        let mut at = if self.is_counted { 0 } else { data.len() };
         while at < data.len() {
             let word_left = (WORD_BYTES - (off + at as u64) % WORD_BYTES) as usize;
             let piece = word_left.min(data.len() - at);
@@ -63,7 +66,7 @@ impl Region {
     /// from line to line.
     #[cold]
     pub(super) fn note_disorderly_write(&self, off: u64, data: &[u8]) {
-        let mut at = 0;
+        let mut at = if self.is_counted { 0 } else { data.len() };
         while at < data.len() {
             let line_left = (LINE_BYTES - (off + at as u64) % LINE_BYTES) as usize;
             let (start, end) = (at, data.len().min(at + line_left));
@@ -86,7 +89,7 @@ impl Region {
 
     #[cold]
     pub(super) fn note_flush(&self, off: u64, bytes: u64) {
-        if bytes == 0 || self.check(off, bytes).is_err() {
+        if !self.is_counted || bytes == 0 || self.check(off, bytes).is_err() {
             return;
         }
         let lines = off / LINE_BYTES..=(off + bytes - 1) / LINE_BYTES;
@@ -98,6 +101,9 @@ impl Region {
 
     #[cold]
     pub(super) fn note_fence(&self) {
+        if !self.is_counted {
+            return;
+        }
         counters::add(0, 0, 1);
         if let Some(observer) = &self.observer {
             observer.fence(ThreadTag::current());

@@ -61,10 +61,20 @@ impl Region {
         let word = self.word(off)?;
         self.assert_writable();
         if self.instrumented {
-            self.note_store(off, &value.to_le_bytes());
+            self.store_with_care(word, off, value);
+        } else {
+            word.store(value, Ordering::Release);
         }
-        word.store(value, Ordering::Release);
         Ok(())
+    }
+
+    /// Stores a word of the region at `off`, which is counted, or in a page that may be private.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn store_with_care(&self, word: &AtomicU64, off: u64, value: u64) {
+        self.note_store(off, &value.to_le_bytes());
+        let _inside = self.enter(off, WORD_BYTES);
+        word.store(value, Ordering::Release);
     }
 
     /// Words of the region, to be loaded while other threads may store to them.
@@ -118,7 +128,8 @@ impl Region {
         let words = self.unread_words(off, values.len() as u64)?;
         self.assert_writable();
         if self.instrumented {
-            return self.store_and_note_words(off, values);
+            self.store_words_with_care(words, off, values);
+            return Ok(());
         }
         for (word, value) in words.iter().zip(values) {
             word.store(*value, Ordering::Release);
@@ -127,9 +138,15 @@ impl Region {
     }
 
     #[cold]
-    fn store_and_note_words(&self, off: u64, values: &[u64]) -> Result<(), OutOfBounds> {
-        let offs = (off..).step_by(WORD_BYTES as usize);
-        offs.zip(values).try_for_each(|(off, value)| self.store_u64(off, *value))
+    #[inline(never)]
+    fn store_words_with_care(&self, words: &[AtomicU64], off: u64, values: &[u64]) {
+        let places = words.iter().zip((off..).step_by(WORD_BYTES as usize)).zip(values);
+        if self.is_counted {
+            places.for_each(|((word, off), value)| self.store_with_care(word, off, *value));
+            return;
+        }
+        let _inside = self.enter(off, WORD_BYTES * values.len() as u64);
+        places.for_each(|((word, _), value)| word.store(*value, Ordering::Release));
     }
 
     /// Sets (`set`) or clears the bits of `mask` in an aligned word atomically.
@@ -148,15 +165,24 @@ impl Region {
             return self.store_u64(off, changed(word.load(Ordering::Acquire)));
         }
         self.assert_writable();
+        let change = || {
+            if set { word.fetch_or(mask, Ordering::AcqRel) } else { word.fetch_and(!mask, Ordering::AcqRel) }
+        };
         if self.instrumented {
             self.note_update(off, || changed(word.load(Ordering::Acquire)));
-        }
-        if set {
-            word.fetch_or(mask, Ordering::AcqRel);
+            self.update_with_care(off, &change);
         } else {
-            word.fetch_and(!mask, Ordering::AcqRel);
+            change();
         }
         Ok(())
+    }
+
+    /// An update of the word at `off` in one atomic step, in a page that may be private.
+    #[cold]
+    #[inline(never)]
+    fn update_with_care(&self, off: u64, update: &dyn Fn() -> u64) -> u64 {
+        let _inside = self.enter(off, WORD_BYTES);
+        update()
     }
 
     /// Raises an aligned word to `value` atomically, if it is smaller; returns the old word.
@@ -167,9 +193,11 @@ impl Region {
     pub fn raise_u64(&self, off: u64, value: u64) -> Result<u64, OutOfBounds> {
         let word = self.word(off)?;
         self.assert_writable();
+        let raise = || word.fetch_max(value, Ordering::AcqRel);
         if self.instrumented {
             self.note_update(off, || word.load(Ordering::Acquire).max(value));
+            return Ok(self.update_with_care(off, &raise));
         }
-        Ok(word.fetch_max(value, Ordering::AcqRel))
+        Ok(raise())
     }
 }

@@ -106,6 +106,12 @@ impl Options {
         self
     }
 
+    /// Bytes of private memory beyond which pages are given back, where there is a journal.
+    pub fn private_bytes_max(mut self, bytes: u64) -> Options {
+        self.region.private_bytes_max = Some(bytes);
+        self
+    }
+
     /// The sizes of a new pool's parts.
     pub fn geometry(mut self, geometry: Geometry) -> Options {
         self.geometry = Some(geometry);

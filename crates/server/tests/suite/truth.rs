@@ -410,6 +410,9 @@ fn the_journal_is_described_where_there_is_one() {
         let [half, most] =
             ["journal_synchronisation_us_p50", "journal_synchronisation_us_p99"].map(&mut number_of);
         assert!(half >= 32 && half.is_power_of_two() && most >= half, "{half} {most}");
+        let [private, most] = ["journal_private_bytes", "journal_private_bytes_max"].map(&mut number_of);
+        assert!(private >= 4096 && most > private, "{private} {most}");
+        number(&mut client, "journal_given_back_bytes");
         number(&mut client, "journal_slowed");
         number(&mut client, "journal_stalls");
         number(&mut client, "journal_longest_synchronisation_ms");

@@ -1,0 +1,73 @@
+//! The memory that private pages may take.
+
+use std::fs::read_to_string;
+use std::path::Path;
+
+/// The part of the process's memory that private pages may take.
+const PART: u64 = 4;
+/// The least limit: with fewer pages hardly anything could be stored twice.
+const LEAST_BYTES: u64 = 16 << 20;
+
+/// A quarter of the memory that the process may use: of the machine's, or of its control group's.
+pub(crate) fn usual_limit_bytes() -> u64 {
+    let all = machine_bytes().into_iter().chain(group_bytes()).min();
+    all.map_or(1 << 30, |bytes| bytes / PART).max(LEAST_BYTES)
+}
+
+fn machine_bytes() -> Option<u64> {
+    let text = read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// The least limit of the process's control groups, of either version of them.
+fn group_bytes() -> Option<u64> {
+    let groups = read_to_string("/proc/self/cgroup").ok()?;
+    groups.lines().filter_map(|line| limit_of(line, Path::new("/sys/fs/cgroup"))).min()
+}
+
+/// The least limit of a group, `0::/path` or `4:memory:/path`, and of those above it.
+fn limit_of(line: &str, root: &Path) -> Option<u64> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (kinds, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
+    let (root, name) = match kinds {
+        "" => (root.to_owned(), "memory.max"),
+        _ if kinds.split(',').any(|kind| kind == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+        _ => return None,
+    };
+    let group = root.join(path);
+    let limits = group.ancestors().take_while(|group| group.starts_with(&root));
+    limits.filter_map(|group| read_to_string(group.join(name)).ok()?.trim().parse().ok()).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_of_the_groups_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let put = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        put("a/b/memory.max", "max\n");
+        put("a/memory.max", "5000000\n");
+        put("memory/c/memory.limit_in_bytes", "700\n");
+        put("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        for (line, limit) in [
+            ("0::/a/b", Some(5_000_000)),
+            ("0::/", None),
+            ("4:cpu,memory:/c", Some(700)),
+            ("4:memory:/elsewhere", Some(9_223_372_036_854_771_712)),
+            ("3:cpu:/c", None),
+            ("nonsense", None),
+        ] {
+            assert_eq!(limit_of(line, root), limit, "{line}");
+        }
+        assert!(usual_limit_bytes() >= LEAST_BYTES);
+    }
+}
