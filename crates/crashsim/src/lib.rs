@@ -82,7 +82,7 @@ pub use mutation::{Mutation, Target};
 pub use report::Report;
 pub use scenario::{Scenario, SharedScenario};
 pub use schedule::{Member, Schedule};
-pub use sectors::{DiskEvent, History, PowerCuts, SECTOR_BYTES, SectorDisk};
+pub use sectors::{DiskEvent, History, PowerCuts, SECTOR_BYTES, Sector, SectorDisk};
 pub use simulation::{Simulation, campaign};
 pub use story::{Failure, FailureKind};
 pub use trace::{Event, Mark, Recorder};

@@ -7,6 +7,10 @@
 //! last one, that one included, whatever the other sectors have. A synchronisation puts all of them there, or
 //! those of a range. A sector is never torn.
 //!
+//! A synchronisation may fail. Then the device has any version of each sector that it was for, and the page
+//! cache takes all of them for written: the next synchronisation leaves them out. It may also drop them, and
+//! read the device's.
+//!
 //! A file that is extended has either length until the next synchronisation of the whole of it, whatever its
 //! sectors have; in the new part any of them may still be zeros. Files never become shorter.
 //!
@@ -24,7 +28,8 @@ use tembo_pmem::journal::Medium;
 /// The unit that is on the device as a whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-type Sector = [u8; SECTOR_BYTES];
+/// The contents of one.
+pub type Sector = [u8; SECTOR_BYTES];
 
 /// A step of a disk's history.
 #[derive(Debug, Clone)]
@@ -41,6 +46,9 @@ pub enum DiskEvent {
     /// Everything that was written to this range before is on the device; the length too, if the range has no
     /// end (`u64::MAX`).
     Synchronised(Range<u64>),
+    /// A synchronisation has failed: the device has these sectors as they are here, and they count as
+    /// written. Whether the page cache has dropped them.
+    Failed(BTreeMap<usize, Sector>, bool),
     /// A remark of the test.
     Mark(u64),
 }
@@ -55,6 +63,12 @@ pub struct SectorDisk(Arc<Mutex<State>>);
 struct State {
     contents: Vec<u8>,
     history: History,
+    /// The versions of each sector since it was synchronised, the device's first.
+    versions: BTreeMap<usize, Vec<Sector>>,
+    /// The next synchronisation fails, with these chances, and drops the sectors or not.
+    fails: Option<(Rng, bool)>,
+    /// Nothing more is done after that.
+    ends: bool,
     /// The power fails after so many operations.
     operations_left: Option<usize>,
 }
@@ -77,7 +91,14 @@ impl SectorDisk {
     pub fn new(contents: Vec<u8>) -> SectorDisk {
         assert!(contents.len().is_multiple_of(SECTOR_BYTES), "a disk has whole sectors");
         let history = History { before: contents.clone(), events: Vec::new() };
-        SectorDisk(Arc::new(Mutex::new(State { contents, history, operations_left: None })))
+        SectorDisk(Arc::new(Mutex::new(State {
+            contents,
+            history,
+            versions: BTreeMap::new(),
+            fails: None,
+            ends: false,
+            operations_left: None,
+        })))
     }
 
     /// Puts a remark into the history.
@@ -88,6 +109,22 @@ impl SectorDisk {
     /// Lets the power fail after so many further operations: all later ones fail and do nothing.
     pub fn cut_after(&self, operations: usize) {
         self.with(|state| state.operations_left = Some(operations));
+    }
+
+    /// Lets the next synchronisation fail. `seed` chooses the sectors that reach the device; `drops`: the
+    /// page cache has those of the device from then on.
+    pub fn fail_synchronisation(&self, seed: u64, drops: bool) {
+        self.with(|state| state.fails = Some((Rng::new(seed), drops)));
+    }
+
+    /// Ends the process with that failure: all later operations fail and do nothing.
+    pub fn end_with_failure(&self) {
+        self.with(|state| state.ends = true);
+    }
+
+    /// From now on everything works again: another process has the disk.
+    pub fn mend(&self) {
+        self.with(|state| (state.fails, state.ends, state.operations_left) = (None, false, None));
     }
 
     /// The contents as the page cache has them.
@@ -106,6 +143,49 @@ impl SectorDisk {
 }
 
 impl State {
+    /// Of sectors without a version, the device has the contents.
+    fn note_first_versions(&mut self, range: Range<usize>) {
+        for sector in range.start / SECTOR_BYTES..=(range.end - 1) / SECTOR_BYTES {
+            let at = sector * SECTOR_BYTES;
+            let version: Sector = self.contents[at..at + SECTOR_BYTES].try_into().expect("a sector");
+            self.versions.entry(sector).or_insert_with(|| vec![version]);
+        }
+    }
+
+    fn note_versions(&mut self, range: Range<usize>) {
+        for sector in range.start / SECTOR_BYTES..=(range.end - 1) / SECTOR_BYTES {
+            let at = sector * SECTOR_BYTES;
+            let version: Sector = self.contents[at..at + SECTOR_BYTES].try_into().expect("a sector");
+            self.versions.entry(sector).or_default().push(version);
+        }
+    }
+
+    /// Synchronises a range, or fails to.
+    fn synchronise(&mut self, range: Range<u64>) -> io::Result<()> {
+        self.operate()?;
+        let end = range.end.div_ceil(SECTOR_BYTES as u64) as usize;
+        let first = range.start as usize / SECTOR_BYTES;
+        let sectors: Vec<usize> = self.versions.range(first..end).map(|(sector, _)| *sector).collect();
+        let versions: Vec<_> =
+            sectors.iter().filter_map(|sector| Some((*sector, self.versions.remove(sector)?))).collect();
+        let Some((mut rng, drops)) = self.fails.take() else {
+            self.history.events.push(DiskEvent::Synchronised(range));
+            return Ok(());
+        };
+        let mut chosen = BTreeMap::new();
+        for (sector, versions) in versions {
+            chosen.insert(sector, versions[rng.below(versions.len())]);
+        }
+        if drops {
+            chosen.iter().for_each(|(sector, version)| put(&mut self.contents, *sector, version));
+        }
+        self.history.events.push(DiskEvent::Failed(chosen, drops));
+        if self.ends {
+            self.operations_left = Some(0);
+        }
+        Err(io::Error::other("the device failed"))
+    }
+
     fn operate(&mut self) -> io::Result<()> {
         match &mut self.operations_left {
             None => Ok(()),
@@ -116,6 +196,10 @@ impl State {
             }
         }
     }
+}
+
+fn put(contents: &mut [u8], sector: usize, version: &Sector) {
+    contents[sector * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(version);
 }
 
 fn outside() -> io::Error {
@@ -148,7 +232,9 @@ impl Medium for SectorDisk {
         self.with(|state| {
             state.operate()?;
             let range = range(&state.contents, off, bytes.len())?;
-            state.contents[range].copy_from_slice(bytes);
+            state.note_first_versions(range.clone());
+            state.contents[range.clone()].copy_from_slice(bytes);
+            state.note_versions(range);
             state.history.events.push(DiskEvent::Write { off, bytes: bytes.to_vec() });
             Ok(())
         })
@@ -167,19 +253,11 @@ impl Medium for SectorDisk {
     }
 
     fn synchronise(&self) -> io::Result<()> {
-        self.with(|state| {
-            state.operate()?;
-            state.history.events.push(DiskEvent::Synchronised(WHOLE));
-            Ok(())
-        })
+        self.with(|state| state.synchronise(WHOLE))
     }
 
     fn synchronise_range(&self, off: u64, bytes: u64) -> io::Result<()> {
-        self.with(|state| {
-            state.operate()?;
-            state.history.events.push(DiskEvent::Synchronised(off..off + bytes));
-            Ok(())
-        })
+        self.with(|state| state.synchronise(off..off + bytes))
     }
 }
 
@@ -198,7 +276,7 @@ impl History {
                 let of_that = *of != WHOLE && range.contains(&of.start);
                 !of_that && !last_write.is_some_and(|off| range.contains(&off))
             }
-            DiskEvent::Mark(_) | DiskEvent::Extended(_) => true,
+            DiskEvent::Mark(_) | DiskEvent::Extended(_) | DiskEvent::Failed(..) => true,
         });
         History { before: self.before.clone(), events }
     }
@@ -279,6 +357,15 @@ impl<'h> PowerCuts<'h> {
                 self.lengths.push(*bytes as usize);
             }
             DiskEvent::Synchronised(range) => self.synchronise(range),
+            DiskEvent::Failed(sectors, drops) => {
+                for (sector, version) in sectors {
+                    self.versions.remove(sector);
+                    put(&mut self.device, *sector, version);
+                    if *drops {
+                        put(&mut self.contents, *sector, version);
+                    }
+                }
+            }
             DiskEvent::Mark(_) => {}
         }
         Some(event)
@@ -379,6 +466,36 @@ mod tests {
         disk.synchronise().unwrap();
         assert_eq!(lengths(&disk.history()), [2 * SECTOR_BYTES].into());
         assert_eq!(lengths(&disk.history().without_durable_lengths()).len(), 2);
+    }
+
+    /// Later synchronisations leave out what the device missed, unless it is written again.
+    #[test]
+    fn after_a_failed_synchronisation_the_device_may_lack_what_the_page_cache_has() {
+        let bytes = SECTOR_BYTES as u64;
+        for drops in [false, true] {
+            let mut seen = BTreeSet::new();
+            for seed in 0..40 {
+                let disk = SectorDisk::new(vec![0; 2 * SECTOR_BYTES]);
+                disk.write(0, &[1; 2 * SECTOR_BYTES]).unwrap();
+                disk.fail_synchronisation(seed, drops);
+                assert!(disk.synchronise().is_err());
+                disk.synchronise().unwrap();
+                let (history, contents) = (disk.history(), disk.contents());
+                let mut cuts = PowerCuts::new(&history, 1);
+                while cuts.step().is_some() {}
+                let image = cuts.image();
+                assert!(if drops { contents == image } else { contents == [1; 2 * SECTOR_BYTES] });
+                assert_eq!(cuts.killed_image(), contents);
+                seen.insert((image[0], image[SECTOR_BYTES]));
+                disk.write(bytes, &[2; SECTOR_BYTES]).unwrap();
+                disk.synchronise().unwrap();
+                let history = disk.history();
+                let mut cuts = PowerCuts::new(&history, 1);
+                while cuts.step().is_some() {}
+                assert_eq!(cuts.image()[SECTOR_BYTES], 2);
+            }
+            assert_eq!(seen, [(0, 0), (0, 1), (1, 0), (1, 1)].into());
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk};
-use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, read_lines, recover};
+use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, read_lines, recover};
 use tembo_pmem::{Domain, Region};
 
 const MEMORY_BYTES: u64 = 24 << 10;
@@ -89,6 +89,16 @@ fn open(disk: &SectorDisk, mode: Mode) -> Region {
     Region::journaled(&image, MAX_BYTES, journal).unwrap()
 }
 
+/// Goes on in the ring as a killed process left it.
+fn resume(disk: &SectorDisk, mode: Mode) -> Region {
+    let records = Records::find(disk, PLACE).unwrap();
+    let journal = Journal::resume(Box::new(disk.clone()), &records, mode.interval()).unwrap();
+    journal.put_off(mode == Mode::PutOff);
+    let mut image = disk.contents();
+    image[HEADS.start as usize..RECORDS.end as usize].fill(0);
+    Region::journaled(&image, MAX_BYTES, journal).unwrap()
+}
+
 /// The line with this number of those that are not the ring's.
 fn place(line: u64) -> u64 {
     if line < LINES { line } else { line + RING_BYTES / 64 }
@@ -154,6 +164,34 @@ fn move_pages(region: &Region, chance: &mut Chance) -> bool {
     is_durable
 }
 
+/// The memory of a region as bytes.
+fn bytes_of(region: &Region) -> Vec<u8> {
+    memory_of(region).into_iter().flat_map(u64::to_ne_bytes).collect()
+}
+
+/// Ends a process at any moment of a write-back, or between two, or after its device has failed; also before
+/// it notes that. Returns whether the device has.
+fn kill(region: Region, disk: &SectorDisk, chance: &mut Chance) -> bool {
+    let journal = region.journal().unwrap();
+    let way = chance.below(4);
+    match way {
+        0 => {}
+        1 => disk.cut_after(chance.below(40) as usize),
+        _ => disk.fail_synchronisation(chance.below(1 << 30), chance.below(2) == 0),
+    }
+    if way == 3 {
+        disk.end_with_failure();
+    }
+    let ended = match chance.below(3) {
+        _ if way == 0 => Ok(()),
+        0 => journal.write_all_back(),
+        _ => journal.make_durable(),
+    };
+    disk.mend();
+    drop(region);
+    way >= 2 && ended.is_err()
+}
+
 /// Stores at random, flushes some of it, and fences; with write-backs, kills and openings between.
 fn run(seed: u64, mode: Mode, bug: Bug) -> Run {
     let mut chance = Chance(seed);
@@ -163,20 +201,13 @@ fn run(seed: u64, mode: Mode, bug: Bug) -> Run {
     assert_eq!(region.domain(), expected);
     let mut noted = vec![0_u8; FIRST_BYTES as usize];
     let mut images = vec![noted.clone()];
-    let mut given_back_bytes = 0;
+    let (mut given_back_bytes, mut promised_last) = (0, 0);
     while images.len() <= FENCES {
         if chance.below(15) == 0 && region.len() < MAX_BYTES {
             region.grow(region.len() + 4096).unwrap();
             noted.resize(region.len() as usize, 0);
         }
-        let lines = store_some(&region, &mut chance, bug);
-        for line in lines {
-            let at = (line * 64) as usize;
-            for word in 0..8 {
-                let value = region.load_u64((at + 8 * word) as u64).unwrap();
-                noted[at + 8 * word..][..8].copy_from_slice(&value.to_ne_bytes());
-            }
-        }
+        store_some(&region, &mut chance, bug).into_iter().for_each(|line| note(&region, &mut noted, line));
         images.push(noted.clone());
         region.fence().unwrap();
         let fence = images.len() as u64 - 1;
@@ -195,21 +226,49 @@ fn run(seed: u64, mode: Mode, bug: Bug) -> Run {
                 assert!(is_there || bug != Bug::None, "seed {seed}: not as noted after a kill at {fence}");
                 true
             }
+            46..51 => {
+                let has_failed = kill(region, &disk, &mut chance);
+                region = resume(&disk, mode);
+                let found = bytes_of(&region);
+                let at = images.iter().rposition(|image| has(&found, image));
+                let least = if has_failed { promised_last } else { fence as usize };
+                assert!(at >= Some(least) || bug != Bug::None, "seed {seed}: {at:?} after a kill at {fence}");
+                if let Some(at) = at.filter(|at| *at < fence as usize) {
+                    // The device has failed, and the page cache with it.
+                    noted.clone_from(&images[at]);
+                    noted.resize(region.len() as usize, 0);
+                    images.push(noted.clone());
+                }
+                false
+            }
             // A write-back has made some of them durable.
             _ => journal.durable().unwrap() == journal.end(),
         };
         if promised {
+            promised_last = fence as usize;
             disk.mark(fence);
         }
     }
+    assert!(given_back_bytes > 0, "pages are given back");
+    end(&region, disk.history(), images)
+}
+
+fn end(region: &Region, history: History, images: Vec<Vec<u8>>) -> Run {
     let stats = region.journal_stats().unwrap();
     assert!(stats.ring_bytes > stats.used_bytes && stats.private_bytes <= region.len());
-    assert!(given_back_bytes > 0, "pages are given back");
-    let history = disk.history();
     let of_parts =
         |event: &DiskEvent| matches!(event, DiskEvent::Synchronised(range) if range.end < MAX_BYTES);
     assert!(history.events.iter().any(of_parts), "the ring is synchronised by itself");
     Run { history, images, has_grown: stats.ring_bytes > RING_MIN_BYTES }
+}
+
+/// The memory as noted has the line as it is now.
+fn note(region: &Region, noted: &mut [u8], line: u64) {
+    let at = (line * 64) as usize;
+    for word in 0..8 {
+        let value = region.load_u64((at + 8 * word) as u64).unwrap();
+        noted[at + 8 * word..][..8].copy_from_slice(&value.to_ne_bytes());
+    }
 }
 
 /// Recovers an image of the device, and cuts the first attempts if chance will have it so.

@@ -100,7 +100,8 @@ impl Pool {
     }
 
     /// The number of lines of which the journal had newer contents than the rest of the file when the pool
-    /// was opened; `None` if it had no journal.
+    /// was opened, each as often as it was recorded if it was opened for writing; `None` if it had no
+    /// journal.
     pub fn journal_lines(&self) -> Option<u64> {
         self.inner.opened.journal_lines
     }

@@ -6,7 +6,6 @@ use crate::ending::Ending;
 use crate::feature::{Feature, has_unknown_classes, of_files};
 use crate::file::create::{self, NewPool};
 use crate::file::header::{self, Header, seed_of};
-use crate::file::journal::NewerLines;
 use crate::file::opening::{Here, Opened, Opening};
 use crate::file::options::Options;
 use crate::file::roots::{self, Root};
@@ -111,9 +110,11 @@ impl Pool {
         let mut page = vec![0; length.min(PAGE_BYTES) as usize];
         file.read_exact_at(&mut page, 0).map_err(|e| Error::io("reading", path, e))?;
         let mut header = Header::parse(&page, length)?;
-        let mut newer_lines = NewerLines::new();
+        let word_at_home = header.opening;
+        let mut newer = None;
         if let Some(place) = header.journal {
-            (header, newer_lines) = journal::read(&file, path, &mut page, length, place)?;
+            let read = journal::read(&file, path, &mut page, length, place, options.read_only)?;
+            (header, newer) = (read.0, Some(read.1));
         }
         let here = Here::of(&file, path)?;
         let ending = here.judge(header.opening).map(|found| ending.unwrap_or(found))?;
@@ -124,19 +125,26 @@ impl Pool {
         region_options.max_bytes = options.max_bytes.map(|b| b.max(header.committed_bytes));
         region_options.journal = header.journal;
         let access = if options.read_only { Access::Private } else { Access::ReadWrite };
-        let is_replayed_later = options.read_only || options.region.durability.needs_journal();
-        if let Some(place) = header.journal.filter(|_| !is_replayed_later && !newer_lines.is_empty()) {
+        let needs_journal = options.region.durability.needs_journal() && !options.read_only;
+        let is_left = [word_at_home, header.opening].into_iter().all(|word| here.is_left_with_journal(word));
+        if needs_journal && is_left && ending == Ending::Killed {
+            region_options.resumes = newer.as_ref().and_then(|newer| newer.records);
+        }
+        let resumes = region_options.resumes.is_some();
+        let is_replayed_now = !options.read_only && !needs_journal;
+        let journal_lines = newer.as_ref().map(|newer| newer.count);
+        if let Some(place) = header.journal.filter(|_| is_replayed_now && journal_lines > Some(0)) {
             journal::replay(&file, path, place)?;
         }
         let mut region = Region::map_file(file, header.committed_bytes, &region_options, access)?;
-        if options.read_only {
-            journal::apply(&mut region, &newer_lines)?;
+        if let Some(newer) = newer.filter(|_| options.read_only) {
+            journal::apply(&mut region, &newer.lines)?;
         }
         let read_only = options.read_only;
-        let to_mark = if read_only { None } else { Some(here) };
-        let journal_lines = header.journal.map(|_| newer_lines.len() as u64);
+        let to_mark = if read_only || resumes { None } else { Some(here) };
         let path = Some(path.to_owned());
-        let opened = Opened { read_only, path, ending, journal_lines, to_mark, opening: None };
+        let opening = resumes.then(Opening::resumed);
+        let opened = Opened { read_only, path, ending, journal_lines, to_mark, opening };
         Pool::start(region, header, opened)
     }
 
@@ -168,7 +176,10 @@ impl Pool {
         features::accept(features, opened.read_only)?;
         let seed = seed_of(uuid);
         let is_writable = !opened.read_only;
-        let (seq, recovery) = recover::recover(&region, &geometry, seed, || {
+        // Fences of recovery wait for no device: it stores the same again after a failure, before anything
+        // that follows it.
+        region.journal().iter().for_each(|journal| journal.put_off(true));
+        let recovered = recover::recover(&region, &geometry, seed, || {
             if opened.to_mark.is_some() && features & of_files(&geometry) != of_files(&geometry) {
                 (features, lacks_features) = (features | of_files(&geometry), true);
             }
@@ -180,7 +191,9 @@ impl Pool {
                 opened.opening = Some(Opening::mark_open(&region, here, false)?);
             }
             Ok(())
-        })?;
+        });
+        region.journal().iter().for_each(|journal| journal.put_off(false));
+        let (seq, recovery) = recovered?;
         let mut alloc = Allocator::open(&region, geometry, features & Feature::FineClasses.bit() != 0);
         alloc.classes.has_later = has_unknown_classes(features);
         // The first registration takes long if there are other threads; it is done here so that no reader

@@ -51,20 +51,6 @@ impl DiskFile {
         DiskFile { file: file.clone(), whole, ring, mapped: OnceLock::new(), shared: Mutex::default() }
     }
 
-    /// Lets a range be synchronised by itself from now on. Where the system cannot do that, all is.
-    pub(crate) fn map(&self, off: u64, bytes: u64) {
-        let Some(file) = &self.ring else { return };
-        let null = core::ptr::null_mut();
-        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
-        let mapped =
-            unsafe { rustix::mm::mmap(null, bytes as usize, ProtFlags::READ, MapFlags::SHARED, file, off) };
-        if let Ok(at) = mapped {
-            // SAFETY: mapped just now. A child of the process does not need it; a refusal is no error.
-            let _ = unsafe { rustix::mm::madvise(at, bytes as usize, Advice::LinuxDontFork) };
-            let _ = self.mapped.set(Mapped { off, bytes, at });
-        }
-    }
-
     /// Synchronises with a description; where there is none of its own, one after the other.
     fn all(&self, own: Option<&File>) -> io::Result<()> {
         if let Some(file) = own {
@@ -95,6 +81,20 @@ impl Medium for DiskFile {
 
     fn synchronise(&self) -> io::Result<()> {
         self.all(self.whole.as_ref())
+    }
+
+    /// Where the system cannot synchronise a range, all is.
+    fn prepare_range(&self, off: u64, bytes: u64) {
+        let Some(file) = &self.ring else { return };
+        let null = core::ptr::null_mut();
+        // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
+        let mapped =
+            unsafe { rustix::mm::mmap(null, bytes as usize, ProtFlags::READ, MapFlags::SHARED, file, off) };
+        if let Ok(at) = mapped {
+            // SAFETY: mapped just now. A child of the process does not need it; a refusal is no error.
+            let _ = unsafe { rustix::mm::madvise(at, bytes as usize, Advice::LinuxDontFork) };
+            let _ = self.mapped.set(Mapped { off, bytes, at });
+        }
     }
 
     fn synchronise_range(&self, off: u64, bytes: u64) -> io::Result<()> {

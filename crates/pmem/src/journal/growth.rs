@@ -47,10 +47,10 @@ impl Journal {
             }
             // The failure of another page may be the one that is reported here, and never again.
             let synchronised = longer.synchronise_new_part(&*self.medium, &ring);
-            synchronised.map_err(|e| self.lock().fail(&e))?;
+            synchronised.map_err(|e| self.fail(&mut self.lock(), &e))?;
             growth.prepared = longer.capacity;
         }
-        self.switch_to(&longer)
+        self.switch_to()
     }
 
     fn profits(&self, longer: &Ring) -> bool {
@@ -59,21 +59,23 @@ impl Journal {
     }
 
     /// Uses the ring of twice the capacity, whose new part is prepared.
-    fn switch_to(&self, longer: &Ring) -> Result<bool, SyncError> {
+    fn switch_to(&self) -> Result<bool, SyncError> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
         state.check()?;
-        if !state.ring.keeps_places(state.tail, state.end) {
+        // A write-back may have changed the generation at the tail meanwhile.
+        let Some(longer) = state.ring.longer().filter(|_| state.ring.keeps_places(state.tail, state.end))
+        else {
             return Ok(false);
-        }
+        };
         writer.change += 1;
         let written = longer.write_head(&*self.medium, writer.change, state.tail);
         // PERSIST(I8): the head is on the device before a record lies in the new part, and (I4) before the
         // other copy is written.
         if let Err(e) = written.and_then(|()| longer.synchronise_heads(&*self.medium)) {
-            return Err(state.fail(&e));
+            return Err(self.fail(&mut state, &e));
         }
-        state.ring = *longer;
+        state.ring = longer;
         Ok(true)
     }
 }

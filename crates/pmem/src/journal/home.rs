@@ -186,37 +186,41 @@ impl Journal {
     fn write_back_step(&self, writer: &mut Writer, tail: u64, end: u64) -> Result<(), SyncError> {
         // PERSIST(I3): the records are on the device before their lines are written home.
         self.wait_until_durable(end)?;
-        let failed = |e: io::Error| self.lock().fail(&e);
-        let new_tail = self.write_records_home(tail, end).map_err(failed)?;
+        let failed = |e: io::Error| self.fail(&mut self.lock(), &e);
+        let (new_tail, generation) = self.write_records_home(tail, end).map_err(failed)?;
         // PERSIST(I4): the lines are at home before a head says that replay may begin behind them.
         self.medium.synchronise().map_err(failed)?;
         writer.change += 1;
         // The ring grows only under the lock that is held here.
-        let ring = self.lock().ring;
+        let ring = Ring { generation, ..self.lock().ring };
         ring.write_head(&*self.medium, writer.change, new_tail).map_err(failed)?;
         // PERSIST(I5): the head is on the device before the space of the records is written again, and (I4)
         // before the other copy is.
         self.medium.synchronise().map_err(failed)?;
         let mut state = self.lock();
-        state.tail = new_tail;
+        (state.tail, state.ring.generation) = (new_tail, generation);
         state.stats.write_backs += 1;
         Ok(())
     }
 
     /// Writes the lines of records home, of at least one and of not much more than half the ring. Returns the
-    /// position behind them.
-    fn write_records_home(&self, tail: u64, end: u64) -> io::Result<u64> {
+    /// position behind them, and the generation there.
+    fn write_records_home(&self, tail: u64, end: u64) -> io::Result<(u64, u64)> {
         let ring = self.lock().ring;
         let mut reader = Reader::new(&*self.medium, &ring, tail, end);
         let mut gathered = Gathered::default();
         while reader.pos < end.min(tail + ring.capacity / 2) {
-            let Some(record) = reader.next()? else {
+            let is_there = reader.next()?.inspect(|record| gathered.add(record)).is_some();
+            if !is_there {
+                // The last one may be one that begins a generation.
+                if reader.pos == end {
+                    break;
+                }
                 return Err(io::Error::other("the journal does not have what was written to it"));
-            };
-            gathered.add(&record);
+            }
         }
-        let new_tail = reader.pos;
+        let behind = (reader.pos, reader.generation);
         write_home(&*self.medium, &ring, gathered, self.pages.get().map(|pages| &**pages))?;
-        Ok(new_tail)
+        Ok(behind)
     }
 }

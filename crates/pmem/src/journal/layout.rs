@@ -26,8 +26,8 @@ media_struct! {
         /// Bytes up to which the ring may grow: the range in the file that is the ring's alone. 0: it does
         /// not grow.
         40 => most_bytes: u64,
-        /// Zero.
-        48 => reserved: [u8; 8],
+        /// 1 if a synchronisation has failed in this generation, else 0.
+        48 => failed: u64,
         /// XXH3-64 of the bytes before it, seeded with a number that the file keeps.
         56 => checksum: u64,
     }
@@ -35,7 +35,7 @@ media_struct! {
 
 media_struct! {
     /// The head of a record. Its runs follow (a word each: number of the first line << 16 | count of lines
-    /// less 1), and then the lines.
+    /// less 1), and then the lines. A record without runs has one word: the generation of those behind it.
     pub struct PmRingRecord: 24 {
         /// XXH3-64 of the rest of the record, seeded with the generation.
         0 => checksum: u64,
@@ -50,6 +50,8 @@ media_struct! {
 
 pub(super) const HEAD_BYTES: usize = size_of::<PmRingHead>();
 pub(super) const RECORD_HEAD_BYTES: usize = size_of::<PmRingRecord>();
+/// Bytes of a record that has a generation.
+pub(super) const GENERATION_BYTES: u64 = RECORD_HEAD_BYTES as u64 + 8;
 const SUMMED_AT: usize = offset_of!(PmRingRecord, pos);
 /// The most lines of a run.
 const RUN_LINES_MAX: u64 = 1 << 16;
@@ -65,6 +67,7 @@ pub(super) struct Head {
     pub(super) tail: u64,
     pub(super) bytes: u64,
     pub(super) most_bytes: u64,
+    pub(super) has_failed: bool,
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -85,6 +88,7 @@ impl Head {
         put(offset_of!(PmRingHead, tail), self.tail);
         put(offset_of!(PmRingHead, bytes), self.bytes);
         put(offset_of!(PmRingHead, most_bytes), self.most_bytes);
+        put(offset_of!(PmRingHead, failed), self.has_failed.into());
         let at = offset_of!(PmRingHead, checksum);
         let sum = xxh3_64_with_seed(&bytes[..at], seed);
         bytes[at..].copy_from_slice(&sum.to_le_bytes());
@@ -101,6 +105,7 @@ impl Head {
             tail: word(bytes, offset_of!(PmRingHead, tail)),
             bytes: word(bytes, offset_of!(PmRingHead, bytes)),
             most_bytes: word(bytes, offset_of!(PmRingHead, most_bytes)),
+            has_failed: word(bytes, offset_of!(PmRingHead, failed)) != 0,
         })
     }
 }
@@ -150,11 +155,7 @@ pub(super) fn encode(
     copy: &impl Fn(u64, &mut [u8]),
 ) {
     let bytes = record_bytes(runs);
-    record.clear();
-    record.extend_from_slice(&[0; 8]);
-    record.extend_from_slice(&pos.to_le_bytes());
-    record.extend_from_slice(&(bytes as u32).to_le_bytes());
-    record.extend_from_slice(&(runs.len() as u32).to_le_bytes());
+    begin(record, pos, bytes, runs.len());
     for (first, count) in runs {
         record.extend_from_slice(&(first << 16 | (count - 1)).to_le_bytes());
     }
@@ -164,6 +165,25 @@ pub(super) fn encode(
         copy(line, &mut record[at..at + LINE_BYTES as usize]);
         at += LINE_BYTES as usize;
     }
+    seal(record, generation);
+}
+
+/// Makes the bytes of a record behind which the generation is another one.
+pub(super) fn encode_generation(record: &mut Vec<u8>, generation: u64, pos: u64, next: u64) {
+    begin(record, pos, GENERATION_BYTES, 0);
+    record.extend_from_slice(&next.to_le_bytes());
+    seal(record, generation);
+}
+
+fn begin(record: &mut Vec<u8>, pos: u64, bytes: u64, runs: usize) {
+    record.clear();
+    record.extend_from_slice(&[0; 8]);
+    record.extend_from_slice(&pos.to_le_bytes());
+    record.extend_from_slice(&(bytes as u32).to_le_bytes());
+    record.extend_from_slice(&(runs as u32).to_le_bytes());
+}
+
+fn seal(record: &mut [u8], generation: u64) {
     let sum = xxh3_64_with_seed(&record[SUMMED_AT..], generation);
     record[..8].copy_from_slice(&sum.to_le_bytes());
 }
@@ -182,16 +202,29 @@ pub(super) fn run_of(word: u64) -> (u64, u64) {
     (word >> 16, (word & 0xFFFF) + 1)
 }
 
-/// The words of the runs and the contents of the lines of a whole record of this generation; `None` if it is
-/// none.
-pub(super) fn decode(record: &[u8], generation: u64) -> Option<(&[u8], &[u8])> {
-    if word(record, 0) != xxh3_64_with_seed(&record[SUMMED_AT..], generation) {
-        return None;
-    }
+/// The contents of a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// The length of the words of its runs, which its lines follow.
+    Lines(usize),
+    /// The generation of the records behind it.
+    Generation(u64),
+}
+
+/// Whether a record was written as a whole, in this generation.
+pub(super) fn is_whole(record: &[u8], generation: u64) -> bool {
+    word(record, 0) == xxh3_64_with_seed(&record[SUMMED_AT..], generation)
+}
+
+/// The contents of a record that is whole; `None` if they make no sense.
+pub(super) fn decode(record: &[u8]) -> Option<Contents> {
     let runs = half_word(record, offset_of!(PmRingRecord, runs)) as usize;
     let (words, contents) = record[RECORD_HEAD_BYTES..].split_at_checked(runs.checked_mul(8)?)?;
+    if runs == 0 {
+        return (contents.len() == 8).then(|| Contents::Generation(word(contents, 0)));
+    }
     let lines: u64 = words.chunks_exact(8).map(|run| run_of(word(run, 0)).1).sum();
-    (lines * LINE_BYTES == contents.len() as u64).then_some((words, contents))
+    (lines * LINE_BYTES == contents.len() as u64).then_some(Contents::Lines(words.len()))
 }
 
 /// The generation after another one: any other number.
@@ -224,39 +257,45 @@ mod tests {
         encode(&mut record, 77, 4096, &runs, &|line, content| content.fill(line as u8));
         assert_eq!(length_at(&record, 4096, 1000), Some(record.len() as u64));
         assert_eq!((length_at(&record, 4104, 1000), length_at(&record, 4096, 100)), (None, None));
-        let (words, contents) = decode(&record, 77).unwrap();
+        assert!(is_whole(&record, 77));
+        assert_eq!(decode(&record), Some(Contents::Lines(16)));
+        let (words, contents) = record[RECORD_HEAD_BYTES..].split_at(16);
         let read: Vec<_> = words.chunks_exact(8).map(|run| run_of(word(run, 0))).collect();
         assert_eq!(read, runs);
         assert_eq!(contents, [[3; 64], [4; 64], [70; 64]].concat());
         // A ghost of another generation.
-        assert_eq!(decode(&record, 78), None);
+        assert!(!is_whole(&record, 78));
         for bit in 0..8 * record.len() {
             let mut torn = record.clone();
             torn[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode(&torn, 77), None, "bit {bit}");
+            assert!(!is_whole(&torn, 77), "bit {bit}");
         }
     }
 
     #[test]
     fn a_record_whose_runs_and_lines_do_not_agree_is_none() {
-        let sealed = |mut record: Vec<u8>| {
-            let sum = xxh3_64_with_seed(&record[SUMMED_AT..], 5);
-            record[..8].copy_from_slice(&sum.to_le_bytes());
-            record
-        };
         let mut record = Vec::new();
         encode(&mut record, 5, 0, &vec![(3, 2)], &|_, content| content.fill(1));
-        assert!(decode(&record, 5).is_some());
+        assert!(decode(&record).is_some());
         for (at, value) in [(20, 0_u32), (20, 2), (20, u32::MAX), (24, 0), (24, 5)] {
             let mut other = record.clone();
             other[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            assert_eq!(decode(&sealed(other), 5), None, "{value} at {at}");
+            assert_eq!(decode(&other), None, "{value} at {at}");
         }
     }
 
     #[test]
+    fn a_record_of_a_generation_is_read_as_written() {
+        let mut record = Vec::new();
+        encode_generation(&mut record, 7, 320, 9);
+        assert_eq!(length_at(&record, 320, 1000), Some(GENERATION_BYTES));
+        assert!(is_whole(&record, 7) && !is_whole(&record, 9));
+        assert_eq!(decode(&record), Some(Contents::Generation(9)));
+    }
+
+    #[test]
     fn a_head_is_read_as_written_and_with_any_flipped_bit_not_at_all() {
-        let head = Head { change: 3, generation: 4, tail: 5, bytes: 6, most_bytes: 7 };
+        let head = Head { change: 3, generation: 4, tail: 5, bytes: 6, most_bytes: 7, has_failed: true };
         let bytes = head.encode(9);
         assert_eq!((Head::decode(&bytes, 9), Head::decode(&bytes, 8)), (Some(head), None));
         for bit in 0..8 * HEAD_BYTES {

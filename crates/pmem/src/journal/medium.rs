@@ -43,6 +43,10 @@ pub trait Medium: Send + Sync {
     /// As for [`synchronise`](Self::synchronise).
     fn synchronise_range(&self, off: u64, bytes: u64) -> io::Result<()>;
 
+    /// Says that a range will be [synchronised](Self::synchronise_range) by itself. Nothing else is needed
+    /// for that.
+    fn prepare_range(&self, _off: u64, _bytes: u64) {}
+
     /// Makes the file longer, with zeros in its new part. Only a medium without a file of its region needs
     /// this: others grow with the region.
     ///
@@ -113,5 +117,9 @@ impl<M: Medium> Medium for Arc<M> {
 
     fn synchronise_range(&self, off: u64, bytes: u64) -> io::Result<()> {
         (**self).synchronise_range(off, bytes)
+    }
+
+    fn prepare_range(&self, off: u64, bytes: u64) {
+        (**self).prepare_range(off, bytes);
     }
 }

@@ -24,7 +24,9 @@
 //! its capacity in a step, until the range has no room for a further one.
 //!
 //! A head has the *tail*: the position at which replay begins. Each opening for writing begins a new
-//! *generation*, with the position 0. The checksums of records are seeded with the generation.
+//! *generation*: after recovery with the position 0 and a head; where it resumes the ring, with a record that
+//! has nothing but the generation of those behind it. The checksums of records are seeded with the
+//! generation; a head has that of the record at its tail.
 //!
 //! # Failure model
 //!
@@ -46,9 +48,10 @@
 //!   on the device. So one valid copy is always there.
 //! * I5: *space*. The place of a record is written again only when a tail behind that record is on the
 //!   device.
-//! * I6: *generations*. A generation is on the device, in a head, before its first record is written. A
-//!   record of an older generation has another checksum, and one of an older turn of the ring another
-//!   position: a complete record behind a hole never comes back.
+//! * I6: *generations*. A generation is on the device, in a head, before its first record is written, or it
+//!   begins with a record of the generation before, in front of all of its own. A record of another
+//!   generation has another checksum, and one of an older turn of the ring another position: a complete
+//!   record behind a hole never comes back.
 //! * I7: *growth of the region*. Space for a line is part of the file, and the file's length on the device,
 //!   before a record has the line (`Region::grow`). Nothing is given back to the file system: an older record
 //!   could fill it again.
@@ -86,6 +89,8 @@
 //! failed now; none of the missing ones was written home. Cut in 3: the same records are found, and the
 //! same lines written. Cut in 4: one of the two heads counts; both describe the same contents. Opening for
 //! reading only does step 1, and applies the lines in memory.
+//!
+//! The ring that a killed process of this boot left need not be recovered: it is resumed (`resume.rs`).
 //!
 //! # Concurrency
 //!
@@ -130,13 +135,14 @@ mod medium;
 mod notes;
 mod pages;
 mod replay;
+mod resume;
 mod ring;
 mod worker;
 
 pub(crate) use disk_file::DiskFile;
 pub use layout::{PmRingHead, PmRingRecord};
 pub use medium::Medium;
-pub use replay::{JournalError, Replayed, read_lines, recover};
+pub use replay::{JournalError, Line, Records, Replayed, read_lines, recover};
 pub(crate) use worker::Worker;
 
 use crate::private::PrivatePages;
@@ -249,6 +255,12 @@ pub struct Journal {
 
 struct State {
     ring: Ring,
+    /// The generation of the next record.
+    generation: u64,
+    /// The generation that a record has to begin before that.
+    next_generation: Option<u64>,
+    /// The records with which the ring was resumed, until they are on the device for certain.
+    found: Option<Records>,
     /// Where the next record begins.
     end: u64,
     /// Records before this position are on the device.
@@ -307,20 +319,25 @@ impl Journal {
         interval: Option<Duration>,
     ) -> Result<Journal, JournalError> {
         replay::recover(&*medium, place)?;
-        let (ring, change) = Ring::read(&*medium, place)?;
-        Ok(Journal {
+        let (ring, head) = Ring::read(&*medium, place)?;
+        medium.prepare_range(place.off, ring.most_bytes);
+        Ok(Journal::over(medium, interval, head.change, State::new(ring)))
+    }
+
+    fn over(medium: Box<dyn Medium>, interval: Option<Duration>, change: u64, state: State) -> Journal {
+        Journal {
             medium,
             pages: OnceLock::new(),
             interval,
             identity: Arc::default(),
-            state: Mutex::new(State::new(ring)),
+            state: Mutex::new(state),
             synchronised: Condvar::new(),
             work: Condvar::new(),
             filling: Condvar::new(),
             writer: Mutex::new(home::Writer::new(change)),
             growth: Mutex::default(),
             wake: Mutex::default(),
-        })
+        }
     }
 
     /// How old a record may become before it is on the device, if fences do not wait for that.
@@ -385,12 +402,6 @@ impl Journal {
         self.medium.synchronise()
     }
 
-    /// The range of the file that is the ring's alone: its first byte, and its length.
-    pub(crate) fn place(&self) -> (u64, u64) {
-        let ring = self.lock().ring;
-        (ring.place.off, ring.most_bytes)
-    }
-
     /// The state in figures.
     pub fn stats(&self) -> JournalStats {
         let pages = |of: fn(&PrivatePages) -> u64| self.pages.get().map_or(0, |pages| of(pages));
@@ -438,7 +449,7 @@ impl Journal {
 
     /// Appends records with the lines. Returns the position behind them.
     fn append(&self, noted: &Runs, copy: impl Fn(u64, &mut [u8])) -> Result<u64, SyncError> {
-        let mut state = self.lock();
+        let mut state = self.begin_generation(self.lock())?;
         let max_bytes = (state.ring.capacity / PARTS_OF_RING).min(RECORD_MAX_BYTES);
         for runs in layout::pieces(noted, max_bytes) {
             let bytes = layout::record_bytes(&runs);
@@ -448,11 +459,11 @@ impl Journal {
             if let Some(pages) = self.pages.get() {
                 pages.note_recorded(&runs, pos + bytes);
             }
-            layout::encode(&mut record, ring.generation, pos, &runs, &copy);
+            layout::encode(&mut record, state.generation, pos, &runs, &copy);
             let written = ring.write(&*self.medium, pos, &record);
             state.record = record;
             if let Err(e) = written {
-                return Err(state.fail(&e));
+                return Err(self.fail(&mut state, &e));
             }
             let (used, half) = (state.end - state.tail, ring.capacity / 2);
             if used <= half && used + bytes > half {
@@ -500,7 +511,7 @@ impl Journal {
         let mut state = self.lock();
         loop {
             state.check()?;
-            if state.durable >= pos {
+            if state.durable >= pos && state.found.is_none() {
                 return Ok(());
             }
             state = self.wait_or_synchronise(state);
@@ -513,24 +524,41 @@ impl Journal {
             return self.synchronised.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let (start, end, ring, begun) = (state.durable, state.end, state.ring, Instant::now());
+        let found = state.found;
         state.is_synchronising = true;
         state.oldest_under_way = state.oldest.take();
         drop(state);
-        let outcome = ring.synchronise(&*self.medium, start, end);
+        let outcome = match found {
+            None => ring.synchronise(&*self.medium, start, end),
+            // PERSIST(I3): a synchronisation may have failed, and the page cache may take records for written
+            // that the device has not. And somebody may have put the file there without any.
+            Some(found) => replay::rewrite(&*self.medium, &ring, start, found.end)
+                .and_then(|()| self.medium.synchronise()),
+        };
         let mut state = self.lock();
         state.is_synchronising = false;
         state.oldest_under_way = None;
         match outcome {
             Ok(()) => {
-                state.durable = end;
+                (state.durable, state.found) = (end, None);
                 let duration = begun.elapsed();
                 state.stats.note_duration(duration);
                 state.typical = (7 * state.typical + duration) / 8;
             }
-            Err(e) => _ = state.fail(&e),
+            Err(e) => _ = self.fail(&mut state, &e),
         }
         self.synchronised.notify_all();
         state
+    }
+
+    /// Refuses everything from now on, and notes that for the next process.
+    fn fail(&self, state: &mut State, error: &dyn std::fmt::Display) -> SyncError {
+        let is_first = state.failure.is_none();
+        let error = state.fail(error);
+        if is_first {
+            state.ring.note_failure(&*self.medium);
+        }
+        error
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -542,6 +570,9 @@ impl State {
     fn new(ring: Ring) -> State {
         State {
             ring,
+            generation: ring.generation,
+            next_generation: None,
+            found: None,
             end: 0,
             durable: 0,
             tail: 0,

@@ -1,7 +1,7 @@
 //! Reading records back, and recovery.
 
 use super::home::{Gathered, PAGE_BYTES, PAGE_LINES, write_home};
-use super::layout::{RECORD_HEAD_BYTES, decode, length_at, run_of};
+use super::layout::{Contents, RECORD_HEAD_BYTES, decode, is_whole, length_at, run_of};
 use super::ring::Ring;
 use super::{JournalPlace, Medium, RECORD_MAX_BYTES};
 use crate::LINE_BYTES;
@@ -38,6 +38,8 @@ pub(super) struct RecordLines<'r> {
     pub(super) pos: u64,
     /// A word for each run.
     words: &'r [u8],
+    /// The contents.
+    pub(super) contents: &'r [u8],
 }
 
 impl RecordLines<'_> {
@@ -55,8 +57,12 @@ pub(super) struct Reader<'m> {
     ring: &'m Ring,
     /// Where the next record begins.
     pub(super) pos: u64,
+    /// The generation of the next record.
+    pub(super) generation: u64,
     /// Records lie before this position.
     end: u64,
+    /// The records were read as a whole before.
+    has_read: bool,
     /// Bytes from `ahead_at` on that were read already.
     ahead: Vec<u8>,
     ahead_at: u64,
@@ -66,25 +72,44 @@ pub(super) struct Reader<'m> {
 const AHEAD_BYTES: u64 = 256 << 10;
 
 impl<'m> Reader<'m> {
-    /// The records from `tail` to `end`.
+    /// The records from the ring's tail to `end`.
     pub(super) fn new(medium: &'m dyn Medium, ring: &'m Ring, tail: u64, end: u64) -> Reader<'m> {
-        Reader { medium, ring, pos: tail, end, ahead: Vec::new(), ahead_at: tail }
+        let (generation, ahead, ahead_at) = (ring.generation, Vec::new(), tail);
+        Reader { medium, ring, pos: tail, generation, end, has_read: false, ahead, ahead_at }
     }
 
-    /// The next record, if there is one.
+    /// The next record with lines, if there is one.
     pub(super) fn next(&mut self) -> io::Result<Option<RecordLines<'_>>> {
-        let left = self.end - self.pos;
-        if left < RECORD_HEAD_BYTES as u64 {
-            return Ok(None);
+        let Some((at, bytes, words_bytes)) = self.find_next()? else { return Ok(None) };
+        let (words, contents) = self.ahead[at..at + bytes][RECORD_HEAD_BYTES..].split_at(words_bytes);
+        Ok(Some(RecordLines { pos: self.pos - contents.len() as u64, words, contents }))
+    }
+
+    /// Goes behind the next record with lines. Returns where it lies in what was read, its length, and that
+    /// of the words of its runs.
+    fn find_next(&mut self) -> io::Result<Option<(usize, usize, usize)>> {
+        loop {
+            let left = self.end - self.pos;
+            if left < RECORD_HEAD_BYTES as u64 {
+                return Ok(None);
+            }
+            let pos = self.pos;
+            let head = self.bytes(pos, RECORD_HEAD_BYTES as u64)?;
+            let Some(bytes) = length_at(head, pos, left.min(RECORD_MAX_BYTES)) else { return Ok(None) };
+            let (has_read, generation) = (self.has_read, self.generation);
+            let record = self.bytes(pos, bytes)?;
+            if !has_read && !is_whole(record, generation) {
+                return Ok(None);
+            }
+            let Some(contents) = decode(record) else { return Ok(None) };
+            self.pos += bytes;
+            match contents {
+                Contents::Generation(next) => self.generation = next,
+                Contents::Lines(words_bytes) => {
+                    return Ok(Some(((pos - self.ahead_at) as usize, bytes as usize, words_bytes)));
+                }
+            }
         }
-        let pos = self.pos;
-        let head = self.bytes(pos, RECORD_HEAD_BYTES as u64)?;
-        let Some(bytes) = length_at(head, pos, left.min(RECORD_MAX_BYTES)) else { return Ok(None) };
-        self.bytes(pos, bytes)?;
-        let record = &self.ahead[(pos - self.ahead_at) as usize..][..bytes as usize];
-        let Some((words, contents)) = decode(record, self.ring.generation) else { return Ok(None) };
-        self.pos += bytes;
-        Ok(Some(RecordLines { pos: self.pos - contents.len() as u64, words }))
     }
 
     /// Bytes at a position, not behind the end.
@@ -100,26 +125,114 @@ impl<'m> Reader<'m> {
     }
 }
 
-/// Reads all records that are complete. Returns their count, their lines, and the position behind them.
-fn read_all(medium: &dyn Medium, ring: &Ring) -> Result<(u64, Gathered, u64), JournalError> {
-    let file_bytes = medium.bytes()?;
-    let end = ring.tail.saturating_add(ring.capacity);
-    let mut reader = Reader::new(medium, ring, ring.tail, end);
-    let (mut records, mut gathered) = (0, Gathered::default());
-    while let Some(record) = reader.next()? {
-        records += 1;
-        let is_home = |(first, count): &(u64, u64)| {
-            // The last line first: of a run that is that long all numbers are small.
-            is_home(ring, file_bytes, first + count - 1)
-                && (*first..first + count).all(|line| is_home(ring, file_bytes, line))
-        };
-        if let Some((line, _)) = record.runs().find(|run| !is_home(run)) {
-            let what = format!("a record has line {line} or one behind it, for which the file has no place");
-            return Err(JournalError::Damaged { off: ring.place.off, what });
-        }
-        gathered.add(&record);
+/// The records that a journal has, as the last process left them.
+#[derive(Debug, Clone, Copy)]
+pub struct Records {
+    pub(super) ring: Ring,
+    /// The number of the head's change.
+    pub(super) change: u64,
+    /// A synchronisation has failed, and was told to be.
+    pub(super) has_failed: bool,
+    /// The position behind the last one.
+    pub(super) end: u64,
+    /// The generation of the last one.
+    pub(super) generation: u64,
+    count: u64,
+    lines: u64,
+}
+
+impl Records {
+    /// Finds the records that are complete. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the medium, and damage.
+    pub fn find(medium: &dyn Medium, place: JournalPlace) -> Result<Records, JournalError> {
+        Records::find_and_visit(medium, place, |_| ())
     }
-    Ok((records, gathered, reader.pos))
+
+    /// As [`find`](Self::find). Returns the lines before that one, too, in the order of their records.
+    ///
+    /// # Errors
+    ///
+    /// As for [`find`](Self::find).
+    pub fn find_with_lines(
+        medium: &dyn Medium,
+        place: JournalPlace,
+        before: u64,
+    ) -> Result<(Records, Vec<Line>), JournalError> {
+        let mut lines = Vec::new();
+        let records = Records::find_and_visit(medium, place, |record| {
+            if record.runs().any(|(first, _)| first < before) {
+                let numbers = record.runs().flat_map(|(first, count)| first..first + count);
+                let all = numbers.zip(record.contents.as_chunks().0.iter().copied());
+                lines.extend(all.filter(|(line, _)| *line < before));
+            }
+        })?;
+        Ok((records, lines))
+    }
+
+    fn find_and_visit(
+        medium: &dyn Medium,
+        place: JournalPlace,
+        mut visit: impl FnMut(&RecordLines<'_>),
+    ) -> Result<Records, JournalError> {
+        let (ring, head) = Ring::read(medium, place)?;
+        let file_bytes = medium.bytes()?;
+        let end = ring.tail.saturating_add(ring.capacity);
+        let mut reader = Reader::new(medium, &ring, ring.tail, end);
+        let (mut count, mut lines) = (0, 0);
+        while let Some(record) = reader.next()? {
+            let is_home = |(first, count): &(u64, u64)| {
+                // The last line first: of a run that is that long all numbers are small.
+                is_home(&ring, file_bytes, first + count - 1)
+                    && (*first..first + count).all(|line| is_home(&ring, file_bytes, line))
+            };
+            if let Some((line, _)) = record.runs().find(|run| !is_home(run)) {
+                let what =
+                    format!("a record has line {line} or one behind it, for which the file has no place");
+                return Err(JournalError::Damaged { off: ring.place.off, what });
+            }
+            visit(&record);
+            count += 1;
+            lines += record.runs().map(|(_, count)| count).sum::<u64>();
+        }
+        let (end, generation) = (reader.pos, reader.generation);
+        let (change, has_failed) = (head.change, head.has_failed);
+        Ok(Records { ring, change, has_failed, end, generation, count, lines })
+    }
+
+    /// The number of their lines, each as often as it is there.
+    pub fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// Visits them again: their runs of lines, the contents, and the position behind them.
+    pub(super) fn visit_again(
+        &self,
+        medium: &dyn Medium,
+        mut visit: impl FnMut(&[(u64, u64)], &[u8], u64),
+    ) -> io::Result<()> {
+        let mut reader = Reader::new(medium, &self.ring, self.ring.tail, self.end);
+        reader.has_read = true;
+        let mut runs = Vec::new();
+        while let Some(record) = reader.next()? {
+            runs.clear();
+            runs.extend(record.runs());
+            visit(&runs, record.contents, record.pos + record.contents.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+/// A line by its number, with its contents.
+pub type Line = (u64, [u8; LINE_BYTES as usize]);
+
+/// Finds all records that are complete, and gathers the places of their lines.
+fn gather(medium: &dyn Medium, place: JournalPlace) -> Result<(Records, Gathered), JournalError> {
+    let mut gathered = Gathered::default();
+    let records = Records::find_and_visit(medium, place, |record| gathered.add(record))?;
+    Ok((records, gathered))
 }
 
 /// Whether a line has a place in the file, outside the ring's range.
@@ -134,17 +247,16 @@ fn is_home(ring: &Ring, file_bytes: u64, line: u64) -> bool {
 ///
 /// Failures of the medium, and damage; the file has what it had then.
 pub fn recover(medium: &dyn Medium, place: JournalPlace) -> Result<Replayed, JournalError> {
-    let (ring, change) = Ring::read(medium, place)?;
-    let (records, gathered, end) = read_all(medium, &ring)?;
-    let mut outcome = Replayed { records, lines: 0 };
+    let (Records { ring, change, end, count, .. }, gathered) = gather(medium, place)?;
+    let mut outcome = Replayed { records: count, lines: 0 };
     ring.write_head(medium, change, ring.tail)?;
-    if records > 0 {
-        rewrite(medium, &ring, end)?;
+    if count > 0 {
+        rewrite(medium, &ring, ring.tail, end)?;
     }
     // PERSIST(I3): the records are on the device before their lines are written home. I4: so is the head that
     // was found, before the other copy is written.
     medium.synchronise()?;
-    if records > 0 {
+    if count > 0 {
         outcome.lines = write_home(medium, &ring, gathered, None)?;
         // PERSIST(I4): the lines are at home before a head says that replay may begin behind them.
         medium.synchronise()?;
@@ -155,10 +267,10 @@ pub fn recover(medium: &dyn Medium, place: JournalPlace) -> Result<Replayed, Jou
     Ok(outcome)
 }
 
-/// Writes the records from the tail to `end` again, as they are.
-fn rewrite(medium: &dyn Medium, ring: &Ring, end: u64) -> io::Result<()> {
+/// Writes what lies from one position to another again, as it is.
+pub(super) fn rewrite(medium: &dyn Medium, ring: &Ring, from: u64, end: u64) -> io::Result<()> {
     let mut piece = Vec::new();
-    let mut pos = ring.tail;
+    let mut pos = from;
     while pos < end {
         piece.resize((end - pos).min(AHEAD_BYTES) as usize, 0);
         ring.read_at(medium, pos, &mut piece)?;
@@ -173,9 +285,8 @@ fn rewrite(medium: &dyn Medium, ring: &Ring, end: u64) -> io::Result<()> {
 /// # Errors
 ///
 /// Failures of the medium, and damage.
-pub fn read_lines(medium: &dyn Medium, place: JournalPlace) -> Result<Vec<(u64, [u8; 64])>, JournalError> {
-    let (ring, _) = Ring::read(medium, place)?;
-    let (_, gathered, _) = read_all(medium, &ring)?;
+pub fn read_lines(medium: &dyn Medium, place: JournalPlace) -> Result<Vec<Line>, JournalError> {
+    let (Records { ring, .. }, gathered) = gather(medium, place)?;
     let mut all = Vec::new();
     gathered.for_each_page(medium, &ring, |(page, lines, newest)| {
         let contents = newest.as_chunks::<{ LINE_BYTES as usize }>().0.iter().enumerate();

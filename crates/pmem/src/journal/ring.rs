@@ -8,6 +8,7 @@ use std::io;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ring {
     pub(super) place: JournalPlace,
+    /// The generation of the record at the tail.
     pub(super) generation: u64,
     /// The tail that was read from the head.
     pub(super) tail: u64,
@@ -37,8 +38,8 @@ impl Ring {
         medium.synchronise()
     }
 
-    /// Reads the newest head. Returns the number of its change, too.
-    pub(super) fn read(medium: &dyn Medium, place: JournalPlace) -> Result<(Ring, u64), JournalError> {
+    /// Reads the newest head.
+    pub(super) fn read(medium: &dyn Medium, place: JournalPlace) -> Result<(Ring, Head), JournalError> {
         let file_bytes = medium.bytes()?;
         let mut newest: Option<Head> = None;
         for copy in 0..2 {
@@ -61,9 +62,9 @@ impl Ring {
         if !fits {
             return Err(damaged("its length is not one that the file has room for"));
         }
-        let Head { change, generation, tail, bytes, most_bytes } = head;
+        let Head { generation, tail, bytes, most_bytes, .. } = head;
         let most_bytes = most_bytes.max(bytes);
-        Ok((Ring { place, generation, tail, capacity: bytes - RECORDS_AT, most_bytes }, change))
+        Ok((Ring { place, generation, tail, capacity: bytes - RECORDS_AT, most_bytes }, head))
     }
 
     /// The same ring, empty, in a new generation.
@@ -97,8 +98,22 @@ impl Ring {
     /// Writes the copy of the head that belongs to the number of the change.
     pub(super) fn write_head(&self, medium: &dyn Medium, change: u64, tail: u64) -> io::Result<()> {
         let Ring { generation, most_bytes, .. } = *self;
-        let head = Head { change, generation, tail, bytes: self.capacity + RECORDS_AT, most_bytes };
+        let bytes = self.capacity + RECORDS_AT;
+        let head = Head { change, generation, tail, bytes, most_bytes, has_failed: false };
         medium.write(self.place.off + (change % 2) * HEAD_STEP_BYTES, &head.encode(self.place.seed))
+    }
+
+    /// Notes in the heads that a synchronisation has failed, so that nobody resumes the ring. If that is not
+    /// to be had either, nothing depends on it.
+    pub(super) fn note_failure(&self, medium: &dyn Medium) {
+        for off in [0, HEAD_STEP_BYTES].map(|copy| self.place.off + copy) {
+            let mut bytes = [0; HEAD_BYTES];
+            let read = medium.read(off, &mut bytes).ok().and_then(|()| Head::decode(&bytes, self.place.seed));
+            if let Some(head) = read {
+                // The same change in its own place: one sector, which has it or not.
+                let _ = medium.write(off, &Head { has_failed: true, ..head }.encode(self.place.seed));
+            }
+        }
     }
 
     /// Waits until the heads that were written are on the device.

@@ -68,7 +68,7 @@ impl Region {
     /// The range is in the region; else as for [`write`](Self::write).
     #[cold]
     #[inline(never)]
-    unsafe fn copy_with_care(&self, off: u64, data: &[u8]) {
+    pub(super) unsafe fn copy_with_care(&self, off: u64, data: &[u8]) {
         // By pages: a long copy stays in none for long.
         let (mut off, mut rest) = (off, data);
         while !rest.is_empty() {

@@ -18,17 +18,18 @@ pub(crate) struct Journaled {
 }
 
 impl Journaled {
-    /// Replays the journal in a file, which is mapped in the range.
+    /// Replays the journal in a file, which is mapped in the range, or resumes it.
     pub(super) fn open(
         file: &Arc<File>,
         range: &AddressRange,
         place: JournalPlace,
         options: &RegionOptions,
     ) -> Result<Journaled, RegionError> {
-        let medium = Arc::new(DiskFile::new(file));
-        let journal = Journal::open(Box::new(medium.clone()), place, options.durability.interval())?;
-        let (off, bytes) = journal.place();
-        medium.map(off, bytes);
+        let (medium, interval) = (Box::new(DiskFile::new(file)), options.durability.interval());
+        let journal = match &options.resumes {
+            Some(records) => Journal::resume(medium, records, interval)?,
+            None => Journal::open(medium, place, interval)?,
+        };
         let limit_bytes = options.private_bytes_max.unwrap_or_else(usual_limit_bytes);
         Ok(Journaled::over(journal, PrivatePages::new(range, Backing::Mapped, limit_bytes)))
     }
@@ -38,6 +39,23 @@ impl Journaled {
         let pages = Arc::new(pages);
         journal.set_pages(pages.clone());
         Journaled { journal: Arc::new(journal), pages, worker: Mutex::default() }
+    }
+
+    /// Stores the lines of the records with which the journal was resumed in the region's memory.
+    fn apply_found(&self, region: &Region) -> Result<(), RegionError> {
+        let applied = self.journal.visit_found(|runs, contents, end| {
+            let mut rest = contents;
+            for (first, count) in runs {
+                let (run, others) = rest.split_at((count * LINE_BYTES) as usize);
+                // The file may be longer than the region, after a kill while it grew.
+                let bytes = run.len().min(region.len().saturating_sub(first * LINE_BYTES) as usize);
+                // SAFETY: nobody else has the region yet; the range is in it.
+                unsafe { region.copy_with_care(first * LINE_BYTES, &run[..bytes]) };
+                rest = others;
+            }
+            self.pages.note_recorded(runs, end);
+        });
+        applied.map_err(|e| RegionError::io("reading the journal", e))
     }
 
     /// Starts the threads of the journal. The region is complete, and stops them before it unmaps anything.
@@ -74,7 +92,12 @@ impl Region {
         let pages = PrivatePages::new(&region.range, Backing::Copied, u64::MAX);
         region.journal = Some(Journaled::over(journal, pages));
         region.instrumented = true;
+        region.apply_found()?;
         Ok(region)
+    }
+
+    pub(super) fn apply_found(&self) -> Result<(), RegionError> {
+        self.journal.as_ref().map_or(Ok(()), |journaled| journaled.apply_found(self))
     }
 
     /// Starts the threads of the journal, where there is one without threads.

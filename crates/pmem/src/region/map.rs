@@ -5,7 +5,7 @@ use super::journaled::Journaled;
 use super::line::has_masked_stores;
 use super::persist::Flusher;
 use crate::flush::{self, FlushInstruction};
-use crate::journal::JournalPlace;
+use crate::journal::{JournalPlace, Records};
 use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
 use crate::observer::Observer;
 use crate::{Domain, Durability, RegionError, WORD_BYTES, domain};
@@ -58,6 +58,9 @@ pub struct RegionOptions {
     pub private_bytes_max: Option<u64>,
     /// Where the file has a journal, if it has one.
     pub journal: Option<JournalPlace>,
+    /// The records of the journal, if a killed process of this boot left it, in a domain with a journal: then
+    /// it is [resumed](crate::journal::Journal::resume).
+    pub resumes: Option<Records>,
     /// Whether to count words, lines and fences ([`snapshot`](crate::snapshot)).
     pub count: bool,
 }
@@ -82,7 +85,7 @@ impl Region {
         range.keep_children_away(&file)?;
         let max_bytes = max_bytes.min(range.bytes());
         let (sharing, domain) = map_first(&range, &file, mapped_bytes, options.durability, access)?;
-        if access == Access::ReadWrite && outlives_boots(domain) {
+        if access == Access::ReadWrite && outlives_boots(domain) && options.resumes.is_none() {
             // PERSIST: the existing contents may have been written in a weaker domain, and be in the page
             // cache or a processor's cache only; later writes refer to them.
             rustix::fs::fsync(&*file).map_err(|e| RegionError::io("synchronising the pool file", e))?;
@@ -120,6 +123,7 @@ impl Region {
         region.instrumented = options.count || region.journal.is_some();
         region.is_counted = options.count;
         region.stores_masked = !options.count && has_masked_stores();
+        region.apply_found()?;
         region.start_journal()?;
         Ok(region)
     }

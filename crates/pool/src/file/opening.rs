@@ -22,6 +22,10 @@
 //!
 //! In a domain with a journal the word is written home each time, so that the file itself says *open*. The
 //! state of such a pool is the file with its journal: a copy that is made meanwhile has neither.
+//!
+//! An opening that resumes the journal of a killed process finds *open* in its own kind, boot and file, at
+//! home too, and stores nothing: O1 and O3 held for the word that it finds. It synchronises the whole file
+//! before anything of it counts as durable (`tembo_pmem::journal`).
 //! # Recovery
 //! Cut before the store of *open* is durable: the pool is as it was, and has the old word. Cut before the
 //! store of *closed* is durable: the word says *open* although the pool is intact. That costs a check and
@@ -127,6 +131,12 @@ impl Here {
         })
     }
 
+    /// Whether the word is that of a pool which is, or was until a kill, open in this boot, with a journal in
+    /// this very file.
+    pub(crate) fn is_left_with_journal(&self, word: u64) -> bool {
+        self.boot != 0 && word == self.open_word(Kind::Journal)
+    }
+
     /// The word of a pool that is open under these circumstances.
     fn open_word(&self, kind: Kind) -> u64 {
         seal(kind as u64 | OPEN | self.file << FILE_SHIFT | self.boot << BOOT_SHIFT, OPENING_BITS)
@@ -167,6 +177,11 @@ impl Opening {
             opening.persist_word(region)?;
         }
         Ok(opening)
+    }
+
+    /// The opening that goes on with a journal, of a pool that says already that it is open.
+    pub(crate) fn resumed() -> Opening {
+        Opening { kind: Kind::Journal }
     }
 
     /// Marks the pool as closed, after synchronising everything.

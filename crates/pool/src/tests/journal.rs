@@ -2,6 +2,7 @@
 
 use super::{model, tiny_options};
 use crate::feature::Feature;
+use crate::file::opening::{OPENING_OFF, moved};
 use crate::layout::{JOURNAL_BITS, JOURNAL_OFF, unseal};
 use crate::{Ending, ErrorKind, Options, Pool};
 use std::fs;
@@ -152,6 +153,47 @@ fn what_the_journal_has_is_found_after_a_kill() {
             let pool = Pool::open(&path, &read_only).unwrap();
             assert_eq!(model::read(&pool).unwrap().len(), 41, "{durability}, then {next}");
         }
+    }
+}
+
+/// A killed process leaves the page cache as it was: the next one in the same boot goes on in the ring, and
+/// writes nothing home. One in another boot recovers the ring first.
+#[test]
+fn a_killed_pool_is_resumed_in_the_same_boot() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    for durability in [Durability::Journaled, Durability::Relaxed { interval_ms: 3_600_000 }] {
+        let _ = fs::remove_file(&path);
+        let mut pool = filled(&path, durability);
+        let mut model = expected();
+        for life in 0..4 {
+            let used = pool.journal_stats().unwrap().used_bytes;
+            assert!(used > 0, "life {life}");
+            let killed = fs::read(&path).unwrap();
+            drop(pool);
+            fs::write(&path, &killed).unwrap();
+            pool = Pool::open(&path, &options(durability)).unwrap();
+            let stats = pool.journal_stats().unwrap();
+            assert!(
+                stats.used_bytes >= used && stats.write_backs == 0,
+                "{durability}, life {life}: {stats:?}"
+            );
+            assert_eq!((pool.last_ending(), model::read(&pool).unwrap()), (Ending::Killed, model.clone()));
+            let table = table_of(&pool);
+            put(&pool, table, 41 + life, 60);
+            model.insert(41 + life, (60, 4 * (41 + life)));
+        }
+        let mut killed = fs::read(&path).unwrap();
+        drop(pool);
+        // In another boot.
+        let word = &mut killed[OPENING_OFF as usize..][..8];
+        let moved = moved(u64::from_le_bytes((&*word).try_into().unwrap()), 1, 0);
+        word.copy_from_slice(&moved.to_le_bytes());
+        fs::write(&path, &killed).unwrap();
+        let pool = Pool::open(&path, &options(durability)).unwrap();
+        assert_eq!(pool.last_ending(), Ending::Killed);
+        assert!(pool.journal_stats().unwrap().write_backs > 0, "the word was written home");
+        assert_eq!(model::read(&pool).unwrap(), model);
     }
 }
 

@@ -11,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::time::Duration;
 use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk};
 use tembo_pmem::Region;
-use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, recover};
+use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, recover};
 
 const POOL_BYTES: u64 = 768 << 10;
 const PLACE: JournalPlace = JournalPlace { off: POOL_BYTES, seed: 3 };
@@ -54,7 +54,7 @@ fn run(seed: u64, interval: Option<Duration>) -> Run {
     Journal::format(&disk, PLACE, RING_MIN_BYTES, RING_MIN_BYTES).unwrap();
     let journal = Journal::open(Box::new(disk.clone()), PLACE, interval).unwrap();
     let region = Region::journaled(&vec![0; POOL_BYTES as usize], POOL_BYTES, journal).unwrap();
-    let pool = Pool::create_in(region, &Geometry::tiny()).unwrap();
+    let mut pool = Pool::create_in(region, &Geometry::tiny()).unwrap();
     let mut lanes = [pool.lane().unwrap(), pool.lane().unwrap()];
     let table = model::make_table(&mut lanes[0]).unwrap();
     pool.region().journal().unwrap().write_all_back().unwrap();
@@ -66,6 +66,12 @@ fn run(seed: u64, interval: Option<Duration>) -> Run {
         // Also what the device does before the commit returns may leave the model after it.
         commit(lane, table, &mut model, &mut rng);
         models.push(model);
+        if rng.random_range(0..25) == 0 {
+            drop(lanes);
+            pool = kill_and_resume(pool, &disk, interval);
+            lanes = [pool.lane().unwrap(), pool.lane().unwrap()];
+            assert_eq!(&model::read(&pool).unwrap(), models.last().unwrap(), "a kill loses nothing");
+        }
         let journal = pool.region().journal().unwrap();
         let promised = match rng.random_range(0..30) {
             0 => journal.make_durable().is_ok(),
@@ -76,8 +82,25 @@ fn run(seed: u64, interval: Option<Duration>) -> Run {
             disk.mark(models.len() as u64 - 1);
         }
     }
-    assert!(pool.journal_stats().unwrap().written_bytes > 2 * RING_MIN_BYTES, "the ring was turned");
-    Run { history: disk.history(), models }
+    let written = |event: &DiskEvent| match event {
+        DiskEvent::Write { off, bytes } if *off > PLACE.off => bytes.len() as u64,
+        _ => 0,
+    };
+    let history = disk.history();
+    let all: u64 = history.events.iter().map(written).sum();
+    assert!(all > 2 * RING_MIN_BYTES, "the ring was turned");
+    Run { history, models }
+}
+
+/// Ends the process, and goes on in the ring that it leaves.
+fn kill_and_resume(pool: Pool, disk: &SectorDisk, interval: Option<Duration>) -> Pool {
+    disk.cut_after(0);
+    drop(pool);
+    disk.mend();
+    let records = Records::find(disk, PLACE).unwrap();
+    let journal = Journal::resume(Box::new(disk.clone()), &records, interval).unwrap();
+    let home = &disk.contents()[..POOL_BYTES as usize];
+    Pool::open_in(Region::journaled(home, POOL_BYTES, journal).unwrap()).unwrap()
 }
 
 /// Recovers the file, with a cut at times, and opens the pool in it.
