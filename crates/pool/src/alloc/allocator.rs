@@ -415,8 +415,8 @@ impl Allocator {
         self.read_unread(shared, region, usize::MAX).map(drop)
     }
 
-    /// Reads up to `limit` slabs that are not known yet, or scans a zone for them; returns whether there may be
-    /// more.
+    /// Reads up to `limit` slabs that are not known yet, or scans a zone for them; returns whether there may
+    /// be more.
     pub(crate) fn read_some(&self, region: &Region, limit: usize) -> Result<bool> {
         let mut shared = self.shared.lock();
         let read = self.read_unread(&mut shared, region, limit)?;

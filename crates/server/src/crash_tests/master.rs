@@ -102,10 +102,7 @@ fn execute(executor: &mut Executor<'_, '_>, lines: &[&str]) -> Result<(), String
         executor.execute(0, &request, &mut session, &mut output, &mut None);
     }
     executor.commit_batch(None);
-    match output.split(|byte| *byte == b'\n').find(|line| line.first() == Some(&b'-')) {
-        Some(error) => Err(format!("{lines:?}: {}", error.escape_ascii())),
-        None => Ok(()),
-    }
+    super::first_error(&output).map_or(Ok(()), |error| Err(format!("{lines:?}: {error}")))
 }
 
 impl Mutant {

@@ -1,11 +1,11 @@
 //! When, or how often, each key was used lately: in memory, approximately, and lost with the process.
 //!
-//! A table of hashes, not of keys: buckets of one cache line with eight entries, each 16 bits of the key's hash
-//! and 48 bits of use. A key that is not in the table was used before all that are; so is every key after a
-//! start. A bucket that overflows forgets its oldest entry. A key that shares the tag of one in its bucket, one
-//! in 8,000, shares its use. The table is in segments, which double one by one when they have more than
-//! [`KEYS_PER_BUCKET`] keys a bucket: no command waits for all of it. Both halves of a bucket get its entries,
-//! of which those in the wrong half are never found and grow old.
+//! A table of hashes, not of keys: buckets of one cache line with eight entries, each 16 bits of the key's
+//! hash and 48 bits of use. A key that is not in the table was used before all that are; so is every key
+//! after a start. A bucket that overflows forgets its oldest entry. A key that shares the tag of one in its
+//! bucket, one in 8,000, shares its use. The table is in segments, which double one by one when they have
+//! more than [`KEYS_PER_BUCKET`] keys a bucket: no command waits for all of it. Both halves of a bucket get
+//! its entries, of which those in the wrong half are never found and grow old.
 
 use foldhash::fast::RandomState;
 use std::hash::BuildHasher;

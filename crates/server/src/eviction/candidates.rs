@@ -1,9 +1,9 @@
 //! The keys that may go next.
 //!
 //! Cursors that are spread over the keyspace go through it in the order of the keys, a few keys at a time.
-//! Keys that a draw seldom comes to are looked at nearly as often as others that way, and neighbours, which are
-//! often used alike, in turn with keys from everywhere else. The best of those seen are kept, so that an eviction takes the best of
-//! many more keys than it looks at (Redis does the same with keys that it draws).
+//! Keys that a draw seldom comes to are looked at nearly as often as others that way, and neighbours, which
+//! are often used alike, in turn with keys from everywhere else. The best of those seen are kept, so that an
+//! eviction takes the best of many more keys than it looks at (Redis does the same with keys that it draws).
 
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
@@ -16,9 +16,9 @@ use crate::random::Random;
 /// Cursors of a database.
 const CURSORS: usize = 64;
 /// After so many steps, on average, a cursor begins elsewhere, as it does where it finds nothing new. Without
-/// that they would meet in the end: where many neighbours were evicted, all cursors that stood there go on from
-/// the next key. Half of them do so often, so that keys are seen that were added where no cursor is; the others
-/// come to keys that are seldom drawn.
+/// that they would meet in the end: where many neighbours were evicted, all cursors that stood there go on
+/// from the next key. Half of them do so often, so that keys are seen that were added where no cursor is; the
+/// others come to keys that are seldom drawn.
 const LOOKS_PER_DRAW: [u64; 2] = [4, 256];
 /// Most keys that are kept.
 const KEPT_MAX: usize = 64;
@@ -67,8 +67,8 @@ impl Candidates {
         Ok(())
     }
 
-    /// The next key to go, if there is any. It is still there, and not named again in this eviction. There may
-    /// be no batch.
+    /// The next key to go, if there is any. It is still there, and not named again in this eviction. There
+    /// may be no batch.
     pub(crate) fn pick(
         &mut self,
         keys: &Keyspace<'_>,

@@ -2,8 +2,8 @@
 //! policies.
 //!
 //! The memory in question is that of what is alive in the pool: what is in use, less the holes between
-//! records, what waits to be free and the backlog for replicas. It is measured as often as that costs little, and estimated from the
-//! sizes of new keys in between.
+//! records, what waits to be free and the backlog for replicas. It is measured as often as that costs little,
+//! and estimated from the sizes of new keys in between.
 //!
 //! Keys are evicted between batches, in the batch that the next commands share, so that an eviction costs no
 //! fence of its own; replicas are told a DEL. In a full pool a command that finds no space has keys evicted
@@ -24,7 +24,8 @@ use crate::fault::Answer;
 use crate::keyspace::Keyspace;
 use crate::state::State;
 
-/// The holes of slabs that are not known after a start are looked for in steps of so many slabs, in each tick.
+/// The holes of slabs that are not known after a start are looked for in steps of so many slabs, in each
+/// tick.
 const SLABS_PER_TICK: usize = 4096;
 /// Measuring the memory may take this share of the time.
 const MEASURING_SHARE: u32 = 50;
@@ -284,7 +285,8 @@ impl Executor<'_, '_> {
             && self.state.pause().is_none()
     }
 
-    /// Evicts keys for a command that found no space; tells whether it is worth another try. There is no batch.
+    /// Evicts keys for a command that found no space; tells whether it is worth another try. There is no
+    /// batch.
     ///
     /// It may need a longer piece than those that go leave behind: where there are many holes, the pool is
     /// compacted first.

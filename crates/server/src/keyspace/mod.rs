@@ -40,6 +40,7 @@ use crate::eviction::entry_bytes;
 use crate::fault::{Answer, Fault, KEY_TOO_LONG};
 use crate::pubsub::PubSub;
 use events::class;
+use eviction::{note_put, touch};
 use tembo::{Batch, Map, MapOptions, Pool, Savepoint};
 
 use collection::construction::Parts;
@@ -464,8 +465,7 @@ impl<'p> Keyspace<'p> {
         pubsub.invalidate(key);
         waiters.touch(database, key);
         note(changes, database, key);
-        let listed = old.listed;
-        let prefix = Prefix::encode(meta);
+        let (listed, prefix) = (old.listed, Prefix::encode(meta));
         let mut parts = [&[][..]; PAYLOAD_PARTS_MAX + 1];
         parts[0] = prefix.as_bytes();
         parts[1..=payload.len()].copy_from_slice(payload);
@@ -475,13 +475,9 @@ impl<'p> Keyspace<'p> {
             replication.effects.note_expired(database, key);
         }
         let is_new = !batch.put_parts(&maps.data, key, &parts[..=payload.len()])?;
-        if is_new {
-            *new_bytes += entry_bytes(key, payload.iter().map(|part| part.len()).sum());
-        }
-        match accesses {
-            Some(accesses) if is_new || had_expired => accesses.create(database, key),
-            accesses => touch(accesses, database, key),
-        }
+        let bytes = payload.iter().map(|part| part.len()).sum();
+        *new_bytes += i64::from(is_new) * entry_bytes(key, bytes);
+        note_put(accesses, (database, key), is_new || had_expired);
         if is_new || had_expired {
             events::notify(pubsub, true, class::NEW, "new", database, key);
         }
@@ -668,14 +664,6 @@ fn counts_are_right(databases: &[Option<Box<Database>>], batch: &Batch<'_>) -> b
 fn note(changes: &mut Option<Box<Changes>>, database: usize, key: &[u8]) {
     if let Some(changes) = changes {
         changes.note(database, key);
-    }
-}
-
-/// Notes that a key is used.
-#[inline(always)]
-fn touch(accesses: &mut Option<Box<Accesses>>, database: usize, key: &[u8]) {
-    if let Some(accesses) = accesses {
-        accesses.touch(database, key);
     }
 }
 

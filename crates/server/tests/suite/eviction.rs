@@ -35,7 +35,8 @@ fn keys(client: &mut Client) -> usize {
     client.ask("DBSIZE")[1..].parse().unwrap()
 }
 
-/// With 6 MiB for the pool's own and keys of about 1 KiB: the number that stays is near 4,000, and never far above.
+/// With 6 MiB for the pool's own and keys of about 1 KiB: the number that stays is near 4,000, and never far
+/// above.
 #[test]
 fn keys_that_were_not_used_for_long_go_first() {
     let server = limited("allkeys-lru");
