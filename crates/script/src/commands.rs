@@ -8,8 +8,8 @@ use tembo_wire::{Protocol, RequestQueue};
 
 use crate::host::{Flow, Host};
 use crate::number::argument;
-use crate::raise::{Args, Raise, reply};
-use crate::replies::{Reader, error_table};
+use crate::raise::{Args, Raise, meaning, reply};
+use crate::replies::{Reader, error_table, without_line_ends};
 use crate::sha1::sha1_hex;
 use crate::shared::Shared;
 
@@ -46,6 +46,11 @@ pub(crate) fn library(lua: &Lua, shared: &Rc<Shared>) -> Result<Table> {
         Ok(())
     })?;
     redis.raw_set("setresp", setresp)?;
+    let asking = [("pcall", Question::Pcall), ("log", Question::Log), ("acl_check_cmd", Question::May)];
+    for (name, question) in asking {
+        let of = shared.clone();
+        redis.raw_set(name, lua.create_function(move |_, args: MultiValue| of.ask(question, args))?)?;
+    }
     redis.raw_set("set_repl", lua.create_function(set_repl)?)?;
     redis.raw_set("replicate_commands", lua.create_function(|_, _: MultiValue| Ok(true))?)?;
     redis.raw_set("breakpoint", lua.create_function(|_, _: MultiValue| Ok(false))?)?;
@@ -114,7 +119,38 @@ fn set_repl(lua: &Lua, args: MultiValue) -> Result<()> {
     if flags & !3 == 0 { Ok(()) } else { Err(reply(why)) }
 }
 
-/// Adds the parts that ask the host, for as long as a script runs.
+/// What the parts of the table that are seldom called ask of the host.
+#[derive(Clone, Copy)]
+enum Question {
+    /// `redis.pcall`.
+    Pcall,
+    /// `redis.log`.
+    Log,
+    /// `redis.acl_check_cmd`.
+    May,
+    /// Whether the script may go on.
+    Tick,
+}
+
+const QUESTIONS: [Question; 4] = [Question::Pcall, Question::Log, Question::May, Question::Tick];
+
+impl Shared {
+    fn ask(&self, question: Question, args: MultiValue) -> Result<Value> {
+        let ask = self.ask.borrow().clone();
+        let ask = ask.ok_or_else(|| reply("ERR no script runs"))?;
+        let answer = ask.call::<Value>((question as usize, args));
+        answer.map_err(|error| meaning(&error).into())
+    }
+
+    /// Asks the host whether the script may go on.
+    pub(crate) fn goes_on(&self) -> bool {
+        let is_running = self.ask.borrow().is_some();
+        !is_running || matches!(self.ask(Question::Tick, MultiValue::new()), Ok(Value::Boolean(true)))
+    }
+}
+
+/// Adds the parts that ask the host, for as long as a script runs. To make a function takes longer than most
+/// commands, so that there are two: `redis.call`, and one for all other questions.
 pub(crate) fn connect<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     redis: &Table,
@@ -125,29 +161,33 @@ pub(crate) fn connect<'scope, 'env>(
     let call =
         scope.create_function(move |lua, args: MultiValue| run(lua, shared, host, buffers, &args, true))?;
     redis.raw_set("call", call)?;
-    let pcall =
-        scope.create_function(move |lua, args: MultiValue| run(lua, shared, host, buffers, &args, false))?;
-    redis.raw_set("pcall", pcall)?;
-    let log = scope.create_function(move |lua, args: MultiValue| log(host, &Args::new(lua, "log", args)))?;
-    redis.raw_set("log", log)?;
-    let may = scope.create_function(move |lua, args: MultiValue| {
-        let mut buffers = buffers.borrow_mut();
-        match read(lua, &mut buffers.request, &args)? {
-            Err(why) => Err(reply(why)),
-            Ok(()) => {
-                let request = buffers.request.get(0);
-                let may = request.and_then(|request| host.borrow_mut().may_run(&request));
-                may.ok_or_else(|| reply("ERR Invalid command passed to redis.acl_check_cmd()"))
+    let ask = scope.create_function(move |lua, (question, args): (usize, MultiValue)| {
+        match QUESTIONS[question] {
+            Question::Pcall => run(lua, shared, host, buffers, &args, false),
+            Question::Log => log(host, &Args::new(lua, "log", args)).map(|()| Value::Nil),
+            Question::May => may_run(lua, host, buffers, &args),
+            Question::Tick => {
+                let goes_on = host.try_borrow_mut().map(|mut host| host.tick() == Flow::GoOn);
+                Ok(Value::Boolean(goes_on.unwrap_or(true)))
             }
         }
     })?;
-    redis.raw_set("acl_check_cmd", may)?;
-    let tick = scope.create_function(move |_, ()| {
-        let goes_on = host.try_borrow_mut().map(|mut host| host.tick() == Flow::GoOn);
-        Ok(goes_on.unwrap_or(true))
-    })?;
-    *shared.tick.borrow_mut() = Some(tick);
+    *shared.ask.borrow_mut() = Some(ask);
     Ok(())
+}
+
+fn may_run(
+    lua: &Lua,
+    host: &RefCell<&mut dyn Host>,
+    buffers: &RefCell<Buffers>,
+    args: &MultiValue,
+) -> Result<Value> {
+    let mut buffers = buffers.borrow_mut();
+    read(lua, &mut buffers.request, args)?.map_err(reply)?;
+    let request = buffers.request.get(0);
+    let may = request.and_then(|request| host.borrow_mut().may_run(&request));
+    let may = may.ok_or_else(|| reply("ERR Invalid command passed to redis.acl_check_cmd()"))?;
+    Ok(Value::Boolean(may))
 }
 
 /// Reads the words of a command; the inner error is why they are none.
@@ -201,7 +241,7 @@ fn run(
         return Err(Raise::Abort.into());
     }
     if out.first() == Some(&b'-') {
-        let line = out[1..].trim_ascii_end();
+        let line = without_line_ends(&out[1..]);
         return failed(lua, line, raises);
     }
     Reader { lua, rest: out }.value()

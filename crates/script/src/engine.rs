@@ -140,7 +140,7 @@ impl Engine {
         let start = out.len();
         let random = self.shared.random.get();
         let ran = self.run_raising(script, run, host, out);
-        *self.shared.tick.borrow_mut() = None;
+        *self.shared.ask.borrow_mut() = None;
         self.shared.next_tick.set(None);
         self.sandbox.clean();
         if self.lua.used_memory() > KEPT_BYTES {

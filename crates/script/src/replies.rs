@@ -119,6 +119,12 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A line without the line ends at its end.
+pub(crate) fn without_line_ends(line: &[u8]) -> &[u8] {
+    let end = line.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
+    &line[..end]
+}
+
 /// The value of an error of a command.
 pub(crate) fn error_table(lua: &Lua, line: &[u8]) -> Result<Table> {
     let table = lua.create_table_with_capacity(0, 4)?;
@@ -189,7 +195,7 @@ impl Writer<'_> {
         if let Some(error) = string_field(table, "err") {
             let error = error.as_bytes();
             let error = up_to_zero(error.strip_prefix(b"-").unwrap_or(&error));
-            self.reply().error(error.trim_ascii_end());
+            self.reply().error(without_line_ends(error));
         } else if let Some(status) = string_field(table, "ok") {
             self.reply().simple(up_to_zero(&status.as_bytes()));
         } else if let Value::Number(number) = field(table, "double") {

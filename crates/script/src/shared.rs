@@ -25,8 +25,8 @@ pub(crate) struct Shared {
     pub(crate) depth: Cell<usize>,
     /// When the host is to be asked next whether the script may go on.
     pub(crate) next_tick: Cell<Option<Instant>>,
-    /// Asks the host.
-    pub(crate) tick: RefCell<Option<Function>>,
+    /// Asks the host, while a script runs.
+    pub(crate) ask: RefCell<Option<Function>>,
     /// The script is aborted, whatever catches errors.
     pub(crate) is_aborted: Cell<bool>,
     /// The place at which it was aborted: `chunk:line`.
@@ -43,7 +43,7 @@ impl Shared {
             protocol: Cell::new(Protocol::Resp2),
             depth: Cell::new(0),
             next_tick: Cell::new(None),
-            tick: RefCell::new(None),
+            ask: RefCell::new(None),
             is_aborted: Cell::new(false),
             aborted_at: RefCell::new(None),
             tables: Cell::new(0),
@@ -67,13 +67,9 @@ impl Shared {
         if !is_due {
             return Ok(());
         }
-        let tick = self.tick.borrow().clone();
-        if let Some(tick) = tick {
-            let goes_on = tick.call::<bool>(()).unwrap_or(false);
-            if !goes_on {
-                self.abort(lua);
-                return Err(Raise::Abort.into());
-            }
+        if !self.goes_on() {
+            self.abort(lua);
+            return Err(Raise::Abort.into());
         }
         self.next_tick.set(Some(Instant::now() + TICK));
         Ok(())

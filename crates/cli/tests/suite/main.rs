@@ -5,6 +5,7 @@ mod compact;
 mod converting;
 mod dump_load;
 mod errors;
+mod eviction;
 mod fixtures;
 mod hostile;
 mod interrupted;

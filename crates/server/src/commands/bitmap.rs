@@ -10,7 +10,6 @@ use tembo_wire::number::parse_i64;
 
 use super::Context;
 use super::args::{integer, is};
-use super::object::encoding_name;
 use super::table::Command;
 use super::table::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::fault::{Answer, Fault, SYNTAX};
@@ -71,10 +70,7 @@ fn setbit(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let old = stored.map_or(&[][..], |stored| stored.payload);
     let byte = old.get(at).copied();
     let was = byte.unwrap_or(0) >> shift & 1;
-    let changes = byte.is_none() || was != bit;
-    // In Redis a bit that is set to what it is makes a short string a raw one, too.
-    let is_made_raw = stored.is_some_and(|stored| encoding_name(&stored) != "raw");
-    if changes || is_made_raw {
+    if byte.is_none() || was != bit {
         let meta = Meta { modified: true, ..stored.map(|stored| stored.meta).unwrap_or_default() };
         let new = byte.unwrap_or(0) & !(1 << shift) | bit << shift;
         let old = old.to_vec();
@@ -82,8 +78,6 @@ fn setbit(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let gap = vec![0; at - head.len()];
         let tail = old.get(at + 1..).unwrap_or_default();
         ctx.keys.put(database, key, meta, replaced, &[head, &gap, &[new], tail])?;
-    }
-    if changes {
         ctx.keys.notify(class::STRING, "setbit", database, key);
     }
     ctx.out.write().integer(was.into());

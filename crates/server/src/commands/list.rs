@@ -4,10 +4,10 @@ use std::ops::{ControlFlow, Range};
 
 use tembo_wire::Request;
 
+use super::Context;
 use super::args::{Options, integer, is};
 use super::table::Command;
 use super::table::flag::{DENYOOM, FAST, READONLY, WRITE};
-use super::{Context, sampling};
 use crate::fault::{Answer, Fault, NO_SUCH_KEY, SYNTAX};
 use crate::keyspace::Kind;
 use crate::keyspace::collection::Collection;
@@ -303,7 +303,7 @@ fn matches(
 }
 
 fn lrem(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let count = sampling::signed_count(&request[2])?;
+    let count = integer(&request[2])?;
     let (database, key) = (ctx.database(), &request[1]);
     let mut list = ctx.keys.collection(database, key, Kind::List)?;
     let most = if count > 0 { count as usize } else { usize::MAX };

@@ -320,6 +320,13 @@ impl Model {
                 list.truncate(to + 1);
                 list.drain(..(*from).min(list.len()));
             }),
+            // The list does not become empty, so that it keeps its deadline.
+            Command::Lmove(from, to) if from == to => {
+                self.list(from, |list| {
+                    let by = list.len().min(1);
+                    list.rotate_left(by);
+                });
+            }
             Command::Lmove(from, to) => {
                 let mut moved = None;
                 self.list(from, |list| moved = (!list.is_empty()).then(|| list.remove(0)));

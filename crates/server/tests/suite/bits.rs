@@ -10,9 +10,6 @@ fn bits_of_strings_are_set_counted_and_found() {
     let mut client = server.client();
     client.talk(
         "
-        SET short value => +OK
-        SETBIT short 5 1 => :1
-        OBJECT ENCODING short => $raw
         SETBIT k 7 1 => :0
         SETBIT k 7 1 => :1
         GET k => $\\x01
