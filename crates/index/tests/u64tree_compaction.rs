@@ -215,7 +215,8 @@ fn threads_go_on_while_leaves_move() {
     (0..LEAVES).filter(|leaf| leaf % 6 > 0).for_each(|leaf| {
         state.perform(&Op::Remove(leaf * LEAF + 2..(leaf + 1) * LEAF)).unwrap();
     });
-    let (done, state, base) = (AtomicBool::new(false), &state, &AtomicU64::new(1 << 40));
+    // At first the writers have leaves of their own: those of a round are made anew while nobody looks.
+    let (done, state, base) = (AtomicBool::new(false), &state, &AtomicU64::new(1 << 39));
     let is_done = &|| done.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         let writer = move |thread: u64| {

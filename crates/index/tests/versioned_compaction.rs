@@ -7,6 +7,7 @@ use crashes::{InPool, Script, scripted_in_a_pool, survived, text};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use structures::{Structure, for_each_structure};
 use tembo_crashsim::{Audit, Mutation, Scenario, Simulation, Target};
 use tembo_index::{VersionedMap, VersionedSnapshot};
@@ -279,6 +280,9 @@ fn readers_and_writers_go_on_while_blocks_move<S: Structure>() {
                 for i in (0..3000).step_by(90) {
                     assert_eq!(state.map.get_pinned(&key(i)).unwrap().as_deref(), Some(&value(i, 30)[..]));
                 }
+                drop(snapshot);
+                // Between two snapshots blocks move.
+                std::thread::sleep(Duration::from_millis(1));
             }
         });
         let writer = scope.spawn(|| {
@@ -291,9 +295,13 @@ fn readers_and_writers_go_on_while_blocks_move<S: Structure>() {
             last
         });
         let mut moved_bytes = 0;
-        for round in 0..8 {
+        // A snapshot of the reader keeps its blocks where they are, so that a round may move few.
+        let mut round = 0;
+        while round < 8 || moved_bytes <= 2000 && round < 400 {
+            round += 1;
             moved_bytes += state.compact().unwrap();
-            state.perform(&Op::Put(5000 + 400 * round..5400 + 400 * round, 60)).unwrap();
+            let first = 5000 + 400 * (round % 10);
+            state.perform(&Op::Put(first..first + 400, 60)).unwrap();
             state.perform(&Op::Thin(5000..9000, 10_000)).unwrap();
         }
         done.store(true, Ordering::Relaxed);
