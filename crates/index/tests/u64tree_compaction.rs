@@ -205,7 +205,8 @@ fn inner_nodes_move_with_their_leaves() {
     assert_eq!(scenario.observe(&state).unwrap(), walked);
 }
 
-/// Threads put, look up, remove and scan while leaves move; each key belongs to one writer.
+/// Threads put, look up, remove and scan while leaves move; each key belongs to one writer. At first the
+/// writers have leaves of their own: those of a round are made anew while nobody looks.
 #[test]
 fn threads_go_on_while_leaves_move() {
     const LEAVES: u64 = 60;
@@ -215,7 +216,6 @@ fn threads_go_on_while_leaves_move() {
     (0..LEAVES).filter(|leaf| leaf % 6 > 0).for_each(|leaf| {
         state.perform(&Op::Remove(leaf * LEAF + 2..(leaf + 1) * LEAF)).unwrap();
     });
-    // At first the writers have leaves of their own: those of a round are made anew while nobody looks.
     let (done, state, base) = (AtomicBool::new(false), &state, &AtomicU64::new(1 << 39));
     let is_done = &|| done.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
