@@ -177,7 +177,7 @@ fn object_and_memory() {
         OBJECT ENCODING missing => nil
         OBJECT REFCOUNT s => :1
         OBJECT FREQ missing => nil
-        OBJECT IDLETIME s => -ERR idle time is not tracked.
+        OBJECT IDLETIME s => -ERR idle time is not tracked: no maxmemory-policy of the LRU kind is selected.
         OBJECT NOSUCH s => -ERR unknown subcommand 'NOSUCH'. Try OBJECT HELP.
         OBJECT ENCODING => -ERR wrong number of arguments for 'object|encoding' command
         OBJECT => -ERR wrong number of arguments for 'object' command

@@ -1,7 +1,9 @@
 //! A replica of a master that a test plays, well or badly: what it asks, applies, refuses and acknowledges.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
 
 use tembo_rdb::{Element, KeyMeta, Kind, Writer};
 use tembo_wire::{Limits, Parsed, RequestParser, write_request};
@@ -22,8 +24,17 @@ struct Link {
 }
 
 impl FakeMaster {
+    /// One at a port that no other had: REPLICAOF of the same address would change nothing.
     fn new() -> Self {
-        FakeMaster(TcpListener::bind("127.0.0.1:0").unwrap())
+        static PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+        let mut known = Vec::new();
+        loop {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            if PORTS.lock().unwrap().insert(listener.local_addr().unwrap().port()) {
+                return FakeMaster(listener);
+            }
+            known.push(listener);
+        }
     }
 
     fn make_master_of(&self, client: &mut Client) {
