@@ -143,7 +143,7 @@ impl SectorDisk {
 }
 
 impl State {
-    /// Of sectors without a version, the device has the contents.
+    /// The device has the contents of sectors without a version.
     fn note_first_versions(&mut self, range: Range<usize>) {
         for sector in range.start / SECTOR_BYTES..=(range.end - 1) / SECTOR_BYTES {
             let at = sector * SECTOR_BYTES;

@@ -119,7 +119,7 @@ fn set_repl(lua: &Lua, args: MultiValue) -> Result<()> {
     if flags & !3 == 0 { Ok(()) } else { Err(reply(why)) }
 }
 
-/// What the parts of the table that are seldom called ask of the host.
+/// The questions to the host of those parts of the table that are seldom called.
 #[derive(Clone, Copy)]
 enum Question {
     /// `redis.pcall`.

@@ -286,7 +286,7 @@ const CLIENT_MEMORY_SHARE: u64 = 4;
 /// Clients may have so much where that share is less, or the memory is not known.
 const CLIENT_MEMORY_MIN: u64 = 256 << 20;
 
-/// What a pool may have beyond half its data, at least, where keys are evicted.
+/// Bytes that a pool may have beyond half its data, at least, where keys are evicted.
 const HOLE_BYTES_MIN: u64 = 16 << 20;
 
 /// Where a commit costs a fence or two: some thirty SETs. What more of them would save by sharing is less

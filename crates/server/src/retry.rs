@@ -10,7 +10,7 @@ use crate::state::State;
 /// Times that space is reclaimed before a command that found the pool full is tried again.
 const RECLAIMS_PER_RETRY: usize = 64;
 
-/// What was tried for a command already.
+/// The attempts that were made for a command already.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     /// It is run again with all space that there is.

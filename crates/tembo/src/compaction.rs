@@ -260,7 +260,7 @@ pub(crate) struct AutoCompaction {
     futile_at: AtomicU64,
 }
 
-/// So many bytes more in holes make a compaction worth trying again.
+/// A compaction is worth trying again with so many bytes more in holes.
 const WORTH_BYTES: u64 = 1 << 20;
 
 impl AutoCompaction {

@@ -37,7 +37,7 @@ impl U64Tree {
     /// # Errors
     ///
     /// [`Error::Pool`](crate::Error::Pool) when the pool is full, read-only or damaged, or the device failed.
-    /// What was moved before is moved, everything else is where it was.
+    /// Leaves and nodes that were moved before stay moved, everything else is where it was.
     ///
     /// # Panics
     ///

@@ -111,7 +111,7 @@ impl Journal {
     fn have_fewer_pages(&self) -> Result<(), SyncError> {
         let is_done = self.relieve()?;
         if !is_done {
-            // Of the rest each was stored to and not flushed, or has records that came meanwhile.
+            // Each of the rest was stored to and not flushed, or has records that came meanwhile.
             nap(PAUSE);
         }
         self.lock().is_relieved = self.has_too_many_pages();

@@ -19,7 +19,7 @@ fn failed(path: &Path, error: JournalError) -> Error {
     }
 }
 
-/// What a journal has that is newer than the file.
+/// The part of a journal that is newer than the file.
 pub(crate) struct Newer {
     /// All lines, for an opening that only reads.
     pub(crate) lines: NewerLines,

@@ -218,7 +218,7 @@ fn segment_of(hash: u64) -> usize {
     (hash >> SEGMENT_SHIFT) as usize % SEGMENTS
 }
 
-/// What an entry has of the hash: other bits than those that choose the bucket. Never zero.
+/// The part of the hash that an entry has: other bits than those that choose the bucket. Never zero.
 fn tag(hash: u64) -> u64 {
     (hash >> TAG_SHIFT).max(1)
 }

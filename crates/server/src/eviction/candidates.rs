@@ -123,7 +123,7 @@ impl Candidates {
         let Some(database) = self.draw_database(random) else {
             return Ok(None);
         };
-        // What a cursor sees may have been seen by another.
+        // Another cursor may have seen the same keys.
         for tries in 0..TRIES_MAX {
             self.look(keys, random, (database, is_volatile), samples, tries > 0)?;
             if !self.kept.is_empty() {
@@ -207,6 +207,7 @@ impl Candidates {
             self.kept.remove(0);
         }
     }
+
     /// A database that has keys that may go, the more likely the more it has.
     fn draw_database(&self, random: &mut Random) -> Option<usize> {
         let sum: u64 = self.counts.iter().sum();

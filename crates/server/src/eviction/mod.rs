@@ -38,14 +38,15 @@ const FULL_TIME_MAX: Duration = Duration::from_millis(20);
 const SHARE_PER_TRY: u64 = 512;
 /// The share of what is in use that has to lie in holes, so that a compaction brings something.
 const HOLES_PERCENT: u64 = 25;
-/// What the data may have of the pool's length where keys are evicted and `maxmemory` says nothing.
+/// The percentage of the pool's length that the data may have where keys are evicted and `maxmemory` says
+/// nothing.
 const DATA_PERCENT: u64 = 75;
 /// Bytes of the pool that a key takes beside its own and its value's, about.
 const ENTRY_BYTES: u64 = 32;
 /// Keys evicted in one batch.
 const VICTIMS_MAX: usize = 1024;
 
-/// What ranks the keys of a policy.
+/// The measure by which a policy ranks keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The time of the last use.
@@ -84,7 +85,7 @@ impl Policy {
         Self::ALL.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
     }
 
-    /// What is noted of each use of a key.
+    /// The measure for which uses of keys are noted, if the policy goes by one.
     pub(crate) fn kind(self) -> Option<Kind> {
         match self {
             Policy::VolatileLru | Policy::AllKeysLru => Some(Kind::Recency),
@@ -140,14 +141,14 @@ impl EvictionSettings {
 #[derive(Debug)]
 pub(crate) struct Eviction {
     candidates: Candidates,
-    /// What is alive, as last measured.
+    /// The bytes that are alive, as last measured.
     alive_bytes: u64,
     next_measuring: Instant,
     /// All slabs of the pool are known, so that what is measured is what is alive.
     knows_all: bool,
     /// The data have more than they may, and no key may go.
     pub(crate) is_refusing: bool,
-    /// Keys that were evicted since the start.
+    /// Keys that were evicted since the start, or since CONFIG RESETSTAT.
     pub(crate) evicted: u64,
 }
 
@@ -194,7 +195,7 @@ fn measure(keys: &Keyspace<'_>) -> u64 {
     (stats.pool_bytes - stats.unused_bytes).saturating_sub(spare)
 }
 
-/// What an entry takes in the pool, about.
+/// The bytes that an entry takes in the pool, about.
 pub(crate) fn entry_bytes(key: &[u8], value_bytes: usize) -> i64 {
     (key.len() + value_bytes) as i64 + ENTRY_BYTES as i64
 }
@@ -263,7 +264,7 @@ impl Executor<'_, '_> {
             return;
         }
         let until = Instant::now() + self.state.config.eviction.time_limit();
-        // What large collections and cleared databases have comes back in steps.
+        // The space of large collections and cleared databases comes back in steps.
         while self.keys.is_reclaiming() && Instant::now() < until {
             if self.keys.reclaim().is_err() {
                 break;

@@ -72,8 +72,7 @@ impl Keyspace<'_> {
         Ok(may_go.then(|| entry.value().len()))
     }
 
-    /// How little a key is worth by its uses: the larger, the sooner it goes.
-    /// None if no policy goes by the uses.
+    /// How little a key is worth by its uses: the larger, the sooner it goes. None if no policy goes by them.
     pub(crate) fn use_rank(&self, database: usize, key: &[u8]) -> Option<u64> {
         self.accesses.as_ref().map(|accesses| accesses.rank(database, key))
     }

@@ -184,7 +184,7 @@ pub(crate) struct Keyspace<'p> {
     pub(crate) stats: KeyspaceStats,
     /// The uses of keys, if a policy of eviction goes by them.
     pub(crate) accesses: Option<Box<Accesses>>,
-    /// What new keys have taken, and evicted ones given back, about, since somebody set this to zero.
+    /// Bytes that new keys have taken, less those of evicted ones, about, since the memory was last measured.
     pub(crate) new_bytes: i64,
 }
 
