@@ -66,7 +66,7 @@ const TEMPLATES: &[&str] = &[
     "SINTERSTORE K ks0 ks1",
     "COPY kh0 K REPLACE",
     "WATCH kh0 ks0",
-    "SETBIT K 5 1",
+    "SETBIT F 5 1",
     "GETBIT K 5",
     "BITCOUNT K",
     "BITOP XOR K K K",
@@ -151,7 +151,7 @@ fn command(random: &mut Random) -> Vec<String> {
     let template = if random.below(25) == 0 { random.pick(SELDOM) } else { random.pick(TEMPLATES) };
     let substitute = |word| match word {
         "K" => format!("k{}{}", random.below(2), random.below(5)),
-        // Not a key that OBJECT ENCODING is asked of: see docs/guide/server.md.
+        // Not a key that OBJECT ENCODING is asked of: docs/guide/server.md says why.
         "F" => format!("kf{}", random.below(3)),
         "V" => random.pick(&["1", "value", "17"]).to_owned(),
         "D" => random.pick(&["0", "0", "1", "7"]).to_owned(),
