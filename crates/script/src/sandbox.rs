@@ -12,7 +12,7 @@
 
 use std::rc::Rc;
 
-use mlua::{Error, Function, Lua, LuaString, MultiValue, Result, Table, Value};
+use mlua::{Function, Lua, LuaString, MultiValue, Result, Table, Value};
 
 use crate::limits::COROUTINE_DEPTH_MAX;
 use crate::raise::{Args, Raise, located, meaning};
@@ -208,8 +208,13 @@ fn processor_seconds() -> f64 {
     nanos.unwrap_or(0) as f64 / 1e9
 }
 
+/// The name of Lua's own `loadstring` in the registry. Its errors are bytes, where those of the binding have lost
+/// what is not UTF-8.
+const COMPILER: &str = "tembo.compiler";
+
 /// `load` and `loadstring`, which take text only: Lua does not check the code that it has compiled.
 fn add_loaders(lua: &Lua, real: &Table) -> Result<()> {
+    lua.set_named_registry_value(COMPILER, lua.globals().raw_get::<Function>("loadstring")?)?;
     let loadstring = lua.create_function(|lua, args: MultiValue| {
         let args = Args::new(lua, "loadstring", args);
         let text = args.string(1)?.as_bytes().to_vec();
@@ -254,12 +259,16 @@ pub(crate) fn compile(lua: &Lua, text: &[u8], name: &[u8]) -> std::result::Resul
         return Err(b"attempt to load a binary chunk (mode is 't')".to_vec());
     }
     let name: Vec<u8> = name.iter().copied().filter(|&byte| byte != 0).take(200).collect();
-    let chunk =
-        lua.load(text).set_name(String::from_utf8_lossy(&name)).set_mode(mlua::chunk::ChunkMode::Text);
-    chunk.into_function().map_err(|error| match error {
-        Error::SyntaxError { message, .. } => message.into_bytes(),
-        error => error.to_string().into_bytes(),
-    })
+    let compiled = || {
+        let (text, name) = (lua.create_string(text)?, lua.create_string(&name)?);
+        lua.named_registry_value::<Function>(COMPILER)?
+            .call::<(Option<Function>, Option<LuaString>)>((text, name))
+    };
+    match compiled() {
+        Ok((Some(function), _)) => Ok(function),
+        Ok((None, why)) => Err(why.map_or_else(Vec::new, |why| why.as_bytes().to_vec())),
+        Err(error) => Err(error.to_string().into_bytes()),
+    }
 }
 
 /// The value of an error, as a script sees it.

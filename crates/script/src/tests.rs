@@ -114,6 +114,13 @@ fn shared_tables_cannot_be_changed() {
 }
 
 #[test]
+fn errors_of_texts_that_are_no_utf_8_have_their_bytes() {
+    let mut engine = Engine::new().unwrap();
+    let why = engine.compile(b"\xff\xfe").unwrap_err();
+    assert_eq!(why, b"user_script:1: unexpected symbol near '\xff'");
+}
+
+#[test]
 fn compiled_code_is_refused() {
     let text = "local f, e = loadstring(string.dump(function() return 1 end)) return {tostring(f), e}";
     assert_eq!(run(text).unwrap(), "*2 $3 nil $44 attempt to load a binary chunk (mode is 't')");
