@@ -114,7 +114,10 @@ typedef enum tembo_status {
 
 /* The failures that an acknowledged change has to survive. */
 typedef enum tembo_durability {
-    /* Persistent memory where the file lies on it, else the page cache. */
+    /*
+     * Persistent memory where the file lies on it, TEMBO_RELAXED on a disk, TEMBO_PAGE_CACHE in a file system in
+     * memory.
+     */
     TEMBO_AUTO = 0,
     /* Persistent memory, or the pool is not opened: survives power failure. */
     TEMBO_DAX = 1,

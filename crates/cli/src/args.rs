@@ -115,8 +115,9 @@ impl Command {
 /// How a pool is opened.
 #[derive(Debug, Args)]
 pub(crate) struct PoolChoices {
-    /// Which failures an acknowledged write survives; `auto` is `dax` on persistent memory and `page-cache`
-    /// elsewhere; `relaxed=200ms` names the interval, which is a second otherwise
+    /// Which failures an acknowledged write survives; `auto` is `dax` on persistent memory, `relaxed` on a
+    /// disk, and `page-cache` in a file system in memory; `relaxed=200ms` names the interval, which is a
+    /// second otherwise
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = durability())]
     pub(crate) durability: Durability,
     /// Bytes of the journal that the pool gets when it is first opened with `relaxed` or `journaled`
@@ -185,7 +186,7 @@ Examples:
   tembo serve --memcached 127.0.0.1:11211
 
 The server acknowledges a write when it is durable, and prints at its start which failures that survives. \
-In the page cache of a disk, the default there, a power failure can cost the whole pool. Stop the server with \
+On a disk, by default, a power failure costs the last second at most. Stop the server with \
 Ctrl-C, SIGTERM or the SHUTDOWN command. After kill -9, too, every acknowledged write is there.")]
 pub(crate) struct Serve {
     /// A file with Redis's directives; options of this command line come before it

@@ -24,6 +24,9 @@ struct Description {
     pool_bytes: u64,
     /// The part of the bytes that lies in empty chunks.
     unused_bytes: u64,
+    /// Bytes that are set aside for the journal, if there is one.
+    #[serde(skip_serializing_if = "is_zero")]
+    journal_bytes: u64,
     /// Lines that the journal has newer than the rest of the file, if there is a journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     journal_lines: Option<u64>,
@@ -185,6 +188,7 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
         ending: pool.last_ending(),
         pool_bytes: stats.pool_bytes,
         unused_bytes: stats.unused_bytes,
+        journal_bytes: stats.journal_bytes,
         journal_lines: pool.journal_lines(),
         maps,
         stores,
@@ -220,6 +224,10 @@ impl MapDescription {
     }
 }
 
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 impl Description {
     fn text(&self) -> String {
         let mut lines = Lines::default();
@@ -230,9 +238,12 @@ impl Description {
             .add("unused", human_bytes(self.unused_bytes))
             .add("maps", self.maps.len());
         if let Some(count) = self.journal_lines {
+            let set_aside = human_bytes(self.journal_bytes);
             lines.add(
                 "journal",
-                format!("{count} lines of 64 bytes are newer there than in the rest of the file"),
+                format!(
+                    "{set_aside} set aside; {count} lines of 64 bytes are newer there than in the rest of the file"
+                ),
             );
         }
         let mut text = format!("{}\n{}", self.path, lines.text());
@@ -278,6 +289,7 @@ mod tests {
             ending: Ending::Closed,
             pool_bytes: 4 << 20,
             unused_bytes: 1536,
+            journal_bytes: 0,
             journal_lines: None,
             maps: vec![
                 map("db0", Kind::Bytes, Some(12)),

@@ -175,10 +175,7 @@ fn greeting(
     lines
         .add("listening", server.local_addr())
         .add("pool", format!("{} ({})", path.display(), how_opened(existed, pool)))
-        .add(
-            "size",
-            format!("{}, may grow to {}", human_bytes(stats.pool_bytes), human_bytes(stats.max_bytes)),
-        )
+        .add("size", size(&stats))
         .add("durability", durability(pool));
     if let Some(address) = others.memcached {
         lines.add("memcached", address);
@@ -208,6 +205,15 @@ fn greeting(
     lines.add("stop", "Ctrl-C, SIGTERM or the SHUTDOWN command; kill -9 loses no acknowledged write");
     let ready_ms = took.as_secs_f64() * 1e3;
     format!("tembo {}, ready in {ready_ms:.1} ms\n{}", env!("CARGO_PKG_VERSION"), lines.text())
+}
+
+fn size(stats: &tembo::Stats) -> String {
+    let journal = match stats.journal_bytes {
+        0 => String::new(),
+        bytes => format!(" and a journal of up to {}", human_bytes(bytes)),
+    };
+    let data = human_bytes(stats.pool_bytes.saturating_sub(stats.journal_bytes));
+    format!("{data}{journal}, may grow to {}", human_bytes(stats.max_bytes))
 }
 
 /// The domain, and how far it may be behind the device.

@@ -277,7 +277,7 @@ fn env_number(name: &str) -> Option<u64> {
 #[test]
 fn acknowledged_writes_survive_kill_9() {
     let kills = env_number("TEMBO_KILLS").unwrap_or(20);
-    let durability = std::env::var("TEMBO_KILL_DURABILITY").unwrap_or_else(|_| "auto".to_owned());
+    let durability = std::env::var("TEMBO_KILL_DURABILITY").unwrap_or_else(|_| "page-cache".to_owned());
     kill_and_verify(kills, &durability);
 }
 

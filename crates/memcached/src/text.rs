@@ -423,7 +423,7 @@ impl Turn<'_, '_> {
         let pool = self.items.pool().stats();
         self.stat("limit_maxbytes", pool.max_bytes);
         self.stat("threads", 1);
-        self.stat("bytes", pool.pool_bytes.saturating_sub(pool.unused_bytes));
+        self.stat("bytes", pool.used_bytes());
         self.stat("curr_items", self.items.len());
         self.stat("evictions", 0);
     }

@@ -7,6 +7,7 @@
 
 use crate::feature::Feature;
 use crate::file::header::{self, Header, seed_of};
+use crate::file::opening::is_in_memory;
 use crate::file::options::Options;
 use crate::inner::Pool;
 use crate::layout::{JOURNAL_BITS, JOURNAL_OFF, PAGE_BYTES, unseal};
@@ -14,8 +15,8 @@ use crate::{Ending, ErrorKind, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use tembo_pmem::Durability;
 use tembo_pmem::journal::{Journal, JournalPlace, JournalStats, RING_MIN_BYTES};
+use tembo_pmem::{Domain, Durability, Region};
 
 /// Bytes up to which a journal grows, where the pool's maximum allows that.
 const USUAL_BYTES: u64 = 256 << 20;
@@ -33,6 +34,31 @@ impl Pool {
         }
         let pool = Pool::open_simply(path, &without_journal(options))?;
         pool.add_journal_and_open(path, options)
+    }
+
+    /// As [`open`](Pool::open), as the medium demands: a pool on a disk has a journal, if it has room for one.
+    pub(crate) fn open_by_medium(path: &Path, options: &Options) -> Result<Pool> {
+        if !options.create_new && has_journal(path) {
+            let file = header::open_file(path, false)?;
+            if is_on_disk(&file) {
+                return Pool::open_locked(file, path, &on_disk(&existing(options)), None);
+            }
+        }
+        Pool::open_simply(path, options)?.with_journal_on_disk(path, options)
+    }
+
+    /// Opens a new pool, or one without a journal, again with one, if it lies on a disk and has room for
+    /// that.
+    pub(crate) fn with_journal_on_disk(self, path: &Path, options: &Options) -> Result<Pool> {
+        let is_in_page_cache = self.region().domain() == Domain::PageCache;
+        if !is_in_page_cache || !self.region().file().is_some_and(|file| is_on_disk(file)) {
+            return Ok(self);
+        }
+        match self.add_journal(options) {
+            Err(e) if e.is_full() || matches!(e.kind(), ErrorKind::Options { .. }) => Ok(self),
+            Err(e) => Err(e),
+            Ok(()) => self.add_journal_and_open(path, &on_disk(options)),
+        }
     }
 
     /// As [`create_in_file`](Pool::create_in_file), in a domain with a journal.
@@ -125,6 +151,16 @@ fn has_journal(path: &Path) -> bool {
     let Ok(length) = file.metadata().map(|found| found.len()) else { return false };
     file.read_exact_at(&mut page, 0).is_ok()
         && Header::parse(&page, length).is_ok_and(|header| header.journal.is_some())
+}
+
+/// Whether a file lies on a disk: neither in memory, nor in persistent memory.
+fn is_on_disk(file: &File) -> bool {
+    !is_in_memory(file).unwrap_or(true) && !Region::is_dax(file)
+}
+
+/// The durability of a pool on a disk.
+fn on_disk(options: &Options) -> Options {
+    options.clone().durability(Durability::ON_DISK)
 }
 
 /// For the opening that makes the journal.

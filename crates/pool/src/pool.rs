@@ -21,7 +21,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use tembo_pmem::{Access, OfProcess, Region};
+use tembo_pmem::{Access, Durability, OfProcess, Region};
 use tembo_sync::register_heavy_fence;
 use uuid::Uuid;
 
@@ -34,6 +34,16 @@ pub struct Stats {
     pub max_bytes: u64,
     /// Bytes in chunks that are known to be free: never used, or freed since the pool was opened.
     pub unused_bytes: u64,
+    /// Bytes that are set aside for its journal, most of them without space in the file system while it is
+    /// short; 0 if it has none.
+    pub journal_bytes: u64,
+}
+
+impl Stats {
+    /// Bytes of chunks that have data, or had: neither unused nor the journal's.
+    pub fn used_bytes(&self) -> u64 {
+        self.pool_bytes.saturating_sub(self.unused_bytes).saturating_sub(self.journal_bytes)
+    }
 }
 
 impl Pool {
@@ -52,6 +62,9 @@ impl Pool {
         }
         if options.region.durability.needs_journal() && !options.read_only {
             return Pool::open_journaled(path, options);
+        }
+        if options.region.durability == Durability::Auto && !options.read_only {
+            return Pool::open_by_medium(path, options);
         }
         Pool::open_simply(path, options)
     }
@@ -87,7 +100,11 @@ impl Pool {
         if options.region.durability.needs_journal() {
             return Pool::create_journaled_in_file(file, path.as_ref(), options);
         }
-        create::create_in_file(file, path.as_ref(), options).and_then(Pool::start_new)
+        let pool = create::create_in_file(file, path.as_ref(), options).and_then(Pool::start_new)?;
+        if options.region.durability == Durability::Auto {
+            return pool.with_journal_on_disk(path.as_ref(), options);
+        }
+        Ok(pool)
     }
 
     fn start_new((region, header, opened): NewPool) -> Result<Pool> {
@@ -172,7 +189,7 @@ impl Pool {
     }
 
     fn start(region: Region, header: Header, mut opened: Opened) -> Result<Pool> {
-        let Header { geometry, uuid, mut features, mut lacks_features, .. } = header;
+        let Header { geometry, uuid, journal, mut features, mut lacks_features, .. } = header;
         features::accept(features, opened.read_only)?;
         let seed = seed_of(uuid);
         let is_writable = !opened.read_only;
@@ -196,6 +213,7 @@ impl Pool {
         let (seq, recovery) = recovered?;
         let mut alloc = Allocator::open(&region, geometry, features & Feature::FineClasses.bit() != 0);
         alloc.classes.has_later = has_unknown_classes(features);
+        alloc.set_aside_bytes = journal.map_or(0, |place| alloc.extent_bytes(&region, place.off));
         // The first registration takes long if there are other threads; it is done here so that no reader
         // pays for it.
         register_heavy_fence();
@@ -304,7 +322,7 @@ impl Pool {
         self.assert_process();
         let unused_bytes = self.inner.alloc.unused_bytes(self.region());
         let (pool_bytes, max_bytes) = (self.region().len(), self.region().max_bytes());
-        Stats { pool_bytes, max_bytes, unused_bytes }
+        Stats { pool_bytes, max_bytes, unused_bytes, journal_bytes: self.inner.alloc.set_aside_bytes }
     }
 
     /// Gives runs of at least 1 MiB of unused space back to the file system, and returns how many bytes that

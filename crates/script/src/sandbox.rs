@@ -208,8 +208,8 @@ fn processor_seconds() -> f64 {
     nanos.unwrap_or(0) as f64 / 1e9
 }
 
-/// The name of Lua's own `loadstring` in the registry. Its errors are bytes, where those of the binding have lost
-/// what is not UTF-8.
+/// The name of Lua's own `loadstring` in the registry. Its errors are bytes, where those of the binding have
+/// lost what is not UTF-8.
 const COMPILER: &str = "tembo.compiler";
 
 /// `load` and `loadstring`, which take text only: Lua does not check the code that it has compiled.

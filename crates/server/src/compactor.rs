@@ -132,7 +132,7 @@ impl Compactor {
 
     fn begin(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
         let (stats, spare) = (pool.stats(), pool.spare_bytes());
-        let live = (stats.pool_bytes - stats.unused_bytes).saturating_sub(spare).max(1);
+        let live = stats.used_bytes().saturating_sub(spare).max(1);
         let waste_percent = (u128::from(spare) * 100 / u128::from(live)) as u64;
         let is_due = settings.is_on
             && spare >= settings.least_bytes.max(self.not_below)

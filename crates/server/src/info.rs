@@ -133,7 +133,7 @@ fn clients(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
 /// process.
 fn memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     let pool = facts.pool.stats();
-    let used = pool.pool_bytes - pool.unused_bytes;
+    let used = pool.used_bytes();
     let peak = facts.state.used_bytes_peak;
     let spare = facts.pool.spare_bytes();
     let ratio = used as f64 / used.saturating_sub(spare).max(1) as f64;

@@ -73,6 +73,7 @@ const ROOM_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Space {
     pool_bytes: u64,
+    used_bytes: u64,
     unused_bytes: u64,
     /// Freed, and unused as soon as a write needs it.
     limbo_bytes: u64,
@@ -83,6 +84,7 @@ impl Space {
         let stats = pool.stats();
         Space {
             pool_bytes: stats.pool_bytes,
+            used_bytes: stats.used_bytes(),
             unused_bytes: stats.unused_bytes,
             limbo_bytes: pool.limbo_bytes(),
         }
@@ -199,7 +201,7 @@ impl State {
     /// Remembers the counts as they are now, and looks whether a full pool has room again.
     pub(crate) fn sample(&mut self, space: Space) {
         self.samples.push(self.now, self.stats);
-        self.note_used(space.pool_bytes - space.unused_bytes);
+        self.note_used(space.used_bytes);
         self.log.tick(self.now);
         if self.full.take_if(|full| space.has_room_since(full)).is_some() {
             self.log(LogLevel::Notice, Kind::Full, format_args!("the pool has room again"));
@@ -366,7 +368,7 @@ mod tests {
 
     #[test]
     fn the_maximum_is_blamed_only_if_it_is_in_the_way() {
-        let pool = tembo::Stats { pool_bytes: 90, max_bytes: 100, unused_bytes: 3 };
+        let pool = tembo::Stats { pool_bytes: 90, max_bytes: 100, unused_bytes: 3, journal_bytes: 0 };
         assert!(is_at_maximum(pool, 11) && !is_at_maximum(pool, 10));
     }
 }

@@ -65,9 +65,11 @@
 //! read in the child: the child would end by SIGSEGV. Nothing that a child does with the parent's handles
 //! reaches the file.
 //!
-//! If the machine stops while a pool is open in the page cache, the file may have pages of different ages.
-//! Such a pool is refused ([`PoolErrorKind::Unclean`]) unless [`Options::accept_unclean`] is called. So is a
-//! copy that was made while the pool was open.
+//! [`Durability::Auto`], the default, keeps a pool on a disk in a journal: a power failure costs the last
+//! second at most, and damages nothing. If the machine stops while a pool is open in the page cache
+//! ([`Durability::PageCache`]), the file may have pages of different ages. Such a pool is refused
+//! ([`PoolErrorKind::Unclean`]) unless [`Options::accept_unclean`] is called. So is a copy that was made
+//! while the pool was open.
 //!
 //! A program's own structs, linked by pointers and changed in transactions, live in a [`heap`].
 #![forbid(unsafe_code)]

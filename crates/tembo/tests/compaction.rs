@@ -5,12 +5,17 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tembo::{Compacted, Error, Map, Options, Pool};
+use tembo::{Compacted, Durability, Error, Map, Options, Pool};
 
 const POOL_BYTES: u64 = 32 << 20;
 
 fn new_pool(dir: &tempfile::TempDir) -> Pool {
-    let options = Options::new().create(true).initial_bytes(1 << 20).max_bytes(POOL_BYTES).count(true);
+    let options = Options::new()
+        .durability(Durability::PageCache)
+        .create(true)
+        .initial_bytes(1 << 20)
+        .max_bytes(POOL_BYTES)
+        .count(true);
     options.open(dir.path().join("compact.pool")).unwrap()
 }
 

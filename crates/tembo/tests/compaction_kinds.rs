@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use tembo::store::{Keyspace, Store};
-use tembo::{Compacted, Error, FixedMap, HashTable, Map, Options, Pool};
+use tembo::{Compacted, Durability, Error, FixedMap, HashTable, Map, Options, Pool};
 
 const POOL_BYTES: u64 = 64 << 20;
 
@@ -78,7 +78,12 @@ impl Kind {
 }
 
 fn new_pool(dir: &tempfile::TempDir, name: &str, max_bytes: u64) -> Pool {
-    let options = Options::new().create(true).initial_bytes(1 << 20).max_bytes(max_bytes).count(true);
+    let options = Options::new()
+        .durability(Durability::PageCache)
+        .create(true)
+        .initial_bytes(1 << 20)
+        .max_bytes(max_bytes)
+        .count(true);
     options.open(dir.path().join(name)).unwrap()
 }
 

@@ -104,7 +104,10 @@ impl Workspace {
 
     /// Makes a pool with `operations` of the seeded workload, seed 7.
     pub(crate) fn pool(&self, name: &str, operations: u64) {
-        self.run(&format!("bench --seeded --seed 7 --ops {operations} --pool {name}")).ok();
+        self.run(&format!(
+            "bench --seeded --seed 7 --ops {operations} --durability page-cache --pool {name}"
+        ))
+        .ok();
     }
 }
 

@@ -106,6 +106,17 @@ impl Region {
         self.reports_loads
     }
 
+    /// Whether a file is persistent memory, so that [`Durability::Auto`](crate::Durability::Auto) is
+    /// [`Dax`](crate::Durability::Dax).
+    pub fn is_dax(file: &File) -> bool {
+        AddressRange::maps_sync(file)
+    }
+
+    /// Its file, if it has one.
+    pub fn file(&self) -> Option<&File> {
+        self.file.as_deref()
+    }
+
     /// Whether the region has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

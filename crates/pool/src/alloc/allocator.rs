@@ -40,6 +40,8 @@ pub(super) struct Shared {
 pub(crate) struct Allocator {
     pub(super) geometry: Geometry,
     pub(crate) classes: Classes,
+    /// Bytes that hold no data: the journal's.
+    pub(crate) set_aside_bytes: u64,
     /// The slabs that this process made or read. Changed under the lock.
     pub(super) slabs: SlabTable,
     pub(super) shared: CachePadded<Mutex<Shared>>,
@@ -79,6 +81,7 @@ impl Allocator {
         Allocator {
             geometry,
             classes,
+            set_aside_bytes: 0,
             slabs,
             shared: CachePadded::new(Mutex::new(shared)),
             has_closed: AtomicBool::new(false),
@@ -323,6 +326,14 @@ impl Allocator {
             Some(extent) => Ok(extent),
             None => find_known().unwrap_or_else(|| Err(no_block(off))),
         }
+    }
+
+    /// The length of the extent at `off`; 0 if there is none.
+    pub(crate) fn extent_bytes(&self, region: &Region, off: u64) -> u64 {
+        let word_off =
+            self.geometry.locate(off).map(|(zone, chunk)| self.geometry.chunk_word_off(zone, chunk));
+        let word = word_off.and_then(|at| ChunkWord::decode(region.load_u64(at).ok()?, at).ok());
+        if let Some(ChunkWord::Extent { chunks }) = word { chunks * self.geometry.chunk() } else { 0 }
     }
 
     /// Prefetches the words that [`find_block`](Self::find_block) loads, if the block lies in a known slab.

@@ -26,7 +26,7 @@ impl Allocator {
             let committed = region.len();
             let (least, wanted) = self.growth(shared, chunks, room.kept_chunks, committed);
             (room.grow)(least, wanted)?;
-            self.note_growth(shared, committed);
+            self.note_growth(shared, committed - self.set_aside_bytes.min(committed));
             for zone in shared.zones.len() as u64..self.geometry.zone_count(region.len()) {
                 shared.zones.push(Zone::new(zone));
             }

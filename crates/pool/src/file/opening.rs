@@ -90,16 +90,13 @@ pub(crate) struct Here {
 impl Here {
     /// Looks at the file and the system.
     pub(crate) fn of(file: &File, path: &Path) -> Result<Here> {
-        const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58F6, 0x9584_58F6];
         let failed = |e| Error::io("looking at", path, e);
         let found = fstat(file).map_err(failed)?;
-        let system = fstatfs(file).map_err(failed)?;
         let hash = |number: u64, bits: u32| xxh3_64(&number.to_le_bytes()) & ((1 << bits) - 1);
         Ok(Here {
             boot: std::fs::read("/proc/sys/kernel/random/boot_id").map_or(0, |id| boot_hash(&id)),
             file: hash(found.st_ino, INODE_BITS) | hash(found.st_dev, FILE_BITS - INODE_BITS) << INODE_BITS,
-            // The magic numbers of tmpfs, ramfs and hugetlbfs.
-            in_memory: IN_MEMORY.contains(&(system.f_type as u64 & 0xFFFF_FFFF)),
+            in_memory: is_in_memory(file).map_err(failed)?,
         })
     }
 
@@ -141,6 +138,13 @@ impl Here {
     fn open_word(&self, kind: Kind) -> u64 {
         seal(kind as u64 | OPEN | self.file << FILE_SHIFT | self.boot << BOOT_SHIFT, OPENING_BITS)
     }
+}
+
+/// Whether a file lies in a file system in memory.
+pub(crate) fn is_in_memory(file: &File) -> rustix::io::Result<bool> {
+    // The magic numbers of tmpfs, ramfs and hugetlbfs.
+    const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58F6, 0x9584_58F6];
+    Ok(IN_MEMORY.contains(&(fstatfs(file)?.f_type as u64 & 0xFFFF_FFFF)))
 }
 
 /// The low bits of a boot id's hash; never 0.

@@ -113,6 +113,7 @@ fn fine_size_classes_are_announced_before_they_are_used() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pool");
     let options = Options { geometry: Some(crate::Geometry::default()), ..Options::default() };
+    let options = options.durability(tembo_pmem::Durability::PageCache);
     drop(Pool::open(&path, &Options { create: true, ..options.clone() }).unwrap());
     let both = Feature::Opening.bit() | Feature::FineClasses.bit();
     let mut image = fs::read(&path).unwrap();
@@ -126,7 +127,7 @@ fn fine_size_classes_are_announced_before_they_are_used() {
     drop(reader);
     assert!(fs::read(&path).unwrap() == image, "reading changes nothing");
     for _ in 0..2 {
-        let pool = Pool::open(&path, &Options::default()).unwrap();
+        let pool = Pool::open(&path, &options).unwrap();
         assert_eq!(word(&fs::read(&path).unwrap(), 320) & both, both, "before anything is allocated");
         let mut lane = pool.lane().unwrap();
         let mut tx = lane.begin();

@@ -2,7 +2,7 @@
 
 use super::{model, tiny_options};
 use crate::feature::Feature;
-use crate::file::opening::{OPENING_OFF, moved};
+use crate::file::opening::{OPENING_OFF, is_in_memory, moved};
 use crate::layout::{JOURNAL_BITS, JOURNAL_OFF, unseal};
 use crate::{Ending, ErrorKind, Options, Pool};
 use std::fs;
@@ -79,6 +79,58 @@ fn a_pool_from_before_journals_gets_one() {
         let pool = Pool::open(&path, &options(durability)).unwrap();
         assert!(pool.has(Feature::Journal));
         assert_eq!(model::read(&pool).unwrap(), expected());
+    }
+}
+
+/// The domain that `Auto` chooses in a folder, for a new pool, for one that is opened again, and for one that
+/// was made in the page cache.
+fn domains_by_medium(dir: &Path, options: &Options) -> [Domain; 3] {
+    let options = options.clone().durability(Durability::Auto);
+    let domain = |name: &str| Pool::open(dir.join(name), &options).unwrap().region().domain();
+    drop(filled(&dir.join("old.pool"), Durability::PageCache));
+    let domains = [domain("new.pool"), domain("new.pool"), domain("old.pool")];
+    let old = Pool::open(dir.join("old.pool"), &options).unwrap();
+    assert_eq!(model::read(&old).unwrap(), expected());
+    domains
+}
+
+#[test]
+fn auto_is_relaxed_on_a_disk_and_the_page_cache_in_memory() {
+    let on_disk = |dir: &Path| !is_in_memory(&fs::File::open(dir).unwrap()).unwrap();
+    // A file system in memory, if this system has one here.
+    for dir in [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()] {
+        let expected = if on_disk(dir.path()) { Domain::Relaxed } else { Domain::PageCache };
+        assert_eq!(domains_by_medium(dir.path(), &options(Durability::Auto)), [expected; 3], "{dir:?}");
+    }
+    let file = tempfile::tempfile().unwrap();
+    let expected = if is_in_memory(&file).unwrap() { Domain::PageCache } else { Domain::Relaxed };
+    let pool = Pool::create_in_file(&file, "a.pool", &options(Durability::Auto)).unwrap();
+    assert_eq!(pool.region().domain(), expected);
+}
+
+#[test]
+fn auto_leaves_a_pool_without_room_for_a_journal_in_the_page_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let open = |durability| {
+        let options = Options { max_bytes: Some(256 << 10), ..options(durability) };
+        Pool::open(&path, &options).unwrap()
+    };
+    let pool = open(Durability::PageCache);
+    let table = model::make_table(&mut pool.lane().unwrap()).unwrap();
+    let puts = |link: &u64| {
+        let mut lane = pool.lane().unwrap();
+        let mut tx = lane.begin();
+        model::put(&mut tx, table, *link, 8 << 10, *link).and_then(|_| tx.commit()).is_ok()
+    };
+    let count = (0..).take_while(puts).count() as u64;
+    assert!(count > 10, "{count}");
+    drop(pool);
+    for _ in 0..2 {
+        let pool = open(Durability::Auto);
+        assert_eq!((pool.last_ending(), pool.region().domain()), (Ending::Closed, Domain::PageCache));
+        assert_eq!(pool.journal_off().unwrap(), None);
+        assert_eq!(model::read(&pool).unwrap().len() as u64, count);
     }
 }
 

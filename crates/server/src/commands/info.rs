@@ -24,7 +24,7 @@ fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         }
     }
     let stats = ctx.keys.pool().stats();
-    ctx.state.note_used(stats.pool_bytes - stats.unused_bytes);
+    ctx.state.note_used(stats.used_bytes());
     let facts = Facts {
         state: ctx.state,
         scripts: ctx.scripts,

@@ -200,7 +200,7 @@ pub(super) fn large_bytes(ctx: &mut Context<'_, '_>, key: &[u8], kind: Kind) -> 
 /// The fields of Redis that can be answered here. `peak` and `total` are the pool's.
 fn memory_stats(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let pool = ctx.keys.pool().stats();
-    let used = pool.pool_bytes - pool.unused_bytes;
+    let used = pool.used_bytes();
     ctx.state.note_used(used);
     let keys = (0..DATABASES).map(|database| ctx.keys.len(database)).sum::<Answer<u64>>()?;
     let peak = ctx.state.used_bytes_peak;
@@ -223,7 +223,7 @@ fn memory_stats(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 
 fn memory_doctor(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let pool = ctx.keys.pool().stats();
-    let used = pool.pool_bytes - pool.unused_bytes;
+    let used = pool.used_bytes();
     let full =
         if ctx.state.is_full() { "It found no space for the last write that needed some. " } else { "" };
     let share = used as f64 * 100.0 / pool.max_bytes.max(1) as f64;

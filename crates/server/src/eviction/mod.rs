@@ -192,7 +192,7 @@ fn measure(keys: &Keyspace<'_>) -> u64 {
     let end = replication.position.map_or(0, |position| position.offset);
     let backlog = end.saturating_sub(replication.backlog.first());
     let spare = pool.spare_bytes() + pool.limbo_bytes() + backlog;
-    (stats.pool_bytes - stats.unused_bytes).saturating_sub(spare)
+    stats.used_bytes().saturating_sub(spare)
 }
 
 /// The bytes that an entry takes in the pool, about.
@@ -294,7 +294,7 @@ impl Executor<'_, '_> {
     pub(crate) fn evict_for(&mut self, needed_bytes: u64) -> Answer<bool> {
         let pool = self.keys.pool();
         let stats = pool.stats();
-        let used = stats.pool_bytes - stats.unused_bytes;
+        let used = stats.used_bytes();
         let is_scattered = pool.spare_bytes() >= (used / 100 * HOLES_PERCENT).max(needed_bytes);
         let State { compactor, config, now, .. } = &mut *self.state;
         if is_scattered && compactor.make_room(pool, &config.compaction, *now) {

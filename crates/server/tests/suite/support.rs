@@ -41,7 +41,7 @@ impl Fixture {
         options: impl FnOnce(tembo::Options) -> tembo::Options,
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let options = options(tembo::Options::new().create(true));
+        let options = options(tembo::Options::new().create(true).durability(tembo::Durability::PageCache));
         let mut config = Config::default();
         config.listen = "127.0.0.1:0".parse().unwrap();
         config.debug_commands = tembo_server::DebugCommands::Local;
