@@ -226,7 +226,8 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
 /// Checks the databases of the server, if the pool has them.
 fn check_server(pool: &tembo::Pool) -> Outcome {
     let is_served = pool.find_map(tembo_server::COLLECTIONS_MAP)?.is_some()
-        || pool.find_map(tembo_server::REPLICATION_MAP)?.is_some();
+        || pool.find_map(tembo_server::REPLICATION_MAP)?.is_some()
+        || pool.find_map(tembo_server::CLUSTER_MAP)?.is_some();
     if !is_served {
         return Ok(());
     }

@@ -11,6 +11,10 @@ pub struct Header {
     pub allow_oom: bool,
     /// It may run on a replica whose data is stale.
     pub allow_stale: bool,
+    /// It does not run on a node of a cluster.
+    pub no_cluster: bool,
+    /// Its keys may have several slots of a cluster.
+    pub allow_cross_slot: bool,
 }
 
 impl Header {
@@ -39,7 +43,8 @@ impl Header {
                     b"no-writes" => header.no_writes = true,
                     b"allow-oom" => header.allow_oom = true,
                     b"allow-stale" => header.allow_stale = true,
-                    b"no-cluster" | b"allow-cross-slot-keys" => {}
+                    b"no-cluster" => header.no_cluster = true,
+                    b"allow-cross-slot-keys" => header.allow_cross_slot = true,
                     _ => return Err([b"ERR Unexpected flag in script shebang: ", flag].concat()),
                 }
             }
@@ -55,8 +60,10 @@ mod tests {
     #[test]
     fn headers_are_read_and_lines_keep_their_numbers() {
         let (header, body) = Header::read(b"#!lua flags=no-writes,allow-stale\nreturn 1").unwrap();
-        let expected = Header { has_flags: true, no_writes: true, allow_stale: true, allow_oom: false };
+        let expected = Header { has_flags: true, no_writes: true, allow_stale: true, ..Header::default() };
         assert_eq!((header, body), (expected, &b"\nreturn 1"[..]));
+        let (header, _) = Header::read(b"#!lua flags=no-cluster,allow-cross-slot-keys\n").unwrap();
+        assert!(header.no_cluster && header.allow_cross_slot);
         assert_eq!(Header::read(b"return 1"), Ok((Header::default(), &b"return 1"[..])));
         for (text, why) in [
             (&b"#!lua"[..], "ERR Invalid script shebang"),

@@ -38,6 +38,9 @@ pub struct Config {
     pub debug_commands: DebugCommands,
     /// For the program that opens the pool: the folder that it is in. None.
     pub dir: Option<PathBuf>,
+    /// The server is a node of a cluster, `cluster-enabled`. A pool is one from its first key on, or is not.
+    /// `false`.
+    pub cluster: bool,
     /// The name of the file in the folder of the pool that SAVE and BGSAVE write, `dbfilename`. "dump.rdb".
     pub dump_file: String,
     /// How much memory the data may have, and which keys go when they have more.
@@ -326,6 +329,7 @@ impl Default for Config {
             password: None,
             debug_commands: DebugCommands::No,
             dir: None,
+            cluster: false,
             dump_file: "dump.rdb".to_owned(),
             eviction: EvictionSettings::default(),
             replica: ReplicaSettings::default(),

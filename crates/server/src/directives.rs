@@ -44,7 +44,7 @@ pub enum ConfigError {
 }
 
 const NO_FILES: &str = "every write is in the pool: there are no append-only files, and SAVE writes a file only when it is called";
-const NO_CLUSTER: &str = "there is no cluster";
+const NO_CLUSTER: &str = "nodes of a cluster do not talk to each other: the topology is pushed by CLUSTERX";
 const NO_REPLICATION: &str = "replication works in another way";
 const NO_TLS: &str = "TLS is not spoken";
 const POOL_SPACE: &str = "the pool frees and arranges its space by itself";
@@ -207,7 +207,6 @@ const REFUSED: &[(&str, &[&str], &str)] = &[
     ("aclfile", &[""], NO_USERS),
     ("user", &[], NO_USERS),
     ("rename-command", &[], "commands keep their names"),
-    ("cluster-enabled", &["no"], NO_CLUSTER),
     ("tls-port", &["0"], NO_TLS),
     ("loadmodule", &[], "there are no modules"),
 ];

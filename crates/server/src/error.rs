@@ -28,6 +28,9 @@ pub enum Error {
     /// The system's event queue failed.
     #[error("the event loop failed: {0}")]
     Poll(#[from] io::Error),
+    /// The pool is not one of the mode that `cluster-enabled` chooses, and has keys.
+    #[error("{0}")]
+    ClusterMode(String),
     /// The pool's databases cannot be opened.
     #[error("cannot open the pool's databases: {0}")]
     Pool(#[from] tembo::Error),

@@ -26,6 +26,7 @@ use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 
 use crate::admission::Door;
 use crate::clients::Clients;
+use crate::cluster::adopt::begin_membership;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{
     AFTER_COMMIT, AT_ONCE, DENYOOM, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, STALE, UNSUBSCRIBES,
@@ -90,6 +91,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         keys.set_in_one_batch(false);
         let batch_words_max = state.config.batch_words_max(keys.pool().domain());
         eviction::begin(&mut keys, state);
+        begin_membership(&keys, state);
         let (clients, marks, replied) = (Clients::default(), Vec::new(), Vec::new());
         let scripts = Scripts::default();
         Executor { keys, state, clients, scripts, marks, replied, batch_words_max, door: None }
@@ -274,6 +276,9 @@ impl<'s, 'p> Executor<'s, 'p> {
             Ok(command) => command,
             Err(fault) => return self.refuse_request(request, session, output, &fault),
         };
+        if let Some(fault) = self.elsewhere(session, command, request) {
+            return self.redirect(session, command, request, output, &fault);
+        }
         if let Some(fault) = self.not_for(session, command) {
             self.state.commands.entry(command).rejected += 1;
             return self.refuse(session, request, output, &fault);

@@ -14,8 +14,9 @@ use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::collection::packed::Packed;
 use crate::keyspace::collection::registry::ORDER;
 use crate::keyspace::collection::{element, ordered};
-use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed, ORDERED, Order, map_names};
+use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed, ORDERED, Order};
 use crate::keyspace::replication::hidden_maps;
+use crate::keyspace::slots::Layout;
 use crate::keyspace::swap::read_order;
 use crate::keyspace::{Kind, Stored};
 
@@ -109,9 +110,9 @@ pub(crate) fn export_with<'a, W: Write>(
         (pool.find_map(ELEMENTS)?, pool.find_map(ORDERED)?, pool.find_map(LISTS)?);
     let mut exporting = Exporting { writer, elements, ordered, lists };
     let mut exported = Exported::default();
-    let hidden = hidden_maps(pool)?;
+    let (hidden, layout) = (hidden_maps(pool)?, Layout::of(pool)?);
     for (number, maps) in order(pool)?.iter().filter(|(_, maps)| hidden >> maps & 1 == 0) {
-        let (data, expires) = map_names(maps);
+        let (data, expires) = layout.map_names(maps);
         let Some(data) = pool.find_map(&data)? else { continue };
         let deadlines = pool.find_map(&expires)?.map_or(Ok(0), |map| map.len())?;
         if data.len()? == 0 {
@@ -120,15 +121,16 @@ pub(crate) fn export_with<'a, W: Write>(
         exporting.writer.database(number as u64, data.len()?, deadlines)?;
         for entry in data.iter() {
             let entry = entry?;
+            let key = layout.key(entry.key());
             let malformed =
-                || ExportError::Malformed { database: number, key: entry.key().escape_ascii().to_string() };
+                || ExportError::Malformed { database: number, key: key.escape_ascii().to_string() };
             let stored = Stored::decode(entry.value()).map_err(|_| malformed())?;
             progress();
             if stored.meta.deadline.is_some_and(|deadline| deadline <= now.as_millis() as u64) {
                 exported.expired += 1;
                 continue;
             }
-            exporting.key(entry.key(), &stored).map_err(|failure| match failure {
+            exporting.key(key, &stored).map_err(|failure| match failure {
                 Failure::File(error) => ExportError::File(error),
                 Failure::Pool(error) => ExportError::Pool(error),
                 Failure::Malformed => malformed(),

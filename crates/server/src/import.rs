@@ -15,8 +15,9 @@ use tembo_rdb::{Element, Event, Key, Kind, Reader, Unread};
 use crate::commands::arrival::{Arrival, Refusal, kind_of};
 use crate::config::{Config, Encodings};
 use crate::fault::{Answer, Fault, MALFORMED};
-use crate::keyspace::format::{KEY_BYTES_MAX, map_names};
+use crate::keyspace::format::KEY_BYTES_MAX;
 use crate::keyspace::replication::{Master, hidden_maps};
+use crate::keyspace::slots::Layout;
 use crate::keyspace::{DATABASES, Keyspace};
 
 /// Keys that are named for each reason why some are left out.
@@ -174,9 +175,9 @@ pub enum ImportError {
 /// # Errors
 /// Errors of the pool.
 pub fn count_keys(pool: &Pool) -> Result<u64, tembo::Error> {
-    let hidden = hidden_maps(pool)?;
+    let (hidden, layout) = (hidden_maps(pool)?, Layout::of(pool)?);
     let mut seen = (0..DATABASES).filter(|number| hidden >> number & 1 == 0);
-    seen.try_fold(0, |sum, number| match pool.find_map(&map_names(number).0)? {
+    seen.try_fold(0, |sum, number| match pool.find_map(&layout.map_names(number).0)? {
         Some(map) => Ok(sum + map.len()?),
         None => Ok(sum),
     })
@@ -367,6 +368,9 @@ impl<'p> Importing<'p> {
             return Ok(());
         }
         let database = key.database as usize;
+        if database >= self.keys.layout().databases() {
+            return Err(Fault::Error("ERR a node of a cluster has no other database than 0"));
+        }
         if !self.keys.exists(database) {
             self.keys.commit()?;
             self.keys.create(database)?;

@@ -98,7 +98,7 @@ fn server(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     let uptime = state.now.saturating_duration_since(state.started).as_secs();
     fields!(out,
         redis_version: REDIS_VERSION,
-        redis_mode: "standalone",
+        redis_mode: if state.cluster.is_some() { "cluster" } else { "standalone" },
         server_name: "tembo",
         os: machine::system_name(),
         arch_bits: usize::BITS,
@@ -373,8 +373,8 @@ fn journal(stats: &JournalStats, out: &mut String) -> std::fmt::Result {
     )
 }
 
-fn cluster(_: &Facts<'_>, out: &mut String) -> std::fmt::Result {
-    fields!(out, cluster_enabled: 0)
+fn cluster(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
+    fields!(out, cluster_enabled: u8::from(facts.state.cluster.is_some()))
 }
 
 fn commandstats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {

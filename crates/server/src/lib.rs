@@ -10,6 +10,7 @@
 //!                     transaction     EXEC: the commands since MULTI in one batch
 //!                     replica/        the stream of a master; saving: a file of Redis
 //!                     master/         replicas of this server; effects: what they are told
+//!                     cluster/        slots and topology: MOVED, CLUSTER, CLUSTERX
 //!                     waiting         clients that wait for a key, and get its value with a commit
 //!                     |- commands/    a file per family; the command table
 //!                     |- pubsub, delivery, tracking    messages, after the commit that they depend on
@@ -61,6 +62,8 @@
 //! - **Replication** keeps the stream in the pool, from the first replica on, so that a restart of either
 //!   side is a partial resynchronisation. A replica's expired keys are removed by its master; DBSIZE counts
 //!   them until then.
+//! - **A cluster's topology** is pushed by CLUSTERX SETNODES: nodes do not talk to each other about it, and
+//!   PUBLISH reaches the subscribers of this node and its replicas only. A key has at most 65526 bytes there.
 //! - **Clients' memory** has a limit by default ([`Config::client_memory`]).
 //!
 //! # Events
@@ -76,6 +79,7 @@ mod buffer;
 mod chunk;
 mod clients;
 mod clock;
+mod cluster;
 mod command_stats;
 mod commands;
 mod compactor;
@@ -126,7 +130,9 @@ pub use error::Error;
 pub use export::{ExportError, Exported, export};
 pub use import::{ImportError, Imported, KindCounts, LeftOut, Reason, Survey, count_keys, import, survey};
 pub use keyspace::check::{CheckError, CheckReport, CollectionsReport, DatabaseReport, check};
-pub use keyspace::format::{COLLECTIONS as COLLECTIONS_MAP, REPLICATION as REPLICATION_MAP, counting_of};
+pub use keyspace::format::{
+    CLUSTER as CLUSTER_MAP, COLLECTIONS as COLLECTIONS_MAP, REPLICATION as REPLICATION_MAP, counting_of,
+};
 pub use password::Password;
 pub use replica::{Master, ReplicaSettings};
 pub use server::{Handle, Listener, Server};

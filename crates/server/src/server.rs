@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::event_loop::EventLoop;
 use crate::executor::Executor;
 use crate::keyspace::Keyspace;
+use crate::keyspace::cluster::{ModeError, prepare};
 use crate::machine::clients_allowed;
 use crate::state::State;
 use tembo::Pool;
@@ -149,7 +150,7 @@ impl Server {
     /// the number of clients instead.
     ///
     /// # Errors
-    /// Those of [`Listener::of`], and [`Error::Poll`] if the system has no event queue to give.
+    /// Those of [`Listener::of`] and of [`with_listener`](Self::with_listener).
     pub fn bind(config: Config, pool: Pool) -> Result<Self, Error> {
         let listener = Listener::of(&config)?;
         Server::with_listener(config, listener, pool)
@@ -159,8 +160,13 @@ impl Server {
     /// count.
     ///
     /// # Errors
-    /// [`Error::Poll`] if the system has no event queue to give.
+    /// [`Error::Poll`] if the system has no event queue to give; [`Error::ClusterMode`] if the pool has keys
+    /// and is not of the mode that `config.cluster` chooses.
     pub fn with_listener(mut config: Config, listener: Listener, pool: Pool) -> Result<Self, Error> {
+        prepare(&pool, config.cluster).map_err(|error| match error {
+            ModeError::Pool(error) => Error::Pool(error),
+            error => Error::ClusterMode(error.to_string()),
+        })?;
         let Listener { mut acceptors, local } = listener;
         let poll = Poll::new()?;
         acceptors.iter_mut().try_for_each(|acceptor| acceptor.register(poll.registry(), LISTENER))?;

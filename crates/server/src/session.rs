@@ -47,6 +47,8 @@ pub(crate) struct Session {
     pub(crate) no_evict: bool,
     /// It has given the password, or came when there was none.
     pub(crate) authenticated: bool,
+    /// It takes what a replica of a cluster has: READONLY.
+    pub(crate) reads_replica: bool,
     /// It is the link to the master.
     pub(crate) is_master: bool,
     /// The commands since MULTI.
@@ -93,6 +95,7 @@ impl Session {
             command: "NULL",
             no_evict: false,
             authenticated: false,
+            reads_replica: false,
             is_master: false,
             queue: None,
             watched: Watched::default(),
@@ -187,6 +190,7 @@ impl Session {
             (changed, 'd'),
             (self.quitting, 'c'),
             (matches!(self.peer, Address::Unix(_)), 'U'),
+            (self.reads_replica, 'r'),
             (self.no_evict, 'e'),
         ];
         let flags: String = flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)).collect();

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tembo::{Domain, Pool};
 
+use crate::cluster::Cluster;
 use crate::command_stats::CommandStats;
 use crate::commands::Registry;
 use crate::compactor::Compactor;
@@ -127,6 +128,8 @@ pub(crate) struct State {
     samples: Samples,
     pub(crate) saving: Saving,
     pub(crate) role: Role,
+    /// The cluster that this server is a node of, in cluster mode.
+    pub(crate) cluster: Option<Box<Cluster>>,
     pub(crate) replicas: Replicas,
     pub(crate) random: Random,
     pub(crate) started: Instant,
@@ -168,6 +171,7 @@ impl State {
             samples: Samples::default(),
             saving: Saving::new(),
             role: Role::new(),
+            cluster: None,
             replicas: Replicas::new(now),
             random,
             started: now,

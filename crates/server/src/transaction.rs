@@ -32,7 +32,6 @@ use crate::commands::table::flag::{NO_MULTI, UNSUBSCRIBES, WRITE};
 use crate::commands::transaction::{databases_written, discard, forget_watched, has_changed};
 use crate::executor::Executor;
 use crate::fault::{Answer, Fault, error_line};
-use crate::keyspace::DATABASES;
 use crate::queue::Queue;
 use crate::session::Session;
 use crate::waiting::give_up;
@@ -139,7 +138,8 @@ impl Executor<'_, '_> {
         output: &mut Vec<u8>,
     ) -> Option<String> {
         let written = databases_written(queue, session.database);
-        let missing = || (0..DATABASES).filter(|&database| written[database]);
+        let databases = self.keys.layout().databases();
+        let missing = || (0..databases).filter(|&database| written[database]);
         let creates = missing().any(|database| !self.keys.exists(database));
         // Commands of other clients must not fail because this commit is too large.
         let is_large = queue.len() * WORDS_PER_COMMAND > self.batch_words_max;

@@ -14,7 +14,8 @@
 //!
 //! # The end of a wait
 //!
-//! A value; the deadline; CLIENT UNBLOCK; the end of the connection.
+//! A value; the deadline; CLIENT UNBLOCK; a topology that gives the key to another node; the end of the
+//! connection.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -27,6 +28,7 @@ use crate::executor::{Current, Executor};
 use crate::fault::Fault;
 use crate::keyspace::{Keyspace, Kind};
 use crate::pubsub::ClientRef;
+use crate::replica::apply::shown;
 use crate::session::{Replies, Session};
 
 /// The keys that a client waits for, and its command.
@@ -116,6 +118,25 @@ pub(crate) fn end_in_vain(conn: &mut Conn, keys: &mut Keyspace<'_>, how: InVain)
             InVain::Demoted => reply.error(DEMOTED),
             InVain::Error => reply.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
         }
+    }
+    true
+}
+
+/// Ends the wait of a client one of whose keys is served elsewhere, if it waits, with the refusal of the key;
+/// tells whether it did.
+pub(crate) fn redirect_waiting(
+    conn: &mut Conn,
+    keys: &mut Keyspace<'_>,
+    refusal: impl Fn(&[u8]) -> Option<Fault>,
+) -> bool {
+    let waiting = conn.session.waiting.as_ref().filter(|waiting| !waiting.is_replied());
+    let Some(fault) = waiting.and_then(|waiting| waiting.keys.iter().find_map(|key| refusal(key))) else {
+        return false;
+    };
+    let Some(waiting) = conn.session.waiting.take() else { return false };
+    waiting.leave(keys);
+    if !waiting.muted {
+        ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol).error(shown(&fault));
     }
     true
 }

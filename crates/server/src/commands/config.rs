@@ -104,7 +104,11 @@ const PARAMETERS: &[Parameter] = &[
                 .map(|bytes| config.limits.max_request_bytes = bytes as usize)
         },
     ),
-    Parameter::fixed("cluster-enabled", |_| "no".to_owned()),
+    Parameter::at_start(
+        "cluster-enabled",
+        |state| yes_or_no(state.config.cluster),
+        |config, value| read_yes_or_no(value).map(|is_on| config.cluster = is_on),
+    ),
     Parameter::at_start(
         "databases",
         |_| DATABASES.to_string(),

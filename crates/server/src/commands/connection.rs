@@ -77,7 +77,11 @@ fn echo(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn select(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    ctx.session.database = args::database(&request[1])?;
+    let database = args::database(&request[1])?;
+    if database >= ctx.keys.layout().databases() {
+        return Err(Fault::Error("ERR SELECT is not allowed in cluster mode"));
+    }
+    ctx.session.database = database;
     ctx.out.write().ok();
     Ok(())
 }
@@ -97,6 +101,7 @@ fn reset(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     session.protocol = Protocol::Resp2;
     session.name.clear();
     session.no_evict = false;
+    session.reads_replica = false;
     session.replies = Replies::On;
     session.authenticated = ctx.state.config.password.is_none();
     ctx.out.write().simple("RESET");
@@ -173,6 +178,7 @@ fn hello(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 fn write_introduction(ctx: &mut Context<'_, '_>) {
     let id = ctx.session.id as i64;
     let role = if ctx.state.role.master.is_some() { "replica" } else { "master" };
+    let mode = if ctx.state.cluster.is_some() { "cluster" } else { "standalone" };
     let mut reply = ctx.out.write();
     let version = reply.protocol().version();
     reply.map(7);
@@ -185,7 +191,7 @@ fn write_introduction(ctx: &mut Context<'_, '_>) {
     reply.bulk("id");
     reply.integer(id);
     reply.bulk("mode");
-    reply.bulk("standalone");
+    reply.bulk(mode);
     reply.bulk("role");
     reply.bulk(role);
     reply.bulk("modules");

@@ -109,9 +109,9 @@ fn digest(ctx: &mut Context<'_, '_>) -> Answer {
     // All walks come before the first look-up, which begins a batch.
     let mut keys = Vec::new();
     for database in 0..DATABASES {
-        ctx.keys.walk(database, Bound::Unbounded, |key, kind| {
+        ctx.keys.walk(database, Bound::Unbounded, |place, kind| {
             if kind.is_some() {
-                keys.push((database, key.to_vec()));
+                keys.push((database, ctx.keys.layout().key(place).to_vec()));
             }
             ControlFlow::Continue(())
         })?;

@@ -171,6 +171,9 @@ pub(super) fn copy_options(request: &Request<'_>, selected: usize) -> Answer<(us
 fn copy(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (database, from, to) = (ctx.database(), &request[1], &request[2]);
     let (target_database, replace) = copy_options(request, database)?;
+    if target_database >= ctx.keys.layout().databases() {
+        return Err(Fault::Error("ERR Copying to another database is not allowed in cluster mode"));
+    }
     if database == target_database && from == to {
         return Err(Fault::Error("ERR source and destination objects are the same"));
     }
@@ -207,6 +210,9 @@ fn copy_key(
 }
 
 fn move_to_database(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if ctx.state.cluster.is_some() {
+        return Err(Fault::Error("ERR MOVE is not allowed in cluster mode"));
+    }
     let (database, key) = (ctx.database(), &request[1]);
     let target = args::database(&request[2])?;
     if target == database {
@@ -234,6 +240,9 @@ pub(super) fn swapped(request: &Request<'_>) -> Answer<(usize, usize)> {
 }
 
 fn swapdb(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if ctx.state.cluster.is_some() {
+        return Err(Fault::Error("ERR SWAPDB is not allowed in cluster mode"));
+    }
     let (a, b) = swapped(request)?;
     ctx.keys.swap(a, b)?;
     ctx.out.write().ok();

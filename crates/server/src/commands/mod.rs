@@ -11,6 +11,8 @@ mod bitfield;
 mod bitmap;
 mod blocking;
 mod client;
+mod cluster;
+mod clusterx;
 mod command;
 pub(crate) mod config;
 mod config_compaction;
@@ -214,6 +216,8 @@ impl Registry {
             saving::COMMANDS,
             replication::COMMANDS,
             replicas::COMMANDS,
+            cluster::COMMANDS,
+            clusterx::COMMANDS,
             transaction::COMMANDS,
             pubsub::COMMANDS,
             slow::COMMANDS,

@@ -44,14 +44,6 @@ impl Filter {
     fn new(pattern: &[u8]) -> Self {
         Filter { pattern: pattern.to_vec(), prefix: glob::literal_prefix(pattern) }
     }
-
-    /// The first key to look at if all up to `after` were looked at.
-    fn begin<'a>(&'a self, after: Option<&'a [u8]>) -> Bound<&'a [u8]> {
-        match after {
-            Some(after) if after >= &self.prefix[..] => Bound::Excluded(after),
-            _ => Bound::Included(&self.prefix),
-        }
-    }
 }
 
 /// A part of a scan: the keys found, and the best place so far to stop at.
@@ -60,7 +52,7 @@ struct Slice<'a> {
     body: Vec<u8>,
     found: usize,
     looked_at: usize,
-    /// The last key, once there may be a stop behind it.
+    /// The place of the last key, once there may be a stop behind it.
     last: Vec<u8>,
     options: &'a ScanOptions<'a>,
     /// Keys to be looked at beyond those asked for, for a place that needs no name.
@@ -77,16 +69,12 @@ impl Slice<'_> {
         &mut self,
         keyspace: &Keyspace<'_>,
         protocol: Protocol,
-        key: &[u8],
+        here: &[u8],
         kind: Option<Kind>,
     ) -> Answer<ControlFlow<()>> {
         let ScanOptions { filter, count, kind: wanted } = self.options;
-        if !key.starts_with(&filter.prefix) {
-            self.best = None;
-            return Ok(ControlFlow::Break(()));
-        }
         if self.looked_at >= *count {
-            let place = Place::between(&self.last, key);
+            let place = Place::between(&self.last, here);
             let is_shorter = self.best.as_ref().is_none_or(|(best, ..)| {
                 place.prefix.len() < best.prefix.len() || place.prefix != best.prefix
             });
@@ -104,6 +92,7 @@ impl Slice<'_> {
             }
         }
         self.looked_at += 1;
+        let key = keyspace.layout().key(here);
         if let Some(kind) = kind
             && glob::matches(&filter.pattern, key, false)
             && wanted.is_none_or(|wanted| is(wanted, kind.name()))
@@ -113,7 +102,7 @@ impl Slice<'_> {
         }
         if self.looked_at >= *count {
             self.last.clear();
-            self.last.extend_from_slice(key);
+            self.last.extend_from_slice(here);
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -137,11 +126,10 @@ fn scan_slice<'a>(
         best: None,
         cursor: None,
     };
-    let (keyspace, protocol) = (&*ctx.keys, ctx.out.protocol);
-    let begin = begin.max(&options.filter.prefix[..]);
+    let (keyspace, protocol, prefix) = (&*ctx.keys, ctx.out.protocol, &options.filter.prefix);
     let (mut fault, mut is_over) = (None, true);
-    keyspace.walk(ctx.session.database, Bound::Included(begin), |key, kind| {
-        let visited = slice.visit(keyspace, protocol, key, kind);
+    keyspace.walk_prefix(ctx.session.database, Bound::Included(begin), prefix, |place, kind| {
+        let visited = slice.visit(keyspace, protocol, place, kind);
         let visited = visited.unwrap_or_else(|error| {
             fault = Some(error);
             ControlFlow::Break(())
@@ -225,6 +213,7 @@ fn keys(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 pub(crate) struct KeysJob {
     filter: Filter,
     database: usize,
+    /// The place of the last key that was looked at.
     after: Option<Vec<u8>>,
     /// The keys found so far, encoded.
     body: Vec<u8>,
@@ -249,17 +238,16 @@ impl KeysJob {
         let database = self.database;
         let KeysJob { filter, after, body, found, .. } = &mut self;
         let (mut looked_at, mut stopped_at) = (0, None);
-        keyspace.walk(database, filter.begin(after.as_deref()), |key, kind| {
-            if !key.starts_with(&filter.prefix) {
-                return ControlFlow::Break(());
-            }
+        let begin = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        keyspace.walk_prefix(database, begin, &filter.prefix, |place, kind| {
+            let key = keyspace.layout().key(place);
             looked_at += 1;
             if kind.is_some() && glob::matches(&filter.pattern, key, false) {
                 ReplyWriter::new(body, protocol).bulk(key);
                 *found += 1;
             }
             if looked_at == SLICE_KEYS {
-                stopped_at = Some(key.to_vec());
+                stopped_at = Some(place.to_vec());
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())

@@ -127,6 +127,17 @@ impl<'a> Sorting<'a> {
         Ok(sorting)
     }
 
+    /// Other keys than those of the request may be on other nodes of a cluster.
+    fn expect_no_patterns(&self) -> Answer {
+        if matches!(self.by, Some(Pattern::Key { .. })) {
+            return Err(Fault::Error("ERR BY option of SORT denied in Cluster mode."));
+        }
+        if !self.get.is_empty() {
+            return Err(Fault::Error("ERR GET option of SORT denied in Cluster mode."));
+        }
+        Ok(())
+    }
+
     /// The places in the order that are wanted, out of `len`.
     fn range(&self, len: usize) -> Range<usize> {
         let start = usize::try_from(self.start.max(0)).unwrap_or(usize::MAX).min(len);
@@ -147,6 +158,9 @@ fn sort_ro(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn sort_key(ctx: &mut Context<'_, '_>, key: &[u8], mut sorting: Sorting<'_>) -> Answer {
+    if ctx.state.cluster.is_some() {
+        sorting.expect_no_patterns()?;
+    }
     let database = ctx.database();
     let source = match ctx.keys.read(database, key)? {
         None => None,

@@ -6,6 +6,7 @@
 //! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-server --lib crash_tests::campaign` is the long
 //! form.
 
+mod cluster;
 mod commands;
 mod faults;
 mod master;

@@ -3,14 +3,16 @@
 use tembo::{Map, Pool};
 
 use super::backlog::check_backlog;
+use super::cluster::check_cluster;
 use super::collection::check::{Collections, check_collections};
 use super::collection::ordered::Score;
 use super::collection::packed::Packed;
 use super::collection::registry::ORDER;
 use super::cursor::check_cursors;
-use super::format::{COLLECTIONS, Kind, Order, Stored, decode_expiry, encode_expiry, map_names};
+use super::format::{COLLECTIONS, Kind, Order, Stored, decode_expiry, encode_expiry};
 use super::once::check_tokens;
-use super::replication::check_replication;
+use super::replication::{check_replication, hidden_maps};
+use super::slots::Layout;
 use super::swap::read_order;
 
 /// The findings of a complete [`check`].
@@ -29,6 +31,8 @@ pub struct CheckReport {
     pub is_replica: bool,
     /// Bytes of the stream that are kept for replicas.
     pub backlog_bytes: u64,
+    /// The pool is that of a cluster's node: the version of its topology, if it has one.
+    pub cluster: Option<Option<u64>>,
 }
 
 /// The large collections of a [`CheckReport`]: those whose elements are records of their own.
@@ -88,6 +92,14 @@ pub enum CheckError {
         /// The entry: 8 bytes of time, then the key.
         entry: String,
     },
+    /// A key of a cluster's node is not where its slot is, or is in another database than 0.
+    #[error("database {database}: the entry \"{entry}\" is not a key behind its slot, in database 0")]
+    Misplaced {
+        /// The database's number.
+        database: usize,
+        /// The entry: 2 bytes of the slot, then the key.
+        entry: String,
+    },
     /// A large collection, or the list of large collections, is not as it should be.
     #[error("{place}: {what}")]
     Collection {
@@ -113,16 +125,25 @@ pub enum CheckError {
 /// The first damage found.
 pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
     let (mut report, mut collections) = (CheckReport::default(), Collections::default());
+    let (layout, hidden) = (Layout::of(pool)?, hidden_maps(pool)?);
     for (number, maps) in committed_order(pool)?.iter() {
-        let (data, expires) = map_names(maps);
+        let (data, expires) = layout.map_names(maps);
         if let Some(data) = pool.find_map(&data)? {
             let expires = pool.find_map(&expires)?;
-            report.databases.push(check_database((number, maps), &data, expires.as_ref(), &mut collections)?);
+            if layout == Layout::Slots {
+                check_places((number, hidden >> maps & 1 == 1), &data)?;
+            }
+            report.databases.push(check_database(
+                (number, maps),
+                (&data, expires.as_ref(), layout),
+                &mut collections,
+            )?);
         }
     }
     report.collections = check_collections(pool, collections)?;
     (report.scan_prefixes, report.tokens) = (check_cursors(pool)?, check_tokens(pool)?);
     (report.is_replica, report.backlog_bytes) = (check_replication(pool)?, check_backlog(pool)?);
+    report.cluster = check_cluster(pool)?;
     Ok(report)
 }
 
@@ -137,17 +158,28 @@ fn committed_order(pool: &Pool) -> Result<Order, CheckError> {
     })
 }
 
+/// Proves I13. A state that is arriving may be in the maps of any database.
+fn check_places((number, is_arriving): (usize, bool), data: &Map) -> Result<(), CheckError> {
+    for entry in data.iter() {
+        let entry = entry?;
+        if !Layout::Slots.is_sound(entry.key()) || number > 0 && !is_arriving {
+            let entry = entry.key().escape_ascii().to_string();
+            return Err(CheckError::Misplaced { database: number, entry });
+        }
+    }
+    Ok(())
+}
+
 fn check_database(
     (number, maps): (usize, usize),
-    data: &Map,
-    expires: Option<&Map>,
+    (data, expires, layout): (&Map, Option<&Map>, Layout),
     collections: &mut Collections,
 ) -> Result<DatabaseReport, CheckError> {
     let mut report = DatabaseReport { number, keys: 0, expires: 0 };
     let mut listing = Vec::new();
     for entry in data.iter() {
         let entry = entry?;
-        let key = || entry.key().escape_ascii().to_string();
+        let key = || layout.key(entry.key()).escape_ascii().to_string();
         let stored = Stored::decode(entry.value())
             .map_err(|_| CheckError::Malformed { database: number, key: key() })?;
         match stored.large() {
@@ -269,5 +301,35 @@ mod tests {
         );
         assert!(damage("db0.expires", b"short", Some(b"")).contains("entry \"short\" for no key"));
         assert!(damage("db0", b"soon!", None).contains("\\x07soon!\" for no key"));
+    }
+
+    #[test]
+    fn damage_of_a_node_of_a_cluster_is_named() {
+        let damage = |map: &str, key: &[u8], value: &[u8]| {
+            let dir = tempfile::tempdir().unwrap();
+            let pool = tembo::Options::new().create(true).open(dir.path().join("node.pool")).unwrap();
+            crate::keyspace::cluster::prepare(&pool, true).unwrap();
+            let mut keys = Keyspace::open(&pool).unwrap();
+            keys.create(0).unwrap();
+            keys.create(3).unwrap();
+            keys.put(0, b"foo", Meta { deadline: Some(7), ..Meta::default() }, Old::default(), &[b"v"])
+                .unwrap();
+            keys.commit().unwrap();
+            drop(keys);
+            let report = check(&pool).unwrap();
+            assert_eq!((report.databases[0].keys, report.cluster), (1, Some(None)));
+            pool.open_map(map).unwrap().put(key, value).unwrap();
+            check(&pool).unwrap_err().to_string()
+        };
+        // "foo" has slot 12182, which is 0x2f96.
+        for (map, key) in [("slots0", &b"\x2f\x97foo"[..]), ("slots0", b"f"), ("slots3", b"\x2f\x96foo")] {
+            let error = damage(map, key, b"\0v");
+            assert!(error.contains("is not a key behind its slot, in database 0"), "{error}");
+        }
+        assert!(damage("slots0", b"\x2f\x96foo", b"").contains("key \"foo\" is malformed"));
+        for (key, value) in [(&b"i"[..], &b"short"[..]), (b"t", b"\x01\0\0\0\0\0\0\0no node"), (b"x", b"")] {
+            assert!(damage("db.cluster", key, value).contains("the cluster, entry"), "{key:?}");
+        }
+        assert!(damage("db3", b"a", b"\0v").contains("in the pool of a cluster's node"));
     }
 }

@@ -34,8 +34,8 @@ impl Keyspace<'_> {
         let map = if is_volatile { &maps.expires } else { &maps.data };
         for entry in map.range::<&[u8]>((begin, Bound::Unbounded)) {
             let entry = entry?;
-            let key = if is_volatile { decode_expiry(entry.key())?.1 } else { entry.key() };
-            if visit(entry.key(), key).is_break() {
+            let place = if is_volatile { decode_expiry(entry.key())?.1 } else { entry.key() };
+            if visit(entry.key(), self.layout.key(place)).is_break() {
                 break;
             }
         }
@@ -63,9 +63,10 @@ impl Keyspace<'_> {
         key: &[u8],
         is_volatile: bool,
     ) -> Answer<Option<usize>> {
-        let maps = self.databases[database].as_deref();
-        let entry = maps.and_then(|maps| maps.data.range(key..).next()).transpose()?;
-        let Some(entry) = entry.filter(|entry| entry.key() == key) else {
+        let (maps, mut room) = (self.databases[database].as_deref(), Vec::new());
+        let place = self.layout.place(key, &mut room);
+        let entry = maps.and_then(|maps| maps.data.range(place..).next()).transpose()?;
+        let Some(entry) = entry.filter(|entry| entry.key() == place) else {
             return Ok(None);
         };
         let may_go = !is_volatile || Stored::decode(entry.value())?.meta.deadline.is_some();

@@ -61,23 +61,24 @@ impl Keyspace<'_> {
     /// Removes one listed key. A listed key whose value is gone or has another deadline would break I2; it
     /// loses its entry in the list and nothing else.
     fn remove_due(&mut self, number: usize, entry: &[u8]) -> Answer {
-        let (deadline, key) = decode_expiry(entry)?;
-        let Keyspace { pool, batch, databases, dirty, expiry, pubsub, replication, .. } = self;
+        let (deadline, place) = decode_expiry(entry)?;
+        let Keyspace { pool, batch, databases, dirty, expiry, pubsub, replication, layout, .. } = self;
+        let key = layout.key(place);
         let mut old = Old::default();
         let Some(maps) = databases[number].as_deref_mut() else {
             return Ok(());
         };
         let batch = writer(pool, batch)?;
         *dirty = true;
-        let value = batch.get(&maps.data, key)?.map(Stored::decode).transpose()?;
+        let value = batch.get(&maps.data, place)?.map(Stored::decode).transpose()?;
         if let Some(stored) = value.filter(|stored| stored.meta.deadline == Some(deadline)) {
             old = Old::of(&stored);
-            batch.remove(&maps.data, key)?;
+            batch.remove(&maps.data, place)?;
             pubsub.invalidate(key);
             events::notify(pubsub, true, class::EXPIRED, "expired", number, key);
             replication.effects.note_expired(number, key);
         }
-        maps.unlist(batch, expiry, deadline, key)?;
+        maps.unlist(batch, expiry, deadline, place)?;
         self.doom(number, old)
     }
 }

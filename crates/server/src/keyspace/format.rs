@@ -6,6 +6,10 @@
 //!   map "dbN"             key                   -> value           N = 0..15, decimal; counts its records
 //!                                                                  unless it is older than that
 //!   map "dbN.expires"     deadline_be key       -> (empty)
+//!   map "slotsN"          slot_be key           -> value           in cluster mode, in place of "dbN": the
+//!   map "slotsN.expires"  deadline_be slot_be key -> (empty)       key's slot, two bytes, is before it
+//!   map "db.cluster"      see cluster.rs                           the topology; a pool that has it is that
+//!                                                                  of a cluster's node
 //!   map "db.elements"     id_be element         -> content         of large collections, of all databases
 //!   map "db.ordered"      id_be score member    -> rest            of large sorted sets; counts its records
 //!   map "db.lists"        id_be place_be        -> chunk           of large lists, of all databases
@@ -95,6 +99,10 @@
 //!   below 16, a host has 1 to 255 bytes.
 //! - **I12** The records of "db.backlog" are not empty and follow each other without gaps up to the offset of
 //!   `'p'`.
+//! - **I13** In cluster mode each key lies behind its slot, and only database 0 has keys. There are no maps
+//!   "dbN".
+//! - **I14** The records of "db.cluster" are well formed: an id has 40 letters and digits, and a topology can
+//!   be read.
 //!
 //! # Commit point
 //!
@@ -111,6 +119,7 @@
 
 use tembo::Counting;
 
+use super::slots::Layout;
 use crate::fault::{Answer, Fault, WRONG_TYPE};
 
 /// Databases that SELECT can choose from.
@@ -327,6 +336,8 @@ pub(crate) const ONCE: &str = "db.once";
 pub const REPLICATION: &str = "db.replication";
 /// The map of the last bytes of the stream.
 pub(crate) const BACKLOG: &str = "db.backlog";
+/// The map of the topology of a cluster. A pool that has it is that of a cluster's node.
+pub const CLUSTER: &str = "db.cluster";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this
 /// server.
 pub const COLLECTIONS: &str = "db.collections";
@@ -336,14 +347,14 @@ pub fn counting_of(name: &str) -> Counting {
     match name {
         ORDERED => Counting::Records,
         LISTS => Counting::Weights,
-        name if (0..DATABASES).any(|number| map_names(number).0 == name) => Counting::Records,
+        name if [Layout::Plain, Layout::Slots]
+            .into_iter()
+            .any(|layout| (0..DATABASES).any(|number| layout.map_names(number).0 == name)) =>
+        {
+            Counting::Records
+        }
         _ => Counting::Nothing,
     }
-}
-
-/// The names of the two maps of a number.
-pub(crate) fn map_names(number: usize) -> (String, String) {
-    (format!("db{number}"), format!("db{number}.expires"))
 }
 
 #[cfg(test)]

@@ -12,12 +12,15 @@
 //! [`Keyspace::clear`] also those that track it. The first three are also where the elements of a
 //! large [`collection`] are given up together with the value that has its id.
 //!
+//! In cluster mode a key lies in the maps behind its slot: [`slots`] turns keys into *places*, and back.
+//!
 //! Each database counts its keys with a deadline, so that a SET where no key has one looks nothing up. The
 //! count is read from the map when it is first needed, follows every change of the map, and is forgotten
 //! whenever changes are taken back.
 
 pub(crate) mod backlog;
 pub(crate) mod check;
+pub(crate) mod cluster;
 pub(crate) mod collection;
 pub(crate) mod cursor;
 pub(crate) mod events;
@@ -27,7 +30,9 @@ pub(crate) mod format;
 pub(crate) mod once;
 mod prefix;
 mod random;
+mod reclaiming;
 pub(crate) mod replication;
+pub(crate) mod slots;
 pub(crate) mod swap;
 #[cfg(test)]
 mod tests;
@@ -37,7 +42,7 @@ mod watch;
 
 use crate::eviction::access::Accesses;
 use crate::eviction::entry_bytes;
-use crate::fault::{Answer, Fault, KEY_TOO_LONG};
+use crate::fault::{Answer, Fault};
 use crate::pubsub::PubSub;
 use events::class;
 use eviction::{note_put, touch};
@@ -48,20 +53,17 @@ use collection::list::Chunk;
 use collection::list_end::ListEnd;
 use collection::registry::Registry;
 use format::{
-    BACKLOG, COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order, Prefix, REPLICATION,
-    counting_of, encode_expiry, map_names,
+    BACKLOG, CLUSTER, COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order, Prefix,
+    REPLICATION, counting_of, encode_expiry,
 };
 pub(crate) use format::{DATABASES, Kind, Meta, Stored};
 use replication::Replication;
+use slots::Layout;
 use swap::Places;
 use waiters::Waiters;
 use walk::Changes;
 use watch::Watches;
 
-/// Steps of reclaiming at a time; each frees a node of a map and the node's records.
-const RECLAIM_STEPS: usize = 8;
-/// Elements of a doomed collection that are removed for each of these steps.
-const ELEMENTS_PER_STEP: usize = 16;
 /// Most parts that a payload consists of.
 const PAYLOAD_PARTS_MAX: usize = 4;
 
@@ -74,8 +76,8 @@ struct Database {
 }
 
 impl Database {
-    fn open(pool: &Pool, number: usize) -> Result<Self, tembo::Error> {
-        let (data, expires) = map_names(number);
+    fn open(pool: &Pool, layout: Layout, number: usize) -> Result<Self, tembo::Error> {
+        let (data, expires) = layout.map_names(number);
         let data = match pool.find_map(&data)? {
             // Databases did not always count their keys.
             Some(data) => data,
@@ -84,18 +86,18 @@ impl Database {
         Ok(Database { data, expires: pool.open_map(&expires)?, expires_len: None })
     }
 
-    /// Lists `key` under `deadline`.
-    fn list(&mut self, batch: &mut Batch<'_>, expiry: &mut Vec<u8>, deadline: u64, key: &[u8]) -> Answer {
-        encode_expiry(expiry, deadline, key);
+    /// Lists the key at `place` under `deadline`.
+    fn list(&mut self, batch: &mut Batch<'_>, expiry: &mut Vec<u8>, deadline: u64, place: &[u8]) -> Answer {
+        encode_expiry(expiry, deadline, place);
         if !batch.put(&self.expires, expiry, &[])? {
             self.expires_len = self.expires_len.map(|len| len + 1);
         }
         Ok(())
     }
 
-    /// Takes `key` off the list of deadlines.
-    fn unlist(&mut self, batch: &mut Batch<'_>, expiry: &mut Vec<u8>, deadline: u64, key: &[u8]) -> Answer {
-        encode_expiry(expiry, deadline, key);
+    /// Takes the key at `place` off the list of deadlines.
+    fn unlist(&mut self, batch: &mut Batch<'_>, expiry: &mut Vec<u8>, deadline: u64, place: &[u8]) -> Answer {
+        encode_expiry(expiry, deadline, place);
         if batch.remove(&self.expires, expiry)? {
             self.expires_len = self.expires_len.map(|len| len - 1);
         }
@@ -158,6 +160,10 @@ pub(crate) struct Keyspace<'p> {
     pool: &'p Pool,
     batch: Option<Batch<'p>>,
     databases: [Option<Box<Database>>; DATABASES],
+    /// How keys lie in their maps.
+    layout: Layout,
+    /// The place of a key while it is used.
+    place: Vec<u8>,
     /// Which maps they have.
     places: Places,
     /// The maps of large collections; they are created with the first database.
@@ -204,25 +210,30 @@ impl<'p> Keyspace<'p> {
         let mut databases = [const { None }; DATABASES];
         // A database that this version cannot read is not one that is empty.
         let is_ours = |name: &String| {
-            [ELEMENTS, ORDERED, LISTS, COLLECTIONS, CURSORS, ONCE, REPLICATION, BACKLOG]
+            let of_databases = [Layout::Plain, Layout::Slots]
+                .into_iter()
+                .flat_map(|layout| (0..DATABASES).map(move |number| layout.map_names(number)));
+            [ELEMENTS, ORDERED, LISTS, COLLECTIONS, CURSORS, ONCE, REPLICATION, BACKLOG, CLUSTER]
                 .contains(&name.as_str())
-                || (0..DATABASES).map(map_names).any(|(data, expires)| [data, expires].contains(name))
+                || of_databases.into_iter().any(|(data, expires)| [data, expires].contains(name))
         };
         if let Some(unknown) = pool.unknown()?.into_iter().find(|unknown| is_ours(&unknown.name)) {
             return Err(tembo::Error::Unknown(Box::new(unknown)));
         }
-        let (names, collections) = (pool.map_names()?, Registry::find(pool)?);
+        let (names, collections, layout) = (pool.map_names()?, Registry::find(pool)?, Layout::of(pool)?);
         let own = || collections.as_ref().map_or(Ok(Order::default()), Registry::committed_order);
         let order = order.map_or_else(own, Ok)?;
         for (database, number) in order.iter() {
-            if names.contains(&map_names(number).0) {
-                databases[database] = Some(Box::new(Database::open(pool, number)?));
+            if names.contains(&layout.map_names(number).0) {
+                databases[database] = Some(Box::new(Database::open(pool, layout, number)?));
             }
         }
         Ok(Keyspace {
             pool,
             batch: None,
             databases,
+            layout,
+            place: Vec::new(),
             places: Places::new(order),
             collections,
             now_ms: 0,
@@ -259,7 +270,7 @@ impl<'p> Keyspace<'p> {
             self.collections = Some(Registry::open(self.pool)?);
         }
         let number = self.places.now.maps(database);
-        self.databases[database] = Some(Box::new(Database::open(self.pool, number)?));
+        self.databases[database] = Some(Box::new(Database::open(self.pool, self.layout, number)?));
         Ok(())
     }
 
@@ -368,17 +379,34 @@ impl<'p> Keyspace<'p> {
 
     /// A hint that `keys` are needed soon.
     pub(crate) fn prefetch<'k>(&mut self, database: usize, keys: impl IntoIterator<Item = &'k [u8]>) {
-        let Keyspace { pool, batch, databases, .. } = self;
-        if let (Some(maps), Ok(batch)) = (databases[database].as_deref(), writer(pool, batch)) {
-            batch.prefetch(&maps.data, keys);
+        let Keyspace { pool, batch, databases, layout, .. } = self;
+        let (Some(maps), Ok(batch)) = (databases[database].as_deref(), writer(pool, batch)) else { return };
+        match layout {
+            Layout::Plain => batch.prefetch(&maps.data, keys),
+            Layout::Slots => {
+                let places: Vec<_> = keys.into_iter().map(slots::place_of).collect();
+                batch.prefetch(&maps.data, places.iter().map(|place| &place[..]));
+            }
         }
     }
 
     /// Looks `key` up for a command that reads, and counts a hit or a miss.
     pub(crate) fn read(&mut self, database: usize, key: &[u8]) -> Answer<Option<Stored<'_>>> {
-        let Keyspace { pool, batch, databases, now_ms, stats, pubsub, dirty, replication, accesses, .. } =
-            self;
-        let found = find(pool, batch, databases[database].as_deref(), *now_ms, key)?;
+        let Keyspace {
+            pool,
+            batch,
+            databases,
+            now_ms,
+            stats,
+            pubsub,
+            dirty,
+            replication,
+            accesses,
+            layout,
+            place,
+            ..
+        } = self;
+        let found = find(pool, batch, databases[database].as_deref(), *now_ms, layout.place(key, place))?;
         match found.live {
             Some(_) => {
                 stats.hits += 1;
@@ -401,8 +429,8 @@ impl<'p> Keyspace<'p> {
 
     /// Looks `key` up.
     pub(crate) fn find(&mut self, database: usize, key: &[u8]) -> Answer<Found<'_>> {
-        let Keyspace { pool, batch, databases, now_ms, accesses, .. } = self;
-        let found = find(pool, batch, databases[database].as_deref(), *now_ms, key)?;
+        let Keyspace { pool, batch, databases, now_ms, accesses, layout, place, .. } = self;
+        let found = find(pool, batch, databases[database].as_deref(), *now_ms, layout.place(key, place))?;
         if found.live.is_some() {
             touch(accesses, database, key);
         }
@@ -439,9 +467,6 @@ impl<'p> Keyspace<'p> {
         old: Old,
         payload: &[&[u8]],
     ) -> Answer {
-        if key.len() > KEY_BYTES_MAX {
-            return Err(KEY_TOO_LONG);
-        }
         let Keyspace {
             pool,
             batch,
@@ -456,15 +481,18 @@ impl<'p> Keyspace<'p> {
             replication,
             accesses,
             new_bytes,
+            layout,
+            place,
             ..
         } = self;
+        let place = layout.place_within(key, place)?;
         let maps = databases[database].as_deref_mut().ok_or(Fault::MissingDatabase(database))?;
         let batch = writer(pool, batch)?;
         *dirty = true;
         watches.touch(database, key);
         pubsub.invalidate(key);
         waiters.touch(database, key);
-        note(changes, database, key);
+        note(changes, database, place);
         let (listed, prefix) = (old.listed, Prefix::encode(meta));
         let mut parts = [&[][..]; PAYLOAD_PARTS_MAX + 1];
         parts[0] = prefix.as_bytes();
@@ -474,7 +502,7 @@ impl<'p> Keyspace<'p> {
             events::notify(pubsub, true, class::EXPIRED, "expired", database, key);
             replication.effects.note_expired(database, key);
         }
-        let is_new = !batch.put_parts(&maps.data, key, &parts[..=payload.len()])?;
+        let is_new = !batch.put_parts(&maps.data, place, &parts[..=payload.len()])?;
         let bytes = payload.iter().map(|part| part.len()).sum();
         *new_bytes += i64::from(is_new) * entry_bytes(key, bytes);
         note_put(accesses, (database, key), is_new || had_expired);
@@ -483,10 +511,10 @@ impl<'p> Keyspace<'p> {
         }
         if listed != meta.deadline {
             if let Some(deadline) = listed {
-                maps.unlist(batch, expiry, deadline, key)?;
+                maps.unlist(batch, expiry, deadline, place)?;
             }
             if let Some(deadline) = meta.deadline {
-                maps.list(batch, expiry, deadline, key)?;
+                maps.list(batch, expiry, deadline, place)?;
             }
         }
         self.doom(database, old)
@@ -531,11 +559,24 @@ impl<'p> Keyspace<'p> {
     /// Removes `key`, which is present; `old` goes with it.
     pub(crate) fn remove(&mut self, database: usize, key: &[u8], old: Old) -> Answer {
         let listed = old.listed;
-        let Keyspace { pool, batch, databases, now_ms, dirty, expiry, changes, watches, pubsub, .. } = self;
+        let Keyspace {
+            pool,
+            batch,
+            databases,
+            now_ms,
+            dirty,
+            expiry,
+            changes,
+            watches,
+            pubsub,
+            layout,
+            place,
+            ..
+        } = self;
         let Some(maps) = databases[database].as_deref_mut() else {
             return Ok(());
         };
-        let batch = writer(pool, batch)?;
+        let (batch, place) = (writer(pool, batch)?, layout.place(key, place));
         *dirty = true;
         if is_live(listed, *now_ms) {
             watches.touch(database, key);
@@ -543,10 +584,10 @@ impl<'p> Keyspace<'p> {
             events::notify(pubsub, true, class::EXPIRED, "expired", database, key);
         }
         pubsub.invalidate(key);
-        note(changes, database, key);
-        batch.remove(&maps.data, key)?;
+        note(changes, database, place);
+        batch.remove(&maps.data, place)?;
         if let Some(deadline) = listed {
-            maps.unlist(batch, expiry, deadline, key)?;
+            maps.unlist(batch, expiry, deadline, place)?;
         }
         self.doom(database, old)
     }
@@ -569,52 +610,6 @@ impl<'p> Keyspace<'p> {
         batch.clear(&maps.expires)?;
         maps.expires_len = Some(0);
         collections.as_ref().map_or(Ok(()), |collections| collections.doom_all(batch, number))
-    }
-
-    /// Whether [`Keyspace::reclaim`] may have something to do.
-    pub(crate) fn is_reclaiming(&self) -> bool {
-        self.reclaiming
-    }
-
-    /// Gives back some of the space of cleared databases, in a commit of its own. As part of a batch of
-    /// commands it could fail them: the record of the freed blocks needs room in the pool. There must be no
-    /// batch.
-    pub(crate) fn reclaim(&mut self) -> Answer {
-        if !self.reclaiming {
-            return Ok(());
-        }
-        debug_assert!(self.batch.is_none(), "a batch is under way");
-        match self.reclaim_steps(RECLAIM_STEPS) {
-            // One step always fits into a lane, unless lanes are very short.
-            Err(Fault::Engine(tembo::Error::Full { .. })) => self.reclaim_steps(1),
-            outcome => outcome,
-        }
-    }
-
-    fn reclaim_steps(&mut self, steps: usize) -> Answer {
-        let Keyspace { pool, batch, databases, collections, dirty, replication, .. } = self;
-        let has_dropped = pool.reclaim_dropped(steps)?;
-        let writing = writer(pool, batch)?;
-        let words = writing.pending_words();
-        let maps = || databases.iter().flatten().flat_map(|maps| [&maps.data, &maps.expires]);
-        let maps = || maps().chain(replication.backlog.map());
-        let reclaimed = maps().try_fold(false, |more, map| Ok(more || writing.reclaim(map, steps)?));
-        let reclaimed = match (reclaimed, collections) {
-            (Ok(false), Some(maps)) => maps.reclaim(writing, steps * ELEMENTS_PER_STEP),
-            (reclaimed, _) => reclaimed,
-        };
-        *dirty |= writing.pending_words() != words;
-        let more = match reclaimed {
-            Ok(more) => more,
-            Err(e) => {
-                // The next batch must not include a part of this one.
-                (*batch, *dirty) = (None, false);
-                return Err(e);
-            }
-        };
-        self.commit()?;
-        self.reclaiming = more || has_dropped;
-        Ok(())
     }
 
     /// The number of keys in `database`; those that have expired count until they are removed.
@@ -661,9 +656,9 @@ fn counts_are_right(databases: &[Option<Box<Database>>], batch: &Batch<'_>) -> b
 }
 
 #[inline(always)]
-fn note(changes: &mut Option<Box<Changes>>, database: usize, key: &[u8]) {
+fn note(changes: &mut Option<Box<Changes>>, database: usize, place: &[u8]) {
     if let Some(changes) = changes {
-        changes.note(database, key);
+        changes.note(database, place);
     }
 }
 
@@ -680,12 +675,12 @@ fn find<'b, 'p>(
     batch: &'b mut Option<Batch<'p>>,
     maps: Option<&'b Database>,
     now_ms: u64,
-    key: &[u8],
+    place: &[u8],
 ) -> Answer<Found<'b>> {
-    let Some(maps) = maps.filter(|_| key.len() <= KEY_BYTES_MAX) else {
+    let Some(maps) = maps.filter(|_| place.len() <= KEY_BYTES_MAX) else {
         return Ok(Found::default());
     };
-    let Some(value) = writer(pool, batch)?.get(&maps.data, key)? else {
+    let Some(value) = writer(pool, batch)?.get(&maps.data, place)? else {
         return Ok(Found::default());
     };
     let stored = Stored::decode(value)?;

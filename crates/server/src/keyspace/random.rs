@@ -31,7 +31,7 @@ impl Keyspace<'_> {
                 break;
             };
             if !self.has_noted(database) && self.live_kind(&Stored::decode(&value)?).is_some() {
-                return Ok(Some(key));
+                return Ok(Some(self.layout.key(&key).to_vec()));
             }
             begin = Bound::Included(key);
         }
@@ -44,7 +44,7 @@ impl Keyspace<'_> {
         let mut found = None;
         self.walk(database, begin, |key, kind| {
             if kind.is_some() {
-                found = Some(key.to_vec());
+                found = Some(self.layout.key(key).to_vec());
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())

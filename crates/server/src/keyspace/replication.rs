@@ -48,7 +48,7 @@ use tembo::{Batch, Map, Pool};
 use super::backlog::Backlog;
 use super::check::CheckError;
 use super::collection::registry::Registry;
-use super::format::{DATABASES, Malformed, Order, REPLICATION, map_names};
+use super::format::{DATABASES, Malformed, Order, REPLICATION};
 use super::{Database, Keyspace, writer};
 use crate::effects::Effects;
 use crate::fault::{Answer, Fault};
@@ -286,22 +286,28 @@ impl<'p> Keyspace<'p> {
 
     fn put_master(&mut self, master: Option<&Master>, new_id: Id) -> Answer {
         let map = self.replication_map()?;
+        self.write_master(&map, master, new_id)?;
+        self.dirty = true;
+        self.commit()?;
+        self.replication.take_up(master.is_none());
+        Ok(())
+    }
+
+    /// Lets the batch have another master, or none.
+    pub(super) fn write_master(&mut self, map: &Map, master: Option<&Master>, new_id: Id) -> Answer {
         let batch = writer(self.pool, &mut self.batch)?;
         match master {
             Some(Master { host, port }) => {
-                batch.put_parts(&map, MASTER, &[&port.to_le_bytes(), host.as_bytes()])?;
+                batch.put_parts(map, MASTER, &[&port.to_le_bytes(), host.as_bytes()])?;
             }
             None => {
-                let was_replica = batch.remove(&map, MASTER)?;
+                let was_replica = batch.remove(map, MASTER)?;
                 // One whose commands were told since was renamed by REPLICAOF.
                 if was_replica && !self.replication.effects.is_on {
                     self.replication.rename(new_id);
                 }
             }
         }
-        self.dirty = true;
-        self.commit()?;
-        self.replication.take_up(master.is_none());
         Ok(())
     }
 
@@ -356,8 +362,10 @@ impl<'p> Keyspace<'p> {
             self.collections = Registry::find(self.pool)?;
         }
         for (database, number) in self.places.now.iter().filter(|(_, number)| maps >> number & 1 == 1) {
-            if self.databases[database].is_none() && self.pool.find_map(&map_names(number).0)?.is_some() {
-                self.databases[database] = Some(Box::new(Database::open(self.pool, number)?));
+            if self.databases[database].is_none()
+                && self.pool.find_map(&self.layout.map_names(number).0)?.is_some()
+            {
+                self.databases[database] = Some(Box::new(Database::open(self.pool, self.layout, number)?));
             }
         }
         for (database, _) in self.places.now.iter().filter(|(_, number)| maps >> number & 1 == 1) {

@@ -16,7 +16,7 @@ use crate::fault::{Answer, Fault};
 pub(super) struct Changes {
     /// Everything that is committed is gone.
     cleared: [bool; DATABASES],
-    /// Keys that the batch has written or removed.
+    /// The places of keys that the batch has written or removed.
     keys: [BTreeSet<Vec<u8>>; DATABASES],
 }
 
@@ -55,8 +55,8 @@ impl Keyspace<'_> {
         if self.batch.is_some() && self.changes.is_none() { Err(Fault::NeedsCommit) } else { Ok(()) }
     }
 
-    /// Gives the keys from `begin` on to `visit`, in order, each with its type if it is live, until it
-    /// breaks.
+    /// Gives the places of the keys from `begin` on to `visit`, in order, each with its type if it is live,
+    /// until it breaks. The [`layout`](Self::layout) has the key of a place.
     ///
     /// # Errors
     /// [`Fault::NeedsCommit`] if there is a batch whose changes are not noted.

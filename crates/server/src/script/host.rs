@@ -22,6 +22,8 @@ pub(super) struct ScriptHost<'a, 's, 'p> {
     executor: &'a mut Executor<'s, 'p>,
     session: &'a mut Session,
     is_read_only: bool,
+    /// If its keys may have one slot of a cluster only: that slot, once it is known.
+    slot: Option<Option<u16>>,
     in_exec: bool,
     /// Taken before the first command that writes.
     pub(super) savepoint: Option<Savepoint>,
@@ -35,10 +37,12 @@ impl<'a, 's, 'p> ScriptHost<'a, 's, 'p> {
         executor: &'a mut Executor<'s, 'p>,
         session: &'a mut Session,
         is_read_only: bool,
+        slot: Option<Option<u16>>,
     ) -> Self {
         let in_exec = session.queue.is_some();
         let next_round = executor.state.now;
-        ScriptHost { executor, session, is_read_only, in_exec, savepoint: None, again: None, next_round }
+        let (savepoint, again) = (None, None);
+        ScriptHost { executor, session, is_read_only, slot, in_exec, savepoint, again, next_round }
     }
 
     fn run(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Answer {
@@ -54,7 +58,8 @@ impl<'a, 's, 'p> ScriptHost<'a, 's, 'p> {
         if command.has(WRITE) && self.is_read_only {
             return Err(Fault::Error("ERR Write commands are not allowed from read-only scripts."));
         }
-        if let Some(fault) = self.executor.not_for(self.session, command) {
+        let elsewhere = self.executor.not_in_script(self.session, command, request, self.slot.as_mut());
+        if let Some(fault) = elsewhere.or_else(|| self.executor.not_for(self.session, command)) {
             return Err(fault);
         }
         if command.has(WRITE) && self.savepoint.is_none() {

@@ -109,6 +109,9 @@ impl Executor<'_, '_> {
         if !header.has_flags {
             return Ok(());
         }
+        if header.no_cluster && self.state.cluster.is_some() {
+            return Err(Fault::Error("ERR Can not run script on cluster, 'no-cluster' flag is set."));
+        }
         let (role, config) = (&self.state.role, &self.state.config);
         let is_replica = role.master.is_some();
         let is_stale = is_replica && role.phase != Phase::Up && !config.replica.serves_stale;
@@ -150,7 +153,10 @@ impl Executor<'_, '_> {
         let (protocol, time) = (session.protocol, self.state.config.script_time);
         let run = Run { sha: &sha_text, keys, arguments, protocol, reply_bytes_max, time };
         let is_read_only = script.header.no_writes || command.has(READONLY);
-        let mut host = ScriptHost::new(self, session, is_read_only);
+        // Scripts without flags may go where their commands may.
+        let is_in_one_slot = script.header.has_flags && !script.header.allow_cross_slot;
+        let slot = is_in_one_slot.then(|| self.declared_slot(command, request));
+        let mut host = ScriptHost::new(self, session, is_read_only, slot);
         let outcome = engine.run(script.compiled, &run, &mut host, output);
         let (savepoint, again) = (host.savepoint, host.again.take());
         let stopped_at = engine.stopped_at();

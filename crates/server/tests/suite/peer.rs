@@ -29,8 +29,19 @@ impl Redis {
 
     /// [`Redis::start`], in a folder that is prepared.
     pub(crate) fn start_with(prepare: impl Fn(&std::path::Path)) -> Option<(Self, Client)> {
+        Self::start_as(prepare, &[])
+    }
+
+    /// A node of a cluster, of a version whose replies these are.
+    pub(crate) fn start_node() -> Option<(Self, Client)> {
+        let arguments = ["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"];
+        let (redis, mut client) = Self::start_as(|_| {}, &arguments)?;
+        Self::is_comparable(&mut client).then_some((redis, client))
+    }
+
+    fn start_as(prepare: impl Fn(&std::path::Path), arguments: &[&str]) -> Option<(Self, Client)> {
         loop {
-            let mut redis = match Self::spawn(&prepare) {
+            let mut redis = match Self::spawn(&prepare, arguments) {
                 Ok(redis) => redis,
                 Err(error) => {
                     eprintln!("skipped: redis-server cannot be run here ({error})");
@@ -44,7 +55,7 @@ impl Redis {
         }
     }
 
-    fn spawn(prepare: impl Fn(&std::path::Path)) -> std::io::Result<Self> {
+    fn spawn(prepare: impl Fn(&std::path::Path), arguments: &[&str]) -> std::io::Result<Self> {
         let dir = tempfile::tempdir()?;
         prepare(dir.path());
         // Not of the ports that the system gives to clients: connecting to one of those before anybody
@@ -53,6 +64,7 @@ impl Redis {
         let process = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .args(["--enable-debug-command", "yes"])
+            .args(arguments)
             .current_dir(dir.path())
             .stdout(Stdio::null())
             .spawn()?;
@@ -69,6 +81,10 @@ impl Redis {
         });
         let mut client = connected.then(|| Client::connect(address))?;
         (client.info("process_id") == self.process.id().to_string()).then_some(client)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn client(&self) -> Client {

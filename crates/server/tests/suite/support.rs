@@ -61,8 +61,14 @@ impl Fixture {
 
     /// Stops the server and starts another on the same pool.
     pub(crate) fn restart(&mut self) {
+        self.restart_with(|_| {});
+    }
+
+    /// As [`restart`](Self::restart), with a change of the pool in between.
+    pub(crate) fn restart_with(&mut self, change: impl FnOnce(&tembo::Pool)) {
         self.stop();
         let path = self.dir.path().join("test.pool");
+        change(&self.options.open(&path).unwrap());
         let (address, handle, thread) = start(&self.config, &self.options, path);
         (self.address, self.handle, self.thread) = (address, handle, Some(thread));
     }

@@ -153,7 +153,7 @@ impl Keyspace<'_> {
     fn note_end_changed(&mut self, database: usize, key: &[u8], event: &str) {
         self.touch(database, key);
         self.waiters.touch(database, key);
-        note(&mut self.changes, database, key);
+        note(&mut self.changes, database, self.layout.place(key, &mut self.place));
         self.notify(class::LIST, event, database, key);
     }
 
@@ -176,11 +176,11 @@ impl Keyspace<'_> {
         let Some(maps) = self.databases[end.list.database].as_deref() else {
             unreachable!("a list has a database");
         };
-        let prefix = Prefix::encode(end.list.meta);
+        let (prefix, place) = (Prefix::encode(end.list.meta), self.layout.place(&end.key, &mut self.place));
         if frees {
-            batch.put_to_free(&maps.data, &end.key, &[prefix.as_bytes(), &payload].concat())?;
+            batch.put_to_free(&maps.data, place, &[prefix.as_bytes(), &payload].concat())?;
         } else {
-            batch.put_parts(&maps.data, &end.key, &[prefix.as_bytes(), &payload])?;
+            batch.put_parts(&maps.data, place, &[prefix.as_bytes(), &payload])?;
         }
         self.end = None;
         Ok(())

@@ -1,0 +1,94 @@
+//! A new topology: what changes with it, once it is durable.
+
+use tembo_wire::ReplyWriter;
+
+use super::slot::slot_of;
+use super::{Access, Cluster};
+use crate::commands::Context;
+use crate::config::LogLevel;
+use crate::fault::{Answer, Fault};
+use crate::keyspace::Keyspace;
+use crate::keyspace::cluster::{Membership, NewRole};
+use crate::log::Kind;
+use crate::pubsub::Kind as Channels;
+use crate::replica::apply::shown;
+use crate::state::State;
+use crate::waiting::redirect_waiting;
+
+/// Takes up the place in a cluster that the pool has.
+pub(crate) fn begin_membership(keys: &Keyspace<'_>, state: &mut State) {
+    state.cluster = match keys.stored_membership() {
+        Ok(membership) => membership.map(|membership| Box::new(Cluster::new(membership))),
+        Err(fault) => {
+            let why = shown(&fault);
+            let message = format_args!("the topology of the cluster is unreadable; push it again: {why}");
+            state.log(LogLevel::Warning, Kind::Damage, message);
+            Some(Box::default())
+        }
+    };
+}
+
+impl Context<'_, '_> {
+    /// Makes the node's id and topology durable, with the role in the same commit; then they hold.
+    pub(crate) fn adopt(&mut self, membership: Membership, role: Option<NewRole>) -> Answer {
+        if self.keys.has_batch() {
+            return Err(Fault::NeedsCommit);
+        }
+        let next = Cluster::new(membership);
+        let master = |role: &NewRole| match role {
+            NewRole::Master => None,
+            NewRole::Replica(master) => Some(master.clone()),
+        };
+        let role = role.or_else(|| next.role()).filter(|role| master(role) != self.state.role.master);
+        let new_id = self.state.random_id();
+        self.keys.store_membership((next.id.as_ref(), next.topology.as_ref()), role.as_ref(), new_id)?;
+        // Its reply waits for the device.
+        self.session.is_plain = false;
+        if let Some(role) = &role {
+            self.state.role.choose(master(role));
+            self.state.role.is_changed = false;
+        }
+        let version = next.topology.as_ref().map_or(-1, |topology| topology.version as i64);
+        let shown = match &role {
+            None => String::new(),
+            Some(NewRole::Master) => "; this is a master from now on".to_owned(),
+            Some(NewRole::Replica(master)) => {
+                format!("; this is a replica of {}:{} from now on", master.host, master.port)
+            }
+        };
+        let message = format_args!("the version of the cluster's topology is {version}{shown}");
+        self.state.log(LogLevel::Notice, Kind::Replication, message);
+        self.state.cluster = Some(Box::new(next));
+        self.part_with_lost_slots();
+        Ok(())
+    }
+
+    /// Redirects the clients that wait for keys of slots that are not served here any more, and ends the
+    /// subscriptions to channels of such slots.
+    fn part_with_lost_slots(&mut self) {
+        let Some(cluster) = &self.state.cluster else { return };
+        let is_replica = self.state.role.master.is_some();
+        let lost =
+            |key: &[u8], from_replica| cluster.refusal(slot_of(key), Access { from_replica, is_replica });
+        let mut changed = Vec::new();
+        for slot in 0..self.clients.slots() {
+            let Some(conn) = self.clients.get_mut(slot) else { continue };
+            let mut is_changed = redirect_waiting(conn, self.keys, |key| lost(key, false));
+            for name in conn.session.subscriptions.names(Channels::Shard) {
+                if lost(&name, true).is_none() {
+                    continue;
+                }
+                self.keys.pubsub.unsubscribe(&mut conn.session, Channels::Shard, &name);
+                let count = conn.session.subscriptions.count(Channels::Shard) as i64;
+                let mut reply = ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol);
+                reply.push(3);
+                reply.bulk("sunsubscribe");
+                reply.bulk(&*name);
+                reply.integer(count);
+                is_changed = true;
+            }
+            changed.extend(is_changed.then_some(slot));
+        }
+        changed.into_iter().for_each(|slot| self.clients.note_unblocked(slot));
+    }
+}

@@ -1,0 +1,108 @@
+//! A node of a cluster: which keys it serves, and where the others are.
+//!
+//! ```text
+//!   slot        the slot of a key
+//!   topology    the nodes and their slots, as text: pushed by CLUSTERX SETNODES
+//!   route       the keys of a command: MOVED, CROSSSLOT, CLUSTERDOWN
+//!   adopt       a new topology: its commit, the role that it gives, clients of slots that went
+//!   report      CLUSTER NODES, SLOTS, SHARDS and INFO
+//!   keyspace/cluster    the id and the topology on media; keyspace/slots: keys behind their slots
+//! ```
+//!
+//! Nodes do not talk to each other about the topology: a controller pushes it to each of them, whole, under a
+//! version that grows. A node takes no older one. It finds itself in it by its id, or by its address if it
+//! has none yet, and becomes the master or the replica that its line says, in the same commit.
+//!
+//! # Who serves
+//!
+//! - A master serves the slots of its line. It serves none while its role is another one than its line says:
+//!   REPLICAOF and Sentinel change a role at once, and slots go with the next topology only.
+//! - A replica serves reads of its master's slots to clients that said READONLY.
+//! - Everything else is somewhere else (MOVED), or nowhere (CLUSTERDOWN).
+//!
+//! Keys of slots that a topology takes away stay until CLUSTERX FLUSHSLOTS: no client comes to them.
+
+pub(crate) mod adopt;
+pub(crate) mod report;
+pub(crate) mod route;
+pub(crate) mod slot;
+pub(crate) mod topology;
+#[cfg(test)]
+mod topology_tests;
+
+use crate::fault::Fault;
+use crate::keyspace::cluster::{Membership, NewRole};
+use crate::keyspace::replication::Master;
+use topology::{Node, NodeId, Topology};
+
+pub(crate) const NOT_INITIALISED: Fault = Fault::Error("CLUSTERDOWN The cluster is not initialized");
+const NOT_SERVED: Fault = Fault::Error("CLUSTERDOWN Hash slot not served");
+const NOT_YET: Fault = Fault::Error("CLUSTERDOWN This node has another role than the topology says");
+
+/// The node's id and topology.
+#[derive(Debug, Default)]
+pub(crate) struct Cluster {
+    pub(crate) id: Option<NodeId>,
+    pub(crate) topology: Option<Topology>,
+    /// The place of this node in the topology.
+    myself: Option<usize>,
+}
+
+/// The way in which a client comes to a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    /// It takes what a replica has.
+    pub(crate) from_replica: bool,
+    /// This server is a replica.
+    pub(crate) is_replica: bool,
+}
+
+impl Cluster {
+    pub(crate) fn new((id, topology): Membership) -> Self {
+        let myself = id.zip(topology.as_ref()).and_then(|(id, topology)| topology.find(&id));
+        Cluster { id, topology, myself }
+    }
+
+    /// The topology, and the place of this node in it, if it has one.
+    pub(crate) fn known(&self) -> Result<(&Topology, Option<usize>), Fault> {
+        self.topology.as_ref().map(|topology| (topology, self.myself)).ok_or(NOT_INITIALISED)
+    }
+
+    /// The line of this node.
+    pub(crate) fn myself(&self) -> Option<&Node> {
+        Some(&self.topology.as_ref()?.nodes[self.myself?])
+    }
+
+    /// The role that the topology gives to this node, if it is in it.
+    pub(crate) fn role(&self) -> Option<NewRole> {
+        let topology = self.topology.as_ref()?;
+        Some(match self.myself()?.master {
+            None => NewRole::Master,
+            Some(master) => {
+                let Node { host, port, .. } = &topology.nodes[master];
+                NewRole::Replica(Master { host: host.clone(), port: *port })
+            }
+        })
+    }
+
+    /// Whether a slot has an owner.
+    fn has_owner(&self, slot: u16) -> bool {
+        self.topology.as_ref().is_some_and(|topology| topology.owner(slot).is_some())
+    }
+
+    /// Why a slot is not served here, if it is not.
+    pub(crate) fn refusal(&self, slot: u16, access: Access) -> Option<Fault> {
+        let Some((topology, owner)) = self.topology.as_ref().and_then(|it| Some((it, it.owner(slot)?)))
+        else {
+            return Some(NOT_SERVED);
+        };
+        if self.myself == Some(owner) {
+            return (access.is_replica && !access.from_replica).then_some(NOT_YET);
+        }
+        if access.from_replica && self.myself().is_some_and(|node| node.master == Some(owner)) {
+            return None;
+        }
+        let Node { host, port, .. } = &topology.nodes[owner];
+        Some(Fault::Quoting(format!("MOVED {slot} {host}:{port}").into_bytes()))
+    }
+}

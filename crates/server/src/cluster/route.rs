@@ -1,0 +1,157 @@
+//! The keys of commands, and whether they are served here.
+//!
+//! The checks are Redis's, in its order: an owner of the first key's slot, one slot for all keys, this node.
+//! Within MULTI each command is checked when it is queued, and all of them together before EXEC, which then
+//! discards the transaction: slots may have gone meanwhile. A script is checked by the keys that it declares,
+//! and each of its commands by its own keys.
+//!
+//! Without cluster mode this costs one branch.
+
+use tembo_wire::Request;
+
+use super::slot::slot_of;
+use super::{Access, Cluster, NOT_SERVED};
+use crate::commands::table::Command;
+use crate::commands::table::flag::{MOVABLE_KEYS, NO_AUTH, NOT_KEYS, RUNS_QUEUE};
+use crate::commands::tembo::ONCE_COMMAND;
+use crate::commands::transaction::discard;
+use crate::commands::{Registry, places_of_keys};
+use crate::executor::{Executor, writes};
+use crate::fault::Fault;
+use crate::session::Session;
+
+const CROSS_SLOT: Fault = Fault::Error("CROSSSLOT Keys in request don't hash to the same slot");
+const CROSS_SLOT_SCRIPT: Fault =
+    Fault::Error("ERR Script attempted to access keys that do not hash to the same slot");
+const NOT_LOCAL: Fault = Fault::Error("ERR Script attempted to access a non local key in a cluster node");
+
+/// The slots of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slots {
+    /// That of the first key.
+    first: Option<u16>,
+    /// Another key has another one.
+    crosses: bool,
+}
+
+impl Slots {
+    fn add(&mut self, key: &[u8]) {
+        let slot = slot_of(key);
+        self.crosses |= *self.first.get_or_insert(slot) != slot;
+    }
+
+    /// Adds the keys of a command, or the channels that stand for keys.
+    fn add_keys(&mut self, registry: &Registry, command: &Command, request: &Request<'_>) {
+        if command.name == "tembo.once" {
+            let inner = request.from(ONCE_COMMAND);
+            let command = registry.get(inner.name()).filter(|command| command.takes(inner.arg_count()));
+            // Commands that it does not run have no subcommands, and it does not run itself.
+            if let Some(command) = command.filter(|command| command.name != "tembo.once") {
+                self.add_keys(registry, command, &inner);
+            }
+        } else if command.has(MOVABLE_KEYS) && !command.has(NOT_KEYS) {
+            // A request that does not tell its keys fails when it runs.
+            let mut places = places_of_keys(command, request).unwrap_or_default();
+            if command.name.ends_with("store") && !places.is_empty() {
+                // Redis looks at the key of the result last.
+                places.rotate_left(1);
+            }
+            places.into_iter().for_each(|place| self.add(&request[place]));
+        } else {
+            command.keys.positions(request.arg_count()).for_each(|place| self.add(&request[place]));
+        }
+    }
+}
+
+impl Executor<'_, '_> {
+    /// Why the keys of a command are not served here, if they are not.
+    #[inline(always)]
+    pub(crate) fn elsewhere(
+        &self,
+        session: &Session,
+        command: &Command,
+        request: &Request<'_>,
+    ) -> Option<Fault> {
+        match &self.state.cluster {
+            None => None,
+            Some(cluster) => self.elsewhere_in(cluster, session, command, request),
+        }
+    }
+
+    fn elsewhere_in(
+        &self,
+        cluster: &Cluster,
+        session: &Session,
+        command: &Command,
+        request: &Request<'_>,
+    ) -> Option<Fault> {
+        if session.is_master || self.needs_password(session) && !command.has(NO_AUTH) {
+            return None;
+        }
+        let (registry, mut slots) = (&self.state.registry, Slots::default());
+        match &session.queue {
+            Some(queue) if command.has(RUNS_QUEUE) => {
+                queue.iter().for_each(|(command, request)| slots.add_keys(registry, command, &request));
+            }
+            _ => slots.add_keys(registry, command, request),
+        }
+        let slot = slots.first?;
+        if slots.crosses {
+            return Some(if cluster.has_owner(slot) { CROSS_SLOT } else { NOT_SERVED });
+        }
+        cluster.refusal(slot, self.access(session, command))
+    }
+
+    fn access(&self, session: &Session, command: &Command) -> Access {
+        // Channels of shards are at replicas, too.
+        let from_replica = command.has(NOT_KEYS) || session.reads_replica && !writes(session, command);
+        Access { from_replica, is_replica: self.state.role.master.is_some() }
+    }
+
+    /// Refuses a command whose keys are elsewhere. Within MULTI, EXEC will fail; EXEC itself discards all.
+    #[cold]
+    pub(crate) fn redirect(
+        &mut self,
+        session: &mut Session,
+        command: &'static Command,
+        request: &Request<'_>,
+        output: &mut Vec<u8>,
+        fault: &Fault,
+    ) {
+        self.state.commands.entry(command).rejected += 1;
+        if command.has(RUNS_QUEUE) {
+            discard(session, &mut self.keys);
+            return self.write_fault(output, session.protocol, command.name, fault);
+        }
+        self.refuse(session, request, output, fault);
+    }
+
+    /// The slot of the keys that a script declares, if this is a node of a cluster.
+    pub(crate) fn declared_slot(&self, command: &Command, request: &Request<'_>) -> Option<u16> {
+        self.state.cluster.as_ref()?;
+        let mut slots = Slots::default();
+        slots.add_keys(&self.state.registry, command, request);
+        slots.first
+    }
+
+    /// Why a script may not have the keys of its command, if it may not. The slot of a script of one slot is
+    /// that of the first keys that it has.
+    #[inline]
+    pub(crate) fn not_in_script(
+        &self,
+        session: &Session,
+        command: &Command,
+        request: &Request<'_>,
+        slot_of_script: Option<&mut Option<u16>>,
+    ) -> Option<Fault> {
+        let cluster = self.state.cluster.as_ref()?;
+        let mut slots = Slots::default();
+        slots.add_keys(&self.state.registry, command, request);
+        let slot = slots.first?;
+        if slots.crosses || cluster.refusal(slot, self.access(session, command)).is_some() {
+            return Some(NOT_LOCAL);
+        }
+        let is_other = slot_of_script.is_some_and(|known| *known.get_or_insert(slot) != slot);
+        is_other.then_some(CROSS_SLOT_SCRIPT)
+    }
+}

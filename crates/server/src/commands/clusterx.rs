@@ -1,0 +1,183 @@
+//! CLUSTERX: the topology that a controller pushes. The words are those of Kvrocks, so that its controllers
+//! manage these nodes.
+
+use std::net::{IpAddr, UdpSocket};
+use std::ops::RangeInclusive;
+
+use tembo_wire::Request;
+
+use super::args::{integer, is};
+use super::cluster::{myid, node};
+use super::table::Command;
+use super::table::flag::{ADMIN, NO_MULTI, NOSCRIPT, STALE, WRITE};
+use super::{Context, write_help};
+use crate::cluster::slot::SLOTS;
+use crate::cluster::topology::{Error, Node, NodeId, Topology, parse_range};
+use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::state::State;
+
+const CHANGES: u32 = ADMIN | NOSCRIPT | STALE | NO_MULTI;
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("clusterx", -2, ADMIN | NOSCRIPT | STALE, help)
+    .doc("cluster", "7.0.0", "Tells this node about its cluster; not a command of Redis, but of Kvrocks")
+    .subcommands(&[
+        Command::new("clusterx|flushslots", -3, ADMIN | NOSCRIPT | WRITE, flushslots).doc(
+            "cluster",
+            "7.0.0",
+            "Removes the keys of slots that are here",
+        ),
+        Command::new("clusterx|myid", 2, ADMIN | NOSCRIPT | STALE, myid).doc(
+            "cluster",
+            "7.0.0",
+            "Returns the id of this node",
+        ),
+        Command::new("clusterx|setnodeid", 3, CHANGES, setnodeid).doc(
+            "cluster",
+            "7.0.0",
+            "Gives this node its id, and the role that the topology has for it",
+        ),
+        Command::new("clusterx|setnodes", -4, CHANGES, setnodes).doc(
+            "cluster",
+            "7.0.0",
+            "Gives this node a topology, and the role that it has in it",
+        ),
+        Command::new("clusterx|setslot", 6, CHANGES, setslot).doc(
+            "cluster",
+            "7.0.0",
+            "Gives slots to another master, as the next version of the topology",
+        ),
+        Command::new("clusterx|version", 2, ADMIN | NOSCRIPT | STALE, version).doc(
+            "cluster",
+            "7.0.0",
+            "Returns the version of the topology, or -1",
+        ),
+        Command::new("clusterx|help", 2, STALE, help).doc("cluster", "7.0.0", "Explains the subcommands"),
+    ])];
+
+fn refused(error: Error) -> Fault {
+    Fault::Quoting(format!("ERR {error}").into_bytes())
+}
+
+fn id(arg: &[u8]) -> Answer<NodeId> {
+    NodeId::parse(arg).ok_or_else(|| refused(Error::Id))
+}
+
+/// Reads a version, of which there are 2^63.
+fn version_of(arg: &[u8]) -> Answer<u64> {
+    let number = integer(arg).map_err(|_| Fault::Error("ERR Invalid version"))?;
+    u64::try_from(number).map_err(|_| refused(Error::Version))
+}
+
+/// Ranges of slots, with blanks between them.
+fn ranges_of(text: &[u8]) -> Answer<Vec<RangeInclusive<u16>>> {
+    let text = str::from_utf8(text).map_err(|_| refused(Error::NotText))?;
+    let ranges: Result<Vec<_>, _> = text.split_ascii_whitespace().map(parse_range).collect();
+    let ranges = ranges.map_err(refused)?;
+    if ranges.is_empty() || ranges.len() > SLOTS.into() { Err(SYNTAX) } else { Ok(ranges) }
+}
+
+fn setnodeid(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let (id, topology) = (id(&request[2])?, node(ctx)?.topology.clone());
+    ctx.adopt((Some(id), topology), None)?;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn setnodes(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let is_forced = match request.get(4) {
+        None => false,
+        Some(word) if is(word, "FORCE") && request.arg_count() == 5 => true,
+        Some(_) => return Err(Fault::Error("ERR Invalid setnodes options")),
+    };
+    let version = version_of(&request[3])?;
+    let cluster = node(ctx)?;
+    let current = cluster.topology.as_ref().map(|topology| topology.version).filter(|_| !is_forced);
+    if current.is_some_and(|current| current > version) {
+        return Err(refused(Error::Version));
+    }
+    if current != Some(version) {
+        let topology = Topology::parse(&request[2], version).map_err(refused)?;
+        let found = || topology.nodes.iter().find(|node| is_here(ctx.state, node)).map(|node| node.id);
+        let id = match cluster.id {
+            Some(id) if is_forced => found().or(Some(id)),
+            Some(id) => Some(id),
+            None => found(),
+        };
+        ctx.adopt((id, Some(topology)), None)?;
+    }
+    ctx.out.write().ok();
+    Ok(())
+}
+
+/// Whether a node's address is that of this server: its port, and an address of this machine.
+fn is_here(state: &State, node: &Node) -> bool {
+    let settings = &state.config.replica;
+    let ports = [Some(state.listen.port()), settings.announced_port];
+    if !ports.contains(&Some(node.port)) {
+        return false;
+    }
+    if settings.announced_ip.as_deref() == Some(&node.host) || node.host == "localhost" {
+        return true;
+    }
+    // The system gives a socket an address of its own only.
+    node.host.parse::<IpAddr>().is_ok_and(|ip| UdpSocket::bind((ip, 0)).is_ok())
+}
+
+fn setslot(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let ranges = ranges_of(&request[2])?;
+    if !is(&request[3], "NODE") {
+        return Err(Fault::Error("ERR Invalid setslot options"));
+    }
+    let (target, version) = (id(&request[4])?, integer(&request[5]).map_err(|_| NOT_AN_INTEGER)?);
+    let version = u64::try_from(version).map_err(|_| Fault::Error("ERR Invalid version"))?;
+    let cluster = node(ctx)?;
+    let mut topology = cluster.topology.clone().ok_or_else(|| refused(Error::Version))?;
+    topology.assign(&ranges, &target, version).map_err(refused)?;
+    let id = cluster.id;
+    ctx.adopt((id, Some(topology)), None)?;
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn version(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let version = node(ctx)?.topology.as_ref().map_or(-1, |topology| topology.version as i64);
+    ctx.out.write().bulk(version.to_string());
+    Ok(())
+}
+
+fn flushslots(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    node(ctx)?;
+    let mut ranges = Vec::new();
+    for arg in request.args().skip(2) {
+        ranges.extend(ranges_of(arg)?);
+    }
+    if ranges == [0..=SLOTS - 1] {
+        ctx.keys.clear(0)?;
+        ctx.tell(["FLUSHDB"]);
+        ctx.keys.pubsub.invalidate_all();
+    } else {
+        ctx.keys.remove_slots(&ranges)?;
+    }
+    ctx.out.write().ok();
+    Ok(())
+}
+
+fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    let lines = [
+        "FLUSHSLOTS <slot>|<first>-<last> [...]",
+        "    Removes the keys of slots that are here.",
+        "MYID",
+        "    The id of this node.",
+        "SETNODEID <node-id>",
+        "    Gives this node its id.",
+        "SETNODES <nodes> <version> [FORCE]",
+        "    Gives this node a topology, a line for each node: <id> <host> <port> master - [<slots>], or",
+        "    <id> <host> <port> slave <master-id>. An older version is refused.",
+        "SETSLOT <slots> NODE <node-id> <version>",
+        "    Gives slots to another master; the version is the next one.",
+        "VERSION",
+        "    The version of the topology, or -1.",
+    ];
+    write_help(&mut ctx.out, "clusterx", &lines);
+    Ok(())
+}
