@@ -228,6 +228,9 @@ pub(crate) struct Serve {
     /// Ask clients for the password in this file: its first line
     #[arg(long, value_name = "FILE")]
     pub(crate) requirepass_file: Option<PathBuf>,
+    /// Take the users from this file, which ACL LOAD reads again and ACL SAVE writes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) aclfile: Option<PathBuf>,
     /// As long as there is no password, turn clients of other machines away [default: yes]
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no(), action = ArgAction::Set)]
     pub(crate) protected_mode: Option<bool>,

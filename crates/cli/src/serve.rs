@@ -31,12 +31,13 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let path = pool_path(arguments, &config);
     let existed = path.symlink_metadata().is_ok();
     let pool = open(arguments, &config, &path)?;
-    let is_exposed = !config.listen.ip().to_canonical().is_loopback() && config.password.is_none();
-    let warning = is_exposed.then_some(match config.protected_mode {
+    let is_reachable = !config.listen.ip().to_canonical().is_loopback();
+    let is_protected = config.protected_mode;
+    let mut server = Server::with_listener(config, listener, pool.clone()).map_err(cannot_serve)?;
+    let warning = (is_reachable && server.is_open()).then_some(match is_protected {
         true => "Clients of other machines are turned away: there is no password.",
         false => "Whoever can reach this address can read and change everything: there is no password.",
     });
-    let mut server = Server::with_listener(config, listener, pool.clone()).map_err(cannot_serve)?;
     let (serving, stores) = serve_stores(arguments, &path, &pool)?;
     let memcached = memcached.map(|listening| listening.start(&pool, server.handle())).transpose()?;
     stop_on_signals(server.handle())?;
@@ -74,12 +75,16 @@ fn configure(arguments: &Serve) -> Outcome<Config> {
     if let Some(clients) = arguments.maxclients {
         config.max_clients = usize::try_from(clients).unwrap_or(usize::MAX);
     }
+    if let Some(file) = &arguments.aclfile {
+        config.acl_file = Some(file.clone());
+    }
     if let Some(password) = &arguments.requirepass {
         config.password = Some(password.clone());
     }
     if let Some(file) = &arguments.requirepass_file {
         config.password = Some(read_password(file)?);
     }
+    config.check_users().map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(config)
 }
 

@@ -41,7 +41,7 @@ impl Executor<'_, '_> {
             self.reject(accepted);
             return None;
         }
-        if config.protected_mode && config.password.is_none() && !accepted.1.is_local() {
+        if config.protected_mode && self.state.users.default_user().any_password && !accepted.1.is_local() {
             self.turn_away(accepted);
             return None;
         }
@@ -51,8 +51,9 @@ impl Executor<'_, '_> {
 
     fn connect(&mut self, accepted: Accepted) -> io::Result<Conn> {
         let state = &mut *self.state;
-        let mut conn = Conn::new(accepted, state.next_client, state.now);
-        conn.session.authenticated = state.config.password.is_none();
+        let user = state.users.default_user().clone();
+        let mut conn = Conn::new(accepted, state.next_client, state.now, user);
+        conn.session.authenticated = !state.users.ask_for_password();
         if let Some(after) = state.config.tcp_keepalive {
             conn.keep_alive(after)?;
         }

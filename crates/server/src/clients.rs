@@ -2,6 +2,7 @@
 //! at the others.
 
 use crate::conn::Conn;
+use crate::session::Session;
 
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
@@ -64,6 +65,11 @@ impl Clients {
     /// The connections that are in their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Conn> {
         self.slots.iter().flatten().map(|conn| &**conn)
+    }
+
+    /// The sessions of the connections that are in their slots.
+    pub(crate) fn sessions_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.slots.iter_mut().flatten().map(|conn| &mut conn.session)
     }
 
     /// The slots of the connections that a pause keeps waiting; they wait no longer.

@@ -1,5 +1,6 @@
 //! The settings of a server.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +8,10 @@ use std::time::Duration;
 use tembo::Domain;
 use tembo_wire::Limits;
 
+use crate::acl::Users;
+use crate::acl_file::users_at_start;
 use crate::command_stats::Noted;
+use crate::error::Error;
 use crate::eviction::{EvictionSettings, Policy};
 use crate::machine;
 use crate::password::Password;
@@ -34,6 +38,15 @@ pub struct Config {
     pub protected_mode: bool,
     /// The password of the default user, *settable* as `requirepass`. None.
     pub password: Option<Password>,
+    /// The file with the users, which ACL LOAD and ACL SAVE read and write. None: they are in the
+    /// configuration file.
+    pub acl_file: Option<PathBuf>,
+    /// The users of the configuration file, and the default one.
+    pub(crate) users: Users,
+    /// The names of the users that the configuration file has lines of.
+    pub(crate) user_lines: BTreeSet<Vec<u8>>,
+    /// Settings about users.
+    pub(crate) acl: AclSettings,
     /// The clients that may use DEBUG. None.
     pub debug_commands: DebugCommands,
     /// For the program that opens the pool: the folder that it is in. None.
@@ -136,6 +149,21 @@ impl Default for CompactionSettings {
             cycle_max_percent: 25,
             max_scan_fields: 1000,
         }
+    }
+}
+
+/// Settings about users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AclSettings {
+    /// A new user may use all channels, *settable* as `acl-pubsub-default`. No.
+    pub(crate) all_channels: bool,
+    /// Most entries of ACL LOG, *settable* as `acllog-max-len`. 128.
+    pub(crate) log_len_max: usize,
+}
+
+impl Default for AclSettings {
+    fn default() -> Self {
+        AclSettings { all_channels: false, log_len_max: 128 }
     }
 }
 
@@ -308,6 +336,14 @@ impl Config {
         (bytes > 0).then(|| bytes.saturating_add(holes))
     }
 
+    /// Whether a server can begin with these users, and with those of the ACL file.
+    ///
+    /// # Errors
+    /// [`Error::Users`], as those of [`Server::with_listener`](crate::Server::with_listener).
+    pub fn check_users(&self) -> Result<(), Error> {
+        users_at_start(self).map(drop)
+    }
+
     /// The largest batch for a pool of this domain.
     pub(crate) fn batch_words_max(&self, domain: Domain) -> usize {
         self.batch_words_max.unwrap_or(match domain {
@@ -327,6 +363,10 @@ impl Default for Config {
             unix_socket_mode: None,
             protected_mode: true,
             password: None,
+            acl_file: None,
+            users: Users::new(None),
+            user_lines: BTreeSet::new(),
+            acl: AclSettings::default(),
             debug_commands: DebugCommands::No,
             dir: None,
             cluster: false,

@@ -25,10 +25,18 @@ pub(crate) fn rewrite(file: &Path, current: &[Setting], defaults: &[Setting]) ->
         read => read?,
     };
     let text = rewritten(&old, current, defaults);
+    replace_file(file, &text)
+}
+
+/// Writes a file in the place of another one, durably and as a whole.
+///
+/// # Errors
+/// The system's. The file is then as before.
+pub(crate) fn replace_file(file: &Path, text: &[u8]) -> io::Result<()> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let fresh = folder.join(format!(".{name}.{}", std::process::id()));
-    let written = write_fresh(&fresh, file, &text).and_then(|()| std::fs::rename(&fresh, file));
+    let written = write_fresh(&fresh, file, text).and_then(|()| std::fs::rename(&fresh, file));
     if written.is_err() {
         // The half of a file is of no use; that it could not be written is the error to report.
         let _ = std::fs::remove_file(&fresh);
@@ -77,6 +85,13 @@ fn rewritten(old: &[u8], current: &[Setting], defaults: &[Setting]) -> Vec<u8> {
 }
 
 fn write_setting(text: &mut Vec<u8>, (name, value): &Setting) {
+    if *name == "user" {
+        // A line for each of them, whose words are quoted where they need be.
+        for line in value.lines() {
+            text.extend_from_slice(format!("user {line}\n").as_bytes());
+        }
+        return;
+    }
     text.extend_from_slice(name.as_bytes());
     text.push(b' ');
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/%".contains(&byte);
@@ -87,6 +102,20 @@ fn write_setting(text: &mut Vec<u8>, (name, value): &Setting) {
         _ => write_quoted(text, value.as_bytes()),
     }
     text.push(b'\n');
+}
+
+/// Words between blanks, in quotes where a line would be read in another way.
+pub(crate) fn quoted_words(line: &[u8]) -> String {
+    let is_plain = |byte: &u8| matches!(byte, b'!'..=b'~') && !b"\"'\\".contains(byte);
+    let show = |word: &[u8]| match !word.is_empty() && word.iter().all(is_plain) {
+        true => String::from_utf8_lossy(word).into_owned(),
+        false => {
+            let mut quoted = Vec::new();
+            write_quoted(&mut quoted, word);
+            String::from_utf8_lossy(&quoted).into_owned()
+        }
+    };
+    line.split(|&byte| byte == b' ').map(show).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 use tembo_wire::RequestParser;
 
+use crate::acl::User;
 use crate::address::{Accepted, Stream};
 use crate::buffer::{BufferPool, Filled, Input, Output};
 use crate::commands::KeysJob;
@@ -62,8 +64,8 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// Takes on a connection that was just accepted.
-    pub(crate) fn new((stream, peer, local): Accepted, id: u64, now: Instant) -> Self {
-        let session = Session::new(id, peer, local, stream.as_raw_fd(), now);
+    pub(crate) fn new((stream, peer, local): Accepted, id: u64, now: Instant, user: Arc<User>) -> Self {
+        let session = Session::new(id, (peer, local), stream.as_raw_fd(), now, user);
         Conn {
             stream,
             session,

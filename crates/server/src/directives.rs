@@ -4,8 +4,8 @@
 //!
 //! - a *setting* of this server ([`crate::commands::config`]);
 //! - *without meaning* here, for a reason that the table below gives; it is taken and changes nothing;
-//! - *refused*, unless it says what is so here anyway: to go on without it would be dangerous, as with a
-//!   list of users that nobody would be asked for.
+//! - *refused*, unless it says what is so here anyway: to go on without it would be dangerous, as with
+//!   encryption that clients rely on.
 //!
 //! Anything else is an error that names the nearest directive.
 
@@ -50,7 +50,6 @@ const NO_TLS: &str = "TLS is not spoken";
 const POOL_SPACE: &str = "the pool frees and arranges its space by itself";
 const SERVICE: &str = "the server stays in the foreground and logs to standard error, for a service manager";
 const ENCODING: &str = "encodings are the pool's own";
-const NO_USERS: &str = "there are no users but the default one";
 const ONE_THREAD: &str = "one thread serves all clients";
 
 /// Directives without meaning here, by the reason.
@@ -190,7 +189,6 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
             "stream-node-max-entries",
         ],
     ),
-    (NO_USERS, &["acl-pubsub-default", "acllog-max-len"]),
     (ONE_THREAD, &["bio_cpulist", "io-threads", "io-threads-do-reads", "server_cpulist"]),
     ("the tick of the event loop is fixed", &["dynamic-hz", "hz", "active-expire-effort"]),
     ("the system chooses the way of outgoing connections, of which there are none", &["bind-source-addr"]),
@@ -204,8 +202,6 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
 
 /// Directives whose disregard would be dangerous, with the values that are no contradiction.
 const REFUSED: &[(&str, &[&str], &str)] = &[
-    ("aclfile", &[""], NO_USERS),
-    ("user", &[], NO_USERS),
     ("rename-command", &[], "commands keep their names"),
     ("tls-port", &["0"], NO_TLS),
     ("loadmodule", &[], "there are no modules"),
@@ -223,7 +219,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     let known = WITHOUT_MEANING.iter().flat_map(|(_, names)| names.iter().copied());
     let known = known.chain(REFUSED.iter().map(|(name, _, _)| *name)).chain(settings::names());
     let likeness = |known: &str| strsim::jaro_winkler(known, &name.to_ascii_lowercase());
-    let nearest = known.chain(["include"]).max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    let nearest = known.chain(["include", "user"]).max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
     (likeness(nearest) > 0.7).then_some(nearest)
 }
 
@@ -273,9 +269,26 @@ impl Config {
                 }
                 continue;
             }
+            if name == "user" {
+                self.take_user(values).map_err(wrong)?;
+                continue;
+            }
             self.take_directive(&name, &values.join(&b' ')).map_err(wrong)?;
         }
         Ok(())
+    }
+
+    /// Takes a `user` directive: a name and rules.
+    fn take_user(&mut self, words: &[Vec<u8>]) -> Result<(), String> {
+        if let Some(name) = words.first()
+            && !self.user_lines.insert(name.clone())
+        {
+            let name = name.escape_ascii();
+            return Err(format!(
+                "Error in user declaration '{name}': Duplicate user found. A user can only be defined once in config files"
+            ));
+        }
+        self.users.take_directive(words, self.acl.all_channels)
     }
 
     /// Takes one directive, as a line of a configuration file would have it.
@@ -319,7 +332,7 @@ mod tests {
     #[test]
     fn what_would_be_dangerous_to_ignore_is_refused() {
         let mut config = Config::default();
-        for name in ["user", "rename-command", "tls-port", "loadmodule"] {
+        for name in ["rename-command", "tls-port", "loadmodule"] {
             let why = config.take_directive(name, b"secret").unwrap_err();
             assert!(why.starts_with(&format!("{name} cannot be obeyed here: ")) && !why.contains("secret"));
         }

@@ -31,6 +31,10 @@ pub enum Error {
     /// The pool is not one of the mode that `cluster-enabled` chooses, and has keys.
     #[error("{0}")]
     ClusterMode(String),
+    /// The users of the configuration or of the ACL file are wrong, or that file cannot be read. The message
+    /// has no passwords.
+    #[error("{0}")]
+    Users(String),
     /// The pool's databases cannot be opened.
     #[error("cannot open the pool's databases: {0}")]
     Pool(#[from] tembo::Error),

@@ -36,7 +36,9 @@ use crate::commands::{Context, KeysJob, Out, places_of_keys};
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::eviction;
-use crate::fault::{Answer, Fault, MALFORMED, OUT_OF_MEMORY, error_line, quotable};
+use crate::fault::{
+    Answer, Fault, MALFORMED, OUT_OF_MEMORY, error_line, unknown_command, unknown_subcommand,
+};
 use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::KEY_BYTES_MAX;
@@ -49,9 +51,6 @@ use crate::session::{Replies, Session};
 use crate::state::State;
 use crate::tracking::Mode;
 use crate::waiting::note_replies;
-
-/// Bytes of an unknown command that its error quotes.
-const QUOTED_BYTES_MAX: usize = 128;
 
 /// The limits of a client that has not given the password yet.
 pub(crate) const STRANGERS_LIMITS: Limits =
@@ -186,7 +185,7 @@ impl<'s, 'p> Executor<'s, 'p> {
 
     /// Whether a client has to give the password first.
     pub(crate) fn needs_password(&self, session: &Session) -> bool {
-        !session.authenticated && self.state.config.password.is_some()
+        !session.authenticated && self.state.users.ask_for_password()
     }
 
     #[cold]
@@ -276,10 +275,14 @@ impl<'s, 'p> Executor<'s, 'p> {
             Ok(command) => command,
             Err(fault) => return self.refuse_request(request, session, output, &fault),
         };
-        if let Some(fault) = self.elsewhere(session, command, request) {
-            return self.redirect(session, command, request, output, &fault);
+        let mut refusal = self.not_allowed(session, command, request);
+        if refusal.is_none() {
+            if let Some(fault) = self.elsewhere(session, command, request) {
+                return self.redirect(session, command, request, output, &fault);
+            }
+            refusal = self.not_now(session, command);
         }
-        if let Some(fault) = self.not_for(session, command) {
+        if let Some(fault) = refusal {
             self.state.commands.entry(command).rejected += 1;
             return self.refuse(session, request, output, &fault);
         }
@@ -349,11 +352,32 @@ impl<'s, 'p> Executor<'s, 'p> {
     }
 
     /// Why a client may not run a command, if it may not.
+    pub(crate) fn not_for(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        request: &Request<'_>,
+    ) -> Option<Fault> {
+        self.not_allowed(session, command, request).or_else(|| self.not_now(session, command))
+    }
+
+    /// Why a client is not allowed a command, if it is not: its password, or its user.
     #[inline(always)]
-    pub(crate) fn not_for(&self, session: &Session, command: &Command) -> Option<Fault> {
+    fn not_allowed(&mut self, session: &Session, command: &Command, request: &Request<'_>) -> Option<Fault> {
         if self.needs_password(session) && !command.has(NO_AUTH) {
             return Some(Fault::Quoting(b"NOAUTH Authentication required.".to_vec()));
         }
+        if !session.user.may_all
+            && let Some(fault) = self.refusal(session, command, request)
+        {
+            return Some(fault);
+        }
+        None
+    }
+
+    /// Why a client that is allowed a command may not run it now, if it may not.
+    #[inline(always)]
+    pub(crate) fn not_now(&self, session: &Session, command: &Command) -> Option<Fault> {
         if session.is_subscriber() && session.protocol == Protocol::Resp2 && !command.has(FOR_SUBSCRIBERS) {
             return Some(not_for_subscribers(command));
         }
@@ -659,11 +683,6 @@ fn without_line_ends(line: &[u8]) -> &[u8] {
     &line[..end.map_or(0, |last| last + 1)]
 }
 
-fn clipped(bytes: &[u8]) -> &[u8] {
-    let bytes = quotable(bytes);
-    &bytes[..bytes.len().min(QUOTED_BYTES_MAX)]
-}
-
 /// A connection of RESP2 cannot tell a message from a reply.
 #[cold]
 fn not_for_subscribers(command: &Command) -> Fault {
@@ -672,27 +691,6 @@ fn not_for_subscribers(command: &Command) -> Fault {
         command.name
     );
     Fault::Quoting(text.into_bytes())
-}
-
-fn unknown_command(request: &Request<'_>) -> Fault {
-    let mut quoted = Vec::new();
-    for arg in request.args().skip(1) {
-        if quoted.len() >= QUOTED_BYTES_MAX {
-            break;
-        }
-        let room = QUOTED_BYTES_MAX - quoted.len();
-        quoted.push(b'\'');
-        let arg = quotable(arg);
-        quoted.extend_from_slice(&arg[..arg.len().min(room)]);
-        quoted.extend_from_slice(b"' ");
-    }
-    let name = clipped(request.name());
-    Fault::Quoting([b"ERR unknown command '", name, b"', with args beginning with: ", &quoted].concat())
-}
-
-fn unknown_subcommand(command: &Command, name: &[u8]) -> Fault {
-    let help = format!("'. Try {} HELP.", command.name.to_uppercase());
-    Fault::Quoting([b"ERR unknown subcommand '", clipped(name), help.as_bytes()].concat())
 }
 
 #[cfg(test)]

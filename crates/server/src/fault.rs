@@ -1,6 +1,9 @@
 //! The outcomes of a command that has no ordinary reply.
 
 use tembo::Pool;
+use tembo_wire::Request;
+
+use crate::commands::table::Command;
 
 /// The result of a command's handler: its reply is written, or nothing has happened.
 pub(crate) type Answer<T = ()> = Result<T, Fault>;
@@ -48,6 +51,9 @@ pub(crate) fn quotable(text: &[u8]) -> &[u8] {
     &text[..end]
 }
 
+/// Bytes of an unknown command that its error quotes.
+const QUOTED_BYTES_MAX: usize = 128;
+
 pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 /// Whether the pool's own maximum keeps it from growing, and not the disk or a limit of the process.
@@ -72,6 +78,34 @@ pub(crate) fn error_line(error: &tembo::Error, pool: &Pool) -> String {
         }
         error => format!("ERR {error}"),
     }
+}
+
+fn clipped(bytes: &[u8]) -> &[u8] {
+    let bytes = quotable(bytes);
+    &bytes[..bytes.len().min(QUOTED_BYTES_MAX)]
+}
+
+/// The answer to a request for a command that there is not.
+pub(crate) fn unknown_command(request: &Request<'_>) -> Fault {
+    let mut quoted = Vec::new();
+    for arg in request.args().skip(1) {
+        if quoted.len() >= QUOTED_BYTES_MAX {
+            break;
+        }
+        let room = QUOTED_BYTES_MAX - quoted.len();
+        quoted.push(b'\'');
+        let arg = quotable(arg);
+        quoted.extend_from_slice(&arg[..arg.len().min(room)]);
+        quoted.extend_from_slice(b"' ");
+    }
+    let name = clipped(request.name());
+    Fault::Quoting([b"ERR unknown command '", name, b"', with args beginning with: ", &quoted].concat())
+}
+
+/// The answer to a request for a subcommand that there is not.
+pub(crate) fn unknown_subcommand(command: &Command, name: &[u8]) -> Fault {
+    let help = format!("'. Try {} HELP.", command.name.to_uppercase());
+    Fault::Quoting([b"ERR unknown subcommand '", clipped(name), help.as_bytes()].concat())
 }
 
 #[cfg(test)]

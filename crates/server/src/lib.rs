@@ -5,6 +5,7 @@
 //!                     |- conn, buffer, chunk, clients, session, queue
 //!                     |- held            replies that wait for the device
 //!                     |- log, foreign_input    messages to the operator; input of other protocols
+//!                     acl/            users and what they may do; permission: in the path of commands
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     script/         EVAL: a script in one batch; BUSY for the others
 //!                     transaction     EXEC: the commands since MULTI in one batch
@@ -55,6 +56,8 @@
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
 //! - **Fragmentation.** Space between records comes back by itself while the server runs; MEMORY PURGE begins
 //!   that at once, and answers before it is done.
+//! - **Users** are in files, as in Redis, and not in the pool. Rules may name commands of Redis that are not
+//!   here; TEMBO.COUNT and TEMBO.UNLINK need all keys that begin so.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.
 //! - **Messages** leave after the commit that they depend on. Those of client-side caching leave also if it
 //!   fails, and SWAPDB invalidates all keys.
@@ -73,6 +76,8 @@
 //! and TRACE. They hold no keys and no values.
 #![forbid(unsafe_code)]
 
+mod acl;
+mod acl_file;
 mod address;
 mod admission;
 mod buffer;
@@ -110,6 +115,7 @@ mod machine;
 mod master;
 mod monitor;
 mod password;
+mod permission;
 mod pubsub;
 mod queue;
 mod random;

@@ -51,6 +51,8 @@ pub(crate) fn is_secret(command: &Command, request: &Request<'_>, at: usize) -> 
     let is_auth = |arg: &[u8]| arg.eq_ignore_ascii_case(b"AUTH");
     match command.name {
         "auth" => at > 0,
+        // Rules may be passwords.
+        "acl|setuser" => at > 1,
         // The values of CONFIG SET, of which one may be the password.
         "config|set" => at > 2 && at % 2 == 1,
         "hello" => (1..=2).any(|back| at > 1 + back && is_auth(&request[at - back])),

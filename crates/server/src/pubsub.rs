@@ -98,6 +98,12 @@ impl Subscriptions {
         }
     }
 
+    /// All names, and whether each is a pattern.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        let names = self.channels.keys().chain(self.shards.keys()).map(|name| (&**name, false));
+        names.chain(self.patterns.keys().map(|name| (&**name, true)))
+    }
+
     /// The names of a kind.
     pub(crate) fn names(&mut self, kind: Kind) -> Vec<Rc<[u8]>> {
         self.of(kind).keys().cloned().collect()

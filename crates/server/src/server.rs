@@ -12,6 +12,7 @@ use mio::net::{TcpListener, UnixListener};
 use mio::{Poll, Token, Waker};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::acl_file::users_at_start;
 use crate::address::Acceptor;
 use crate::config::{Bind, Config};
 use crate::error::Error;
@@ -160,8 +161,8 @@ impl Server {
     /// count.
     ///
     /// # Errors
-    /// [`Error::Poll`] if the system has no event queue to give; [`Error::ClusterMode`] if the pool has keys
-    /// and is not of the mode that `config.cluster` chooses.
+    /// [`Error::Poll`] if the system has no event queue to give; [`Error::Users`] if the users are wrong;
+    /// [`Error::ClusterMode`] if the pool has keys and is not of the mode that `config.cluster` chooses.
     pub fn with_listener(mut config: Config, listener: Listener, pool: Pool) -> Result<Self, Error> {
         prepare(&pool, config.cluster).map_err(|error| match error {
             ModeError::Pool(error) => Error::Pool(error),
@@ -176,6 +177,7 @@ impl Server {
         // The server does so itself, by its settings and between the turns of clients.
         pool.set_compact_unasked(false);
         let mut state = State::new(config, local, &pool);
+        state.users = users_at_start(&state.config)?;
         state.log_without_meaning();
         Ok(Server { poll, acceptors, stop, state, pool })
     }
@@ -183,6 +185,11 @@ impl Server {
     /// The address that is listened on, with the port that the system chose if it was to choose.
     pub fn local_addr(&self) -> SocketAddr {
         self.state.listen
+    }
+
+    /// Whether a client may do something without a password.
+    pub fn is_open(&self) -> bool {
+        !self.state.users.ask_for_password()
     }
 
     /// A handle that stops the server from another thread.

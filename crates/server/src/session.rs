@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tembo_wire::Protocol;
 
+use crate::acl::User;
 use crate::address::Address;
 use crate::master::{Awaiting, Replica};
 use crate::pubsub::{Kind, Subscriptions};
@@ -45,10 +47,12 @@ pub(crate) struct Session {
     /// The command it ran last.
     pub(crate) command: &'static str,
     pub(crate) no_evict: bool,
-    /// It has given the password, or came when there was none.
+    /// It has given a password, or came when there was none.
     pub(crate) authenticated: bool,
     /// It takes what a replica of a cluster has: READONLY.
     pub(crate) reads_replica: bool,
+    /// The user that it is; the default one until it authenticates.
+    pub(crate) user: Arc<User>,
     /// It is the link to the master.
     pub(crate) is_master: bool,
     /// The commands since MULTI.
@@ -78,7 +82,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: u64, peer: Address, local: Address, fd: i32, now: Instant) -> Self {
+    pub(crate) fn new(
+        id: u64,
+        (peer, local): (Address, Address),
+        fd: i32,
+        now: Instant,
+        user: Arc<User>,
+    ) -> Self {
         Session {
             id,
             slot: 0,
@@ -96,6 +106,7 @@ impl Session {
             no_evict: false,
             authenticated: false,
             reads_replica: false,
+            user,
             is_master: false,
             queue: None,
             watched: Watched::default(),
@@ -207,12 +218,13 @@ impl Session {
         let events = if buffers.output_waits { "rw" } else { "r" };
         let input_free = buffers.input_capacity - buffers.input;
         let name = String::from_utf8_lossy(&self.name);
+        let user = String::from_utf8_lossy(&self.user.name);
         let library_name = String::from_utf8_lossy(&self.library_name);
         let library_version = String::from_utf8_lossy(&self.library_version);
         format!(
             "id={} addr={} laddr={} fd={} name={name} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
              multi={multi} watch={} qbuf={} qbuf-free={input_free} argv-mem={} multi-mem={multi_bytes} rbs={} rbp=0 obl={} oll={} omem={} \
-             tot-mem={} events={events} cmd={} user=default redir={redirect} resp={} lib-name={library_name} \
+             tot-mem={} events={events} cmd={} user={user} redir={redirect} resp={} lib-name={library_name} \
              lib-ver={library_version}\n",
             self.id,
             self.peer,

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use tembo::{Domain, Pool};
 
+use crate::acl::Users;
+use crate::acl::log::AclLog;
 use crate::cluster::Cluster;
 use crate::command_stats::CommandStats;
 use crate::commands::Registry;
@@ -16,6 +18,7 @@ use crate::eviction::Eviction;
 use crate::keyspace::replication::Id;
 use crate::log::{Kind, Log};
 use crate::master::Replicas;
+use crate::password::Password;
 use crate::random::Random;
 use crate::replica::Role;
 use crate::saving::Saving;
@@ -123,6 +126,9 @@ pub(crate) struct State {
     /// The address that is listened on.
     pub(crate) listen: SocketAddr,
     pub(crate) registry: Registry,
+    pub(crate) users: Users,
+    /// What was denied lately.
+    pub(crate) acl_log: AclLog,
     pub(crate) stats: Stats,
     pub(crate) commands: CommandStats,
     samples: Samples,
@@ -154,6 +160,7 @@ impl State {
         let mut random = Random::new();
         let run_id = String::from_utf8_lossy(&random_id(&mut random)).into_owned();
         let now = Instant::now();
+        let users = Users::new(config.password.as_ref().map(Password::bytes));
         State {
             config,
             pool_bytes_max: pool.stats().max_bytes,
@@ -166,6 +173,8 @@ impl State {
             log: Log::default(),
             listen,
             registry: Registry::new(),
+            users,
+            acl_log: AclLog::default(),
             stats: Stats::default(),
             commands: CommandStats::default(),
             samples: Samples::default(),

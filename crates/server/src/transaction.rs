@@ -254,7 +254,9 @@ impl Executor<'_, '_> {
     ) -> Answer {
         let (begun, mut job, since) = (output.len(), None, Instant::now());
         let reply_bytes_max = end_max.saturating_sub(begun);
-        let mut done = self.attempt(command, request, session, output, &mut job, reply_bytes_max);
+        let allowed = self.expect_still_allowed(session, command, request);
+        let mut done =
+            allowed.and_then(|()| self.attempt(command, request, session, output, &mut job, reply_bytes_max));
         while let (Ok(()), Some(under_way)) = (&done, job.take()) {
             let take = |reply: &[u8]| output.extend_from_slice(reply);
             done = under_way.advance(&self.keys, session.protocol, take).map(|rest| job = rest);

@@ -189,7 +189,12 @@ impl Executor<'_, '_> {
         if let Some(request) = requests.get(0) {
             let (mut job, most) = (None, self.state.config.reply_bytes_max);
             self.keys.set_in_one_batch(true);
-            let ran = self.attempt(command, &request, session, &mut output.bytes, &mut job, most);
+            // Its user may be another one since it began to wait.
+            let refused = if session.user.may_all { None } else { self.refusal(session, command, &request) };
+            let ran = match refused {
+                Some(fault) => Err(fault),
+                None => self.attempt(command, &request, session, &mut output.bytes, &mut job, most),
+            };
             self.keys.set_in_one_batch(false);
             match ran {
                 Ok(()) => {}

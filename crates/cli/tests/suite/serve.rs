@@ -166,7 +166,18 @@ fn a_configuration_that_is_wrong_is_refused_with_its_line() {
     let workspace = Workspace::new();
     for (text, expected) in [
         ("# comment\nmaxmemroy 1gb\n", "redis.conf:2: unknown directive maxmemroy; did you mean maxmemory?"),
-        ("user alice on >hunter2", "redis.conf:1: user cannot be obeyed here"),
+        (
+            "user alice on >hunter2\nuser alice on",
+            "redis.conf:2: Error in user declaration 'alice': Duplicate user",
+        ),
+        (
+            "user alice on <hunter2",
+            "redis.conf:1: Error loading ACL rule for the user named 'alice': The password",
+        ),
+        (
+            "user alice on +nosuch",
+            "redis.conf:1: Error loading ACL rule '+nosuch' for the user named 'alice'",
+        ),
         ("port x", "redis.conf:1: port: argument couldn't be parsed into an integer"),
         ("requirepass \"hunter2", "redis.conf:1: the quotes are not balanced"),
     ] {
@@ -176,6 +187,25 @@ fn a_configuration_that_is_wrong_is_refused_with_its_line() {
         assert!(run.stderr.contains(expected) && !run.stderr.contains("hunter2"), "{run:?}");
     }
     assert!(!workspace.path("a.pool").exists());
+}
+
+#[test]
+fn users_come_from_a_file() {
+    let workspace = Workspace::new();
+    std::fs::write(workspace.path("users.acl"), "user alice on >hunter2 ~a* +get\nuser default off\n")
+        .unwrap();
+    let server = Server::start(&workspace, "--pool a.pool --aclfile users.acl");
+    server.ask("AUTH alice wrong", "-WRONGPASS invalid username-password pair or user is disabled.\r\n");
+    server.ask("PING", "-NOAUTH Authentication required.\r\n");
+    server.kill();
+    std::fs::write(workspace.path("users.acl"), "user alice on\nuser bob <hunter2\n").unwrap();
+    let run = workspace.run("serve --pool b.pool --aclfile users.acl");
+    assert!(run.stderr.contains("users.acl:2: The password you are trying to remove"), "{run:?}");
+    assert!(run.code == Some(2) && !run.stderr.contains("hunter2"), "{run:?}");
+    std::fs::write(workspace.path("redis.conf"), "aclfile users.acl\nuser carl on\n").unwrap();
+    let run = workspace.run("serve --pool b.pool --config redis.conf");
+    assert!(run.code == Some(2) && run.stderr.contains("choose one of them"), "{run:?}");
+    assert!(!workspace.path("b.pool").exists());
 }
 
 #[test]

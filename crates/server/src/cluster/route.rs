@@ -12,7 +12,7 @@ use tembo_wire::Request;
 use super::slot::slot_of;
 use super::{Access, Cluster, NOT_SERVED};
 use crate::commands::table::Command;
-use crate::commands::table::flag::{MOVABLE_KEYS, NO_AUTH, NOT_KEYS, RUNS_QUEUE};
+use crate::commands::table::flag::{MOVABLE_KEYS, NOT_KEYS, RUNS_QUEUE};
 use crate::commands::tembo::ONCE_COMMAND;
 use crate::commands::transaction::discard;
 use crate::commands::{Registry, places_of_keys};
@@ -85,7 +85,7 @@ impl Executor<'_, '_> {
         command: &Command,
         request: &Request<'_>,
     ) -> Option<Fault> {
-        if session.is_master || self.needs_password(session) && !command.has(NO_AUTH) {
+        if session.is_master {
             return None;
         }
         let (registry, mut slots) = (&self.state.registry, Slots::default());

@@ -11,6 +11,7 @@ use super::table::Command;
 use super::table::flag::{ADMIN, CONNECTION, LOADING, NOSCRIPT, STALE};
 use super::transaction::has_changed;
 use super::{Context, tracking, write_help};
+use crate::acl::Users;
 use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
@@ -292,7 +293,9 @@ impl Class {
 }
 
 /// Which connections CLIENT KILL is to close.
+#[derive(Default)]
 struct KillFilter<'a> {
+    user: Option<&'a [u8]>,
     id: Option<u64>,
     peer: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
@@ -301,8 +304,8 @@ struct KillFilter<'a> {
 }
 
 impl<'a> KillFilter<'a> {
-    fn parse(mut options: Options<'a>) -> Answer<Self> {
-        let mut filter = KillFilter { id: None, peer: None, local: None, class: None, skip_own: true };
+    fn parse(mut options: Options<'a>, users: &Users) -> Answer<Self> {
+        let mut filter = KillFilter { skip_own: true, ..KillFilter::default() };
         while let Some(word) = options.next() {
             let value = options.value()?;
             match word {
@@ -313,7 +316,7 @@ impl<'a> KillFilter<'a> {
                 _ if is(word, "ADDR") => filter.peer = Some(value),
                 _ if is(word, "LADDR") => filter.local = Some(value),
                 _ if is(word, "TYPE") => filter.class = Some(Class::parse(value)?),
-                _ if is(word, "USER") && value == b"default" => {}
+                _ if is(word, "USER") && users.get(value).is_some() => filter.user = Some(value),
                 _ if is(word, "USER") => return Err(quoting("ERR No such user '", value, "'")),
                 _ if is(word, "SKIPME") && is(value, "yes") => filter.skip_own = true,
                 _ if is(word, "SKIPME") && is(value, "no") => filter.skip_own = false,
@@ -328,6 +331,7 @@ impl<'a> KillFilter<'a> {
             wanted.is_none_or(|wanted| is_address(wanted, address))
         };
         self.class.is_none_or(|class| class == Class::of(session))
+            && self.user.is_none_or(|name| name == &*session.user.name)
             && self.id.is_none_or(|id| id == session.id)
             && is_at(self.peer, &session.peer)
             && is_at(self.local, &session.local)
@@ -341,7 +345,7 @@ fn is_address(text: &[u8], address: &Address) -> bool {
 fn kill(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if request.arg_count() == 3 {
         let address = Some(&request[2]);
-        let filter = KillFilter { id: None, peer: address, local: None, class: None, skip_own: false };
+        let filter = KillFilter { peer: address, ..KillFilter::default() };
         return match kill_all(ctx, &filter) {
             0 => Err(Fault::Error("ERR No such client")),
             _ => {
@@ -350,7 +354,7 @@ fn kill(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             }
         };
     }
-    let filter = KillFilter::parse(Options::after(request, 2))?;
+    let filter = KillFilter::parse(Options::after(request, 2), &ctx.state.users)?;
     let killed = kill_all(ctx, &filter);
     ctx.out.write().integer(killed);
     Ok(())

@@ -221,8 +221,20 @@ pub(crate) fn places_of_keys(command: &Command, request: &Request<'_>) -> Option
             fixed.chain(["STORE", "STOREDIST"].into_iter().filter_map(key_behind)).collect()
         }
         "sort" => {
-            let last_store = (2..count.saturating_sub(1)).rev().find(|&at| is(&request[at], "STORE"));
-            fixed.chain(last_store.map(|at| at + 1)).collect()
+            // The last one counts; the arguments of other options are none, whatever they are called.
+            let (mut at, mut store) = (2, None);
+            while at + 1 < count {
+                let word = &request[at];
+                if is(word, "STORE") {
+                    store = Some(at + 1);
+                }
+                at += match word {
+                    _ if is(word, "LIMIT") => 3,
+                    _ if is(word, "STORE") || is(word, "BY") || is(word, "GET") => 2,
+                    _ => 1,
+                };
+            }
+            fixed.chain(store).collect()
         }
         "sort_ro" => fixed.collect(),
         _ if command.has(MOVABLE_KEYS) => {

@@ -11,7 +11,7 @@ use tembo_wire::{Limits, Request};
 use super::args::quoting;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use super::{Context, config_compaction, config_eviction, config_replica, write_help};
+use super::{Context, config_compaction, config_eviction, config_replica, config_users, write_help};
 use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
 use crate::fault::{Answer, Fault, SYNTAX};
@@ -20,6 +20,7 @@ use crate::keyspace::{DATABASES, events};
 use crate::log::Kind;
 use crate::machine::clients_allowed;
 use crate::password::Password;
+use crate::permission::put_user;
 use crate::saving::is_file_name;
 use crate::state::State;
 use crate::{config_file, directives, eviction};
@@ -337,7 +338,11 @@ const PARAMETERS: &[Parameter] = &[
 
 fn parameters() -> impl Iterator<Item = &'static Parameter> {
     let of_subsystems = config_replica::PARAMETERS.iter().chain(config_eviction::PARAMETERS);
-    PARAMETERS.iter().chain(of_subsystems).chain(config_compaction::PARAMETERS)
+    PARAMETERS
+        .iter()
+        .chain(of_subsystems)
+        .chain(config_compaction::PARAMETERS)
+        .chain(config_users::PARAMETERS)
 }
 
 /// The names of all settings.
@@ -587,7 +592,13 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     ctx.keys.pubsub.notified = config.notified_events;
     ctx.keys.pubsub.tracking.keys_max = config.tracking_keys_max;
     ctx.keys.pubsub.shrink_tracking();
-    let eviction_before = std::mem::replace(&mut ctx.state.config, config).eviction;
+    let before = std::mem::replace(&mut ctx.state.config, config);
+    let eviction_before = before.eviction;
+    if ctx.state.config.password != before.password {
+        let password = ctx.state.config.password.as_ref().map(Password::bytes);
+        let user = ctx.state.users.with_password(password);
+        put_user(user, ctx.state, ctx.session, ctx.clients);
+    }
     if ctx.state.config.eviction != eviction_before {
         eviction::begin(ctx.keys, ctx.state);
     }
@@ -616,10 +627,11 @@ fn rewrite(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let Some(file) = ctx.state.config.file.clone() else {
         return Err(Fault::Error("ERR The server is running without a config file"));
     };
-    let current = values(ctx.state);
+    let mut current = values(ctx.state);
     let own = std::mem::take(&mut ctx.state.config);
-    let defaults = values(ctx.state);
+    let mut defaults = values(ctx.state);
     ctx.state.config = own;
+    config_users::add_lines(ctx.state, &mut current, &mut defaults);
     match config_file::rewrite(&file, &current, &defaults) {
         Ok(()) => {
             ctx.out.write().ok();

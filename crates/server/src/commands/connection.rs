@@ -14,6 +14,7 @@ use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
 use crate::info::REDIS_VERSION;
 use crate::log::Kind;
+use crate::permission::note_wrong_password;
 use crate::session::Replies;
 
 const HANDSHAKE: u32 = NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY | CONNECTION;
@@ -103,36 +104,35 @@ fn reset(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     session.no_evict = false;
     session.reads_replica = false;
     session.replies = Replies::On;
-    session.authenticated = ctx.state.config.password.is_none();
+    session.user = ctx.state.users.default_user().clone();
+    session.authenticated = !ctx.state.users.ask_for_password();
     ctx.out.write().simple("RESET");
     Ok(())
 }
 
 fn auth(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     match request.arg_count() {
-        2 if ctx.state.config.password.is_none() => {
+        2 if ctx.state.users.default_user().any_password => {
             return Err(Fault::Error(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
             ));
         }
-        2 => authenticate(ctx, b"default", &request[1])?,
-        3 => authenticate(ctx, &request[1], &request[2])?,
+        2 => authenticate(ctx, request, b"default", &request[1])?,
+        3 => authenticate(ctx, request, &request[1], &request[2])?,
         _ => return Err(Fault::Error("ERR syntax error")),
     }
     ctx.out.write().ok();
     Ok(())
 }
 
-/// Lets a client in that gives the password. The only user is `default`; if there is no password any will
-/// do, as in Redis.
-fn authenticate(ctx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Answer {
-    // The password is compared also for an unknown user, so that both take as long.
-    let is_right = ctx.state.config.password.as_ref().is_none_or(|own| own.is(password));
-    if is_right && user == b"default" {
-        ctx.session.authenticated = true;
+/// Makes a client the user that it gives a password of.
+fn authenticate(ctx: &mut Context<'_, '_>, request: &Request<'_>, user: &[u8], password: &[u8]) -> Answer {
+    if let Some(user) = ctx.state.users.authenticate(user, password) {
+        (ctx.session.user, ctx.session.authenticated) = (user.clone(), true);
         return Ok(());
     }
+    note_wrong_password(ctx.state, ctx.session, user, request.name());
     let message = format_args!("client {} gave a wrong password", ctx.session);
     ctx.state.log(LogLevel::Warning, Kind::Security, message);
     Err(Fault::Error("WRONGPASS invalid username-password pair or user is disabled."))
@@ -151,7 +151,7 @@ fn hello(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     while let Some(word) = options.next() {
         if is(word, "AUTH") && options.left() >= 2 {
             let (user, password) = (options.value()?, options.value()?);
-            authenticate(ctx, user, password)?;
+            authenticate(ctx, request, user, password)?;
         } else if is(word, "SETNAME") && options.left() >= 1 {
             name = Some(options.value()?);
             if !name.is_some_and(is_plain_name) {
@@ -161,7 +161,7 @@ fn hello(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             return Err(quoting("ERR Syntax error in HELLO option '", word, "'"));
         }
     }
-    if ctx.state.config.password.is_some() && !ctx.session.authenticated {
+    if ctx.state.users.ask_for_password() && !ctx.session.authenticated {
         return Err(Fault::Error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> \
              option can be used to authenticate the client and select the RESP protocol version at the same time",

@@ -8,7 +8,7 @@ const TABLE: &str = include_str!("keys.txt");
 
 /// How to find some of the keys of a command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Specification {
+pub(crate) struct Specification {
     flags: &'static str,
     begin: Begin,
     find: Find,

@@ -4,6 +4,7 @@
 //! executor undoes its writes to the keyspace and drops its part of a reply. So handlers need not clean up
 //! after themselves.
 
+mod acl;
 pub(crate) mod args;
 mod arguments;
 pub(crate) mod arrival;
@@ -18,6 +19,7 @@ pub(crate) mod config;
 mod config_compaction;
 mod config_eviction;
 mod config_replica;
+mod config_users;
 mod connection;
 mod counter;
 mod debug;
@@ -28,6 +30,7 @@ mod geo;
 mod hash;
 mod hyperloglog;
 mod info;
+mod key_access;
 mod key_places;
 mod keys;
 mod latency_graph;
@@ -71,6 +74,7 @@ use crate::script::Scripts;
 use crate::session::Session;
 use crate::state::State;
 pub(crate) use command::places_of_keys;
+pub(crate) use key_access::KeyAccess;
 pub(crate) use scan::KeysJob;
 use table::Command;
 
@@ -222,6 +226,7 @@ impl Registry {
             pubsub::COMMANDS,
             slow::COMMANDS,
             scripting::COMMANDS,
+            acl::COMMANDS,
         ];
         let commands: Vec<_> = families.into_iter().flatten().collect();
         let by_name = commands.iter().map(|command| (command.name.as_bytes(), *command)).collect();

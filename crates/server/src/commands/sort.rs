@@ -31,6 +31,8 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
 ];
 
+const BY_DENIED: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
+const GET_DENIED: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";
 const TOO_LARGE: Fault = Fault::Error("ERR the result exceeds the maximum (reply-max-bytes)");
 
 /// Where the value is that belongs to an element.
@@ -99,7 +101,8 @@ struct Sorting<'a> {
 }
 
 impl<'a> Sorting<'a> {
-    fn parse(request: &'a Request<'a>, may_store: bool) -> Answer<Self> {
+    /// Reads the options. Those that read other keys are for users that may read all.
+    fn parse(request: &'a Request<'a>, may_store: bool, may_read_all: impl Fn() -> bool) -> Answer<Self> {
         let mut sorting = Sorting {
             descending: false,
             alpha: false,
@@ -119,7 +122,16 @@ impl<'a> Sorting<'a> {
                     (sorting.start, sorting.count) = (integer(options.value()?)?, integer(options.value()?)?);
                 }
                 _ if is(word, "STORE") && may_store => sorting.store = Some(options.value()?),
-                _ if is(word, "BY") => sorting.by = Some(Pattern::parse(options.value()?)),
+                _ if is(word, "BY") => {
+                    let by = Pattern::parse(options.value()?);
+                    if matches!(by, Pattern::Key { .. }) && !may_read_all() {
+                        return Err(Fault::Error(BY_DENIED));
+                    }
+                    sorting.by = Some(by);
+                }
+                _ if is(word, "GET") && options.left() >= 1 && !may_read_all() => {
+                    return Err(Fault::Error(GET_DENIED));
+                }
                 _ if is(word, "GET") => sorting.get.push(Pattern::parse(options.value()?)),
                 _ => return Err(SYNTAX),
             }
@@ -149,12 +161,19 @@ impl<'a> Sorting<'a> {
     }
 }
 
+fn may_read_all(ctx: &Context<'_, '_>, request: &Request<'_>) -> bool {
+    let command = ctx.state.registry.get(request.name());
+    command.is_some_and(|command| ctx.session.user.may_read_all_keys(command, request))
+}
+
 fn sort(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    sort_key(ctx, &request[1], Sorting::parse(request, true)?)
+    let sorting = Sorting::parse(request, true, || may_read_all(ctx, request))?;
+    sort_key(ctx, &request[1], sorting)
 }
 
 fn sort_ro(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    sort_key(ctx, &request[1], Sorting::parse(request, false)?)
+    let sorting = Sorting::parse(request, false, || may_read_all(ctx, request))?;
+    sort_key(ctx, &request[1], sorting)
 }
 
 fn sort_key(ctx: &mut Context<'_, '_>, key: &[u8], mut sorting: Sorting<'_>) -> Answer {

@@ -12,6 +12,7 @@ use tembo_wire::{Limits, Parsed, RequestParser, write_request};
 
 use super::commands::Value;
 use super::{Opened, audit, fault, survived, text, text_of, value};
+use crate::acl::superuser;
 use crate::address::Address;
 use crate::executor::Executor;
 use crate::keyspace::check::check;
@@ -91,7 +92,7 @@ fn with_executor(
 
 fn execute(executor: &mut Executor<'_, '_>, lines: &[&str]) -> Result<(), String> {
     let peer = || Address::Ip("127.0.0.1:1".parse().expect("an address"));
-    let mut session = Session::new(1, peer(), peer(), 0, Instant::now());
+    let mut session = Session::new(1, (peer(), peer()), 0, Instant::now(), superuser());
     let mut output = Vec::new();
     for line in lines {
         let request = bytes(&[line]);

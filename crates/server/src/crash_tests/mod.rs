@@ -24,6 +24,7 @@ use tembo_pmem::Region;
 use tembo_pool::Geometry;
 use tembo_wire::{Limits, Parsed, ReplyLimits, ReplyParser, RequestParser, write_request};
 
+use crate::acl::superuser;
 use crate::address::Address;
 use crate::config::Config;
 use crate::executor::Executor;
@@ -122,7 +123,7 @@ impl Opened {
         let mut executor = Executor::new(self.keys()?, &mut server);
         executor.batch_words_max = usize::MAX;
         let peer = || Address::Ip("127.0.0.1:1".parse().expect("an address"));
-        let mut session = Session::new(1, peer(), peer(), 0, Instant::now());
+        let mut session = Session::new(1, (peer(), peer()), 0, Instant::now(), superuser());
         let mut output = Vec::new();
         for words in requests {
             let mut bytes = Vec::new();

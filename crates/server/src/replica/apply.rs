@@ -14,6 +14,7 @@ use std::time::Instant;
 use tembo_wire::{Limits, Parsed, Request, RequestParser};
 
 use super::ask::{Failure, failed};
+use crate::acl::superuser;
 use crate::address::Address;
 use crate::commands::args::is;
 use crate::commands::table::Command;
@@ -55,7 +56,8 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(executor: &Executor<'_, '_>, peer: SocketAddr, local: SocketAddr) -> Self {
-        let mut session = Session::new(u64::MAX, Address::Ip(peer), Address::Ip(local), -1, Instant::now());
+        let addresses = (Address::Ip(peer), Address::Ip(local));
+        let mut session = Session::new(u64::MAX, addresses, -1, Instant::now(), superuser());
         (session.slot, session.authenticated, session.is_master) = (SLOT, true, true);
         let position = executor.keys.replication.position;
         session.database = position.map_or(0, |position| position.database.into());

@@ -122,7 +122,7 @@ impl Executor<'_, '_> {
         output: &mut Vec<u8>,
     ) -> Answer {
         let command = self.resolve(request)?;
-        if let Some(fault) = self.not_for(session, command) {
+        if let Some(fault) = self.not_for(session, command, request) {
             return Err(fault);
         }
         if !is_allowed(command, request) || session.queue.is_some() && command.name == "script|kill" {

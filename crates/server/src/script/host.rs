@@ -58,8 +58,9 @@ impl<'a, 's, 'p> ScriptHost<'a, 's, 'p> {
         if command.has(WRITE) && self.is_read_only {
             return Err(Fault::Error("ERR Write commands are not allowed from read-only scripts."));
         }
+        self.executor.expect_allowed_in_script(self.session, command, request)?;
         let elsewhere = self.executor.not_in_script(self.session, command, request, self.slot.as_mut());
-        if let Some(fault) = elsewhere.or_else(|| self.executor.not_for(self.session, command)) {
+        if let Some(fault) = elsewhere.or_else(|| self.executor.not_now(self.session, command)) {
             return Err(fault);
         }
         if command.has(WRITE) && self.savepoint.is_none() {
@@ -140,6 +141,12 @@ impl Host for ScriptHost<'_, '_, '_> {
     }
 
     fn may_run(&mut self, request: &Request<'_>) -> Option<bool> {
-        self.executor.find(request).map(|_| true)
+        let command = self.executor.find(request)?;
+        let user = &self.session.user;
+        // Where the arguments are too few, the name is asked for.
+        Some(match command.takes(request.arg_count()) {
+            true => user.check(command, request).is_ok(),
+            false => user.may_name(command),
+        })
     }
 }

@@ -167,7 +167,8 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         // `tracking.rs` compares it: a client that tracks gets messages between replies.
         (b"client", b"tracking") => Treatment::Skip,
         (b"lolwut", _) => Treatment::Errors,
-        (b"memory", b"stats" | b"doctor" | b"malloc-stats") => Treatment::Errors,
+        (b"memory", b"stats" | b"doctor" | b"malloc-stats")
+        | (b"acl", b"genpass" | b"log" | b"cat" | b"help") => Treatment::Errors,
         (b"client", b"reply" | b"pause") => Treatment::Skip,
         // Subscribers: `pubsub.rs` compares them.
         (b"subscribe" | b"psubscribe" | b"ssubscribe", _) => Treatment::Skip,

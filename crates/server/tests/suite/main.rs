@@ -3,6 +3,8 @@
 //! Most tests are conversations: lines of `request => reply`, where a reply is shown as `+simple`, `-error`,
 //! `:1`, `$bulk`, `nil`, `[array]`, `{map}`, `(set)` or `=verbatim`. See [`support::Client::talk`].
 
+mod acl;
+mod acl_differential;
 mod backpressure;
 mod bits;
 mod bits_differential;

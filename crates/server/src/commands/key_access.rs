@@ -1,0 +1,121 @@
+//! The access of a command to each of its keys, for those who may not use all keys.
+//!
+//! A key whose access the table does not tell is taken as read and written.
+
+use tembo_wire::Request;
+
+use super::args::is;
+use super::bitfield;
+use super::command::places_of_keys;
+use super::key_places::{Specification, specifications_of};
+use super::table::Command;
+use super::table::flag::{MOVABLE_KEYS, NOT_KEYS};
+use crate::glob;
+
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    reads: bool,
+    writes: bool,
+}
+
+const BOTH: Access = Access { reads: true, writes: true };
+const READS: Access = Access { reads: true, writes: false };
+const WRITES: Access = Access { reads: false, writes: true };
+
+/// How to find the keys of one command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Way {
+    #[default]
+    NoKeys,
+    /// At fixed places, which cost no memory to find.
+    Fixed,
+    /// The places depend on arguments.
+    Movable,
+    /// [`Way::Movable`], and behind each of some words.
+    Geo,
+    /// The first argument is the beginning of keys.
+    Prefix,
+}
+
+/// The access of one command to its keys.
+#[derive(Debug, Default)]
+pub(crate) struct KeyAccess {
+    way: Way,
+    specifications: Vec<(Specification, Access)>,
+}
+
+impl KeyAccess {
+    pub(crate) fn of(command: &Command) -> Self {
+        let way = match command.name {
+            "tembo.count" | "tembo.unlink" => Way::Prefix,
+            // Those of the other command are checked with it.
+            "tembo.once" => Way::NoKeys,
+            _ if command.has(NOT_KEYS) => Way::NoKeys,
+            _ if command.has(MOVABLE_KEYS) && command.group == "geo" => Way::Geo,
+            _ if command.has(MOVABLE_KEYS) => Way::Movable,
+            _ if command.keys.first > 0 => Way::Fixed,
+            _ => Way::NoKeys,
+        };
+        let access = |its: &Specification| {
+            let has = |wanted: &[&str]| its.flags().any(|flag| wanted.contains(&flag));
+            Access { reads: has(&["access"]), writes: has(&["insert", "delete", "update"]) }
+        };
+        let specifications = specifications_of(command.name).into_iter();
+        KeyAccess { way, specifications: specifications.map(|its| (its, access(&its))).collect() }
+    }
+
+    /// The place of the first key that is not allowed. `allows` is told of a key, or the beginning of keys,
+    /// and the access to it: whether it is read, and whether it is written.
+    #[inline]
+    pub(crate) fn find_denied(
+        &self,
+        command: &Command,
+        request: &Request<'_>,
+        allows: impl Fn(&[u8], bool, bool, bool) -> bool,
+    ) -> Option<usize> {
+        let is_denied = |place: &usize| {
+            let Access { reads, writes } = self.at(command, request, *place);
+            !allows(&request[*place], false, reads, writes)
+        };
+        match self.way {
+            Way::NoKeys => None,
+            Way::Fixed => command.keys.positions(request.arg_count()).find(is_denied),
+            Way::Prefix => {
+                let access = if command.name == "tembo.count" { READS } else { BOTH };
+                let prefix = glob::as_prefix(&request[1]).unwrap_or_default();
+                let is_allowed = allows(&prefix, true, access.reads, access.writes);
+                (!is_allowed).then_some(1)
+            }
+            Way::Movable | Way::Geo => {
+                let mut places = places_of_keys(command, request).unwrap_or_default();
+                if self.way == Way::Geo {
+                    let words = 2..request.arg_count() - 1;
+                    let is_store = |at: &usize| is(&request[*at], "STORE") || is(&request[*at], "STOREDIST");
+                    places.extend(words.filter(is_store).map(|at| at + 1));
+                }
+                places.into_iter().find(is_denied)
+            }
+        }
+    }
+
+    #[inline]
+    fn at(&self, command: &Command, request: &Request<'_>, place: usize) -> Access {
+        match command.name {
+            "set" if request.arg_count() == 3 => WRITES,
+            "set" => match request.args().skip(3).any(|word| is(word, "GET")) {
+                true => BOTH,
+                false => WRITES,
+            },
+            "bitfield" if bitfield::only_reads(request.args().skip(2)) => READS,
+            "sort" if place > 1 => WRITES,
+            _ => {
+                let its = self.specifications.iter().find(|(its, _)| its.has(request, place));
+                match its {
+                    Some((_, access)) => *access,
+                    None if self.way == Way::Geo => WRITES,
+                    None => BOTH,
+                }
+            }
+        }
+    }
+}
