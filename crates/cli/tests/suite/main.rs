@@ -1,6 +1,7 @@
 //! The `tembo` command as its users meet it: arguments, output, exit codes, and what is left after kill -9.
 
 mod client_examples;
+mod cluster;
 mod compact;
 mod converting;
 mod dump_load;
