@@ -11,10 +11,10 @@ use super::cluster::{myid, node};
 use super::table::Command;
 use super::table::flag::{ADMIN, NO_MULTI, NOSCRIPT, STALE, WRITE};
 use super::{Context, write_help};
+use crate::address::Address;
 use crate::cluster::slot::SLOTS;
 use crate::cluster::topology::{Error, Node, NodeId, Topology, parse_range};
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
-use crate::state::State;
 
 const CHANGES: u32 = ADMIN | NOSCRIPT | STALE | NO_MULTI;
 
@@ -97,7 +97,7 @@ fn setnodes(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     if current != Some(version) {
         let topology = Topology::parse(&request[2], version).map_err(refused)?;
-        let found = || topology.nodes.iter().find(|node| is_here(ctx.state, node)).map(|node| node.id);
+        let found = || find_here(ctx, &topology);
         let id = match cluster.id {
             Some(id) if is_forced => found().or(Some(id)),
             Some(id) => Some(id),
@@ -109,18 +109,32 @@ fn setnodes(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// Whether a node's address is that of this server: its port, and an address of this machine.
-fn is_here(state: &State, node: &Node) -> bool {
-    let settings = &state.config.replica;
-    let ports = [Some(state.listen.port()), settings.announced_port];
-    if !ports.contains(&Some(node.port)) {
-        return false;
-    }
-    if settings.announced_ip.as_deref() == Some(&node.host) || node.host == "localhost" {
-        return true;
-    }
-    // The system gives a socket an address of its own only.
-    node.host.parse::<IpAddr>().is_ok_and(|ip| UdpSocket::bind((ip, 0)).is_ok())
+/// The node of a topology that has the address of this server: one that it is known to have, or the only one
+/// whose host is an address of this machine.
+fn find_here(ctx: &Context<'_, '_>, topology: &Topology) -> Option<NodeId> {
+    let settings = &ctx.state.config.replica;
+    let ports = [Some(ctx.state.listen.port()), settings.announced_port];
+    let nodes = || topology.nodes.iter().filter(|node| ports.contains(&Some(node.port)));
+    let bound = ctx.state.config.bind.iter().map(|bind| bind.ip).chain([ctx.state.listen.ip()]);
+    // The client has reached this server by its address.
+    let reached = match &ctx.session.local {
+        Address::Ip(address) => Some(address.ip()),
+        Address::Unix(_) => None,
+    };
+    let own: Vec<IpAddr> = bound.chain(reached).map(|ip| ip.to_canonical()).collect();
+    let ip_of = |node: &Node| node.host.parse::<IpAddr>().ok().map(|ip| ip.to_canonical());
+    let is_known = |node: &&Node| {
+        settings.announced_ip.as_deref() == Some(&node.host)
+            || ip_of(node).is_some_and(|ip| own.contains(&ip))
+    };
+    // The system gives a socket an address of its own only, unless it is told otherwise.
+    let is_of_machine = |node: &&Node| {
+        let ip = ip_of(node).filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
+        node.host == "localhost" || ip.is_some_and(|ip| UdpSocket::bind((ip, 0)).is_ok())
+    };
+    let mut here = nodes().filter(is_of_machine);
+    let found = nodes().find(is_known).or_else(|| here.next().filter(|_| here.next().is_none()));
+    found.map(|node| node.id)
 }
 
 fn setslot(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {

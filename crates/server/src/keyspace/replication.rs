@@ -298,7 +298,12 @@ impl<'p> Keyspace<'p> {
         let batch = writer(self.pool, &mut self.batch)?;
         match master {
             Some(Master { host, port }) => {
-                batch.put_parts(map, MASTER, &[&port.to_le_bytes(), host.as_bytes()])?;
+                let value = [&port.to_le_bytes(), host.as_bytes()].concat();
+                match batch.put(map, MASTER, &value) {
+                    // A full pool can change its role.
+                    Err(tembo::Error::Full { .. }) => batch.put_to_free(map, MASTER, &value).map(drop)?,
+                    other => other.map(drop)?,
+                }
             }
             None => {
                 let was_replica = batch.remove(map, MASTER)?;

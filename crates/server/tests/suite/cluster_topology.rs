@@ -312,6 +312,37 @@ fn a_topology_is_pushed_during_a_pause_of_writes() {
     server.check();
 }
 
+#[test]
+fn a_full_pool_takes_a_topology_with_another_role() {
+    let server = Fixture::with(
+        |config| config.cluster = true,
+        |options| options.initial_bytes(24 << 20).max_bytes(24 << 20),
+    );
+    let mut client = server.client();
+    let port = server.address.port();
+    let line = |rest: &str| format!("{} 127.0.0.1 {port} {rest}", node_id(0));
+    let all = line("master - 0-16383");
+    assert_eq!(set_nodes(&mut client, &all, 1), "+OK");
+    for bytes in [100_000, 1000, 10] {
+        let value = "v".repeat(bytes);
+        let mut number = 0;
+        while client.ask(&format!("SET {bytes}:{number} {value}")) == "+OK" {
+            number += 1;
+        }
+    }
+    assert!(client.ask("SET more 1").starts_with("-OOM"));
+    let other = format!("{} 127.0.0.1 1 master - 0-16383", node_id(1));
+    let demoted = line(&format!("slave {}", node_id(1))) + "\n" + &other;
+    for version in (2..20).step_by(2) {
+        assert_eq!(set_nodes(&mut client, &demoted, version), "+OK");
+        assert_eq!(client.info("role"), "slave");
+        assert_eq!(set_nodes(&mut client, &all, version + 1), "+OK");
+        assert_eq!(client.info("role"), "master");
+    }
+    client.talk("CLUSTERX FLUSHSLOTS 0-8000 => +OK\nSET more 1 => +OK");
+    server.check();
+}
+
 fn open(path: &std::path::Path, cluster: bool) -> Result<Server, Error> {
     let mut config = Config::default();
     (config.cluster, config.listen) = (cluster, "127.0.0.1:0".parse().unwrap());
