@@ -215,6 +215,9 @@ pub(crate) struct Serve {
     /// Do not let the pool grow beyond this; a full pool refuses writes, and still reads and deletes
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_bytes: Option<Size>,
+    /// Do not cut the pool's file below this length when its end is free [default: that of a new pool]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) min_bytes: Option<Size>,
     /// How many maps a new pool has names for, at most 4096 [default: 128]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) root_count: Option<u32>,
@@ -355,6 +358,9 @@ works in a full pool. The pool must not be open elsewhere: a server compacts its
 pub(crate) struct Compact {
     /// The pool
     pub(crate) pool: PathBuf,
+    /// Do not cut the file below this length [default: cut it to what is in use]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) min_bytes: Option<Size>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

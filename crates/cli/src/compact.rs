@@ -8,25 +8,54 @@ use crate::report::{print, print_json};
 use crate::size::human_bytes;
 use serde::Serialize;
 use std::time::Duration;
-use tembo::Options;
+use tembo::{Compaction, Options, Pool};
 
 /// The time between two updates of the bar.
 const STEP: Duration = Duration::from_millis(50);
 
-#[derive(Debug, Serialize)]
+/// The file is not cut for less than this.
+const CUT_BYTES_MIN: u64 = 1 << 20;
+
+#[derive(Debug, Default, Serialize)]
 struct Report {
     moved_bytes: u64,
     freed_bytes: u64,
+    cut_bytes: u64,
     unused_bytes: u64,
     pool_bytes: u64,
 }
 
 pub(crate) fn run(arguments: &Compact) -> Outcome {
-    let pool = Options::new().durability(arguments.durability).open(&arguments.pool)?;
+    let least = arguments.min_bytes.map_or(0, |min| min.bytes);
+    let pool = Options::new().durability(arguments.durability).min_bytes(least).open(&arguments.pool)?;
     note_unknown(&pool)?;
-    let (mut moved_bytes, mut freed_bytes) = (0, 0);
+    let mut report = Report::default();
     let mut progress = Progress::new("moving bytes", None);
-    while let Some(mut compaction) = pool.compaction()? {
+    while let Some(compaction) = pool.compaction()?
+        && report.add_round(&pool, compaction, &mut progress)?
+    {}
+    report.cut_bytes += pool.cut(CUT_BYTES_MIN, 0)?;
+    // Blocks that stay where they are may have kept the others from making room at the end.
+    while let Some(compaction) = pool.tail_compaction()?
+        && report.add_round(&pool, compaction, &mut progress)?
+    {}
+    drop(progress);
+    let after = pool.stats();
+    (report.unused_bytes, report.pool_bytes) = (after.unused_bytes, after.pool_bytes);
+    if arguments.json {
+        return print_json(&report);
+    }
+    print(&report.text())
+}
+
+impl Report {
+    /// Runs a compaction to its end, and cuts the file; returns whether anything was gained.
+    fn add_round(
+        &mut self,
+        pool: &Pool,
+        mut compaction: Compaction,
+        progress: &mut Progress,
+    ) -> Outcome<bool> {
         let (unused_bytes, mut seen) = (pool.stats().unused_bytes, 0);
         loop {
             let has_more = compaction.step(STEP)?;
@@ -36,27 +65,24 @@ pub(crate) fn run(arguments: &Compact) -> Outcome {
                 break;
             }
         }
-        moved_bytes += seen;
         compaction.finish()?;
         // The unused bytes are known only since the compaction has read all slabs.
         let freed = pool.stats().unused_bytes.saturating_sub(unused_bytes);
-        freed_bytes += freed;
-        if freed == 0 {
-            break;
-        }
+        let cut = pool.cut(CUT_BYTES_MIN, 0)?;
+        self.moved_bytes += seen;
+        self.freed_bytes += freed;
+        self.cut_bytes += cut;
+        Ok(freed > 0 || cut > 0)
     }
-    drop(progress);
-    let after = pool.stats();
-    let report =
-        Report { moved_bytes, freed_bytes, unused_bytes: after.unused_bytes, pool_bytes: after.pool_bytes };
-    if arguments.json {
-        return print_json(&report);
+
+    fn text(&self) -> String {
+        format!(
+            "moved {}, freed {}, cut {} off the file; {} of {} are unused now\n",
+            human_bytes(self.moved_bytes),
+            human_bytes(self.freed_bytes),
+            human_bytes(self.cut_bytes),
+            human_bytes(self.unused_bytes),
+            human_bytes(self.pool_bytes),
+        )
     }
-    print(&format!(
-        "moved {}, freed {}; {} of {} are unused now\n",
-        human_bytes(report.moved_bytes),
-        human_bytes(report.freed_bytes),
-        human_bytes(report.unused_bytes),
-        human_bytes(report.pool_bytes),
-    ))
 }

@@ -111,6 +111,9 @@ fn open(arguments: &Serve, config: &Config, path: &Path) -> Outcome<Pool> {
     if let Some(max) = arguments.max_bytes.map(|max| max.bytes).or(config.pool_bytes_max()) {
         options = options.max_bytes(max).initial_bytes(INITIAL_BYTES.min(max));
     }
+    if let Some(min) = arguments.min_bytes {
+        options = options.min_bytes(min.bytes);
+    }
     unclean::open(&options, path)
 }
 

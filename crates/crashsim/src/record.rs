@@ -187,7 +187,9 @@ fn steps<S: Scenario>(run: &Run<'_, S>, models: Vec<S::Model>) -> Vec<Step<S::Mo
         after: Arc::new([after(ended)]),
         during_key: step_key(0, idx, false),
         after_key: step_key(0, idx, true),
-        region_bytes: run.lengths[idx],
+        // A step may make the region shorter; until it does, images are as long as it was.
+        during_bytes: run.lengths[idx].max(run.lengths[idx.saturating_sub(1)]),
+        after_bytes: run.lengths[idx],
         tested: idx > 0 || config.crash_setup,
         uncreated: idx == 0,
     };
@@ -350,7 +352,7 @@ fn shared_phases<S: SharedScenario>(
             start: event + 1,
             promises: !matches!(mark, Mark::Begin(_)),
             allowed: progress.allowed(),
-            region_bytes: lengths.last().copied().unwrap_or(0),
+            region_bytes: lengths.iter().copied().max().unwrap_or(0),
             key: combine(1, phases.len() as u64),
             what: if is_op { progress.what(names) } else { format!("during {}", names[step]) },
             tested: step > 0 || config.crash_setup,

@@ -65,8 +65,9 @@ pub(crate) struct Step<M> {
     pub(crate) after: Arc<[Allowed<M>]>,
     pub(crate) during_key: u64,
     pub(crate) after_key: u64,
-    /// The region's length at its end.
-    pub(crate) region_bytes: u64,
+    /// The region's length until its end, and then.
+    pub(crate) during_bytes: u64,
+    pub(crate) after_bytes: u64,
     pub(crate) tested: bool,
     pub(crate) uncreated: bool,
 }
@@ -122,7 +123,7 @@ pub(crate) fn sequential_phases<M>(trace: &[Event], steps: &[Step<M>]) -> Vec<Ph
             start: event + 1,
             promises: ended,
             allowed: Arc::clone(allowed),
-            region_bytes: step.region_bytes,
+            region_bytes: if ended { step.after_bytes } else { step.during_bytes },
             key,
             what: format!("{} {}", if ended { "after" } else { "during" }, step.what),
             tested: step.tested,

@@ -112,7 +112,8 @@ impl<M> Afterwards<M> {
             // The same judgement as in the phase that crashed, hence the same key.
             during_key: phase.key,
             after_key: combine(phase.key, allowed_idx as u64),
-            region_bytes,
+            during_bytes: region_bytes,
+            after_bytes: region_bytes,
             tested: true,
             uncreated: phase.uncreated,
         };
@@ -142,7 +143,8 @@ impl<M> Afterwards<M> {
             after: Arc::new([after]),
             during_key: step_key(parent, idx, false),
             after_key: step_key(parent, idx, true),
-            region_bytes,
+            during_bytes: region_bytes.max(last.after_bytes),
+            after_bytes: region_bytes,
             tested: true,
             uncreated: false,
         });

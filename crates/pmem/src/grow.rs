@@ -59,6 +59,9 @@ impl Region {
             }
         }
         self.set_len(new);
+        if self.domain() == crate::Domain::Simulated {
+            self.clear_cut_mark(old).map_err(|e| RegionError::io("growing", std::io::Error::other(e)))?;
+        }
         Ok(())
     }
 

@@ -40,6 +40,7 @@ mod miri;
 mod observer;
 mod private;
 mod region;
+mod shrink;
 
 pub use counters::{Counts, snapshot};
 pub use domain::{Domain, Durability};
@@ -51,6 +52,7 @@ pub use observer::{Observer, ThreadTag};
 pub use region::{
     Access, Line, LineStores, LoadableWords, Region, RegionOptions, WritableLine, prefetch_for_store,
 };
+pub use shrink::CUT_MARK;
 
 #[doc(hidden)]
 pub use static_assertion_support::*;

@@ -235,6 +235,32 @@ impl AddressRange {
         self.entry.iter().for_each(|entry| entry.disarm());
     }
 
+    /// Makes the range a reservation again from `from` on, whatever is mapped there.
+    pub(crate) fn reserve_from(&self, from: u64) -> Result<(), RegionError> {
+        assert!(from.is_multiple_of(PAGE_BYTES) && from <= self.bytes());
+        if from == self.bytes() {
+            return Ok(());
+        }
+        if self.has_hole.load(Ordering::Relaxed) {
+            return Err(RegionError::io("unmapping the end of the pool file", Errno::NOMEM));
+        }
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the target lies in the range this object reserved, and nobody has a reference into it from
+        // `from` on: the region was made shorter before.
+        let outcome = unsafe {
+            mm::mmap_anonymous(
+                self.base.add(from as usize).cast(),
+                (self.bytes() - from) as usize,
+                ProtFlags::empty(),
+                flags,
+            )
+        };
+        outcome.map(drop).map_err(|e| {
+            self.reserve_again(from, self.bytes());
+            RegionError::io("unmapping the end of the pool file", e)
+        })
+    }
+
     /// Whether a file can be mapped with `MAP_SYNC`, as on a DAX file system. Tried with a mapping at any
     /// address, since one at a fixed address removes the mapping there even if it fails.
     pub(crate) fn maps_sync(file: &File) -> bool {

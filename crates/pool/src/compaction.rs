@@ -4,9 +4,16 @@
 //! [`Compaction::has`] of its blocks, copies those that lie in closed slabs into new blocks, which therefore
 //! lie elsewhere, and frees the old ones, in transactions like any other. A crash at any moment leaves either
 //! the old block or the new one, so there is nothing to recover.
+//!
+//! The blocks to move are those of sparse slabs (`alloc/sparse.rs`), or of a run of chunks: the end of the
+//! pool, or the run that costs least to empty (`alloc/evacuation.rs`). A free end is cut off ([`Pool::cut`]).
+//! Its layout, commit point and recovery are in the head of `alloc/tail.rs`.
 
+use crate::alloc::{Allocator, CloseLimits, CutRule};
 use crate::{Pool, Result};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
+use tembo_pmem::Region;
 
 /// Slabs that are being emptied. Dropping it allows allocations from them again.
 #[derive(Debug)]
@@ -45,27 +52,105 @@ impl Drop for Compaction {
 }
 
 impl Pool {
-    /// Closes the sparse slabs whose blocks find room in fuller ones; `None` if a compaction is under way.
-    /// Reads every slab of the pool.
+    /// Closes the sparse slabs whose blocks find room in fuller ones; where there are none, the end of the
+    /// pool, if that can be emptied. After a block has found no run of chunks, closes the run that costs
+    /// least to empty instead. `None` if a compaction is under way. Reads every slab of the pool.
+    ///
+    /// Lanes give the slabs up that they allocate from when they begin their next transaction, so the next
+    /// compaction can close these, too.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the pool is damaged;
     /// [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly), [`ErrorKind::Forked`](crate::ErrorKind::Forked).
     pub fn compaction(&self) -> Result<Option<Compaction>> {
+        self.close(|alloc, region, limits| alloc.close(region, limits))
+    }
+
+    /// Closes the end of the pool, if it can be emptied and the file would become much shorter; otherwise as
+    /// [`compaction`](Self::compaction).
+    ///
+    /// # Errors
+    ///
+    /// As for [`compaction`](Self::compaction).
+    pub fn tail_compaction(&self) -> Result<Option<Compaction>> {
+        self.close(|alloc, region, limits| alloc.close_tail(region, limits))
+    }
+
+    fn close(
+        &self,
+        close: impl FnOnce(&Allocator, &Region, CloseLimits) -> Result<Option<Vec<Range<u64>>>>,
+    ) -> Result<Option<Compaction>> {
         self.check_process()?;
         if self.is_read_only() {
             return Err(crate::ErrorKind::ReadOnly.into());
         }
+        self.recall_slabs();
         self.inner.reclaim_all()?;
-        let spans = self.inner.alloc.close_sparse(self.region())?;
+        let floor_bytes = if self.region().can_shrink() { self.min_bytes() } else { u64::MAX };
+        let limits = CloseLimits { floor_bytes, fixed: self.journal_off()? };
+        let spans = close(&self.inner.alloc, self.region(), limits)?;
         Ok(spans.map(|spans| Compaction { pool: self.clone(), spans }))
+    }
+
+    /// Asks all lanes to give up the slabs that they allocate from. Each does when it begins its next
+    /// transaction.
+    pub fn recall_slabs(&self) {
+        // ORDER: a lane that misses it gives its slabs up a transaction later.
+        self.inner.alloc.recalls.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the pool has grown since the last call although at least 16 MiB, and a quarter of what is in
     /// use, lay in holes: a compaction could have made room. One load.
     pub fn take_outgrown_waste(&self) -> bool {
         self.inner.alloc.take_outgrown_waste()
+    }
+
+    /// Gives the free end of the pool up, but for `slack_bytes`, if it is at least `least_bytes` long, and
+    /// cuts the file there. The pool keeps its [least length](Self::min_bytes), and can grow again. Commits
+    /// wait while the length changes; the file is cut after that. Returns the bytes by which the pool became
+    /// shorter. A pool whose durability needs a journal is not cut. `alloc/tail.rs` says why nobody uses that
+    /// part, and when a crash may come.
+    ///
+    /// # Errors
+    ///
+    /// As for a commit. If the file cannot be cut, it stays longer than the pool.
+    pub fn cut(&self, least_bytes: u64, slack_bytes: u64) -> Result<u64> {
+        self.inner.check_usable()?;
+        let (region, alloc) = (self.region(), &self.inner.alloc);
+        let rule = CutRule { floor_bytes: self.min_bytes(), slack_bytes, least_bytes };
+        if !region.can_shrink() || alloc.length_to_cut(region, rule).is_none() {
+            return Ok(0);
+        }
+        let mut cut_bytes = 0;
+        self.inner.log.while_quiet(|| {
+            alloc.cut(region, rule, |length| {
+                cut_bytes = region.len() - length;
+                self.inner.commit_length(length)?;
+                Ok(region.shrink(length)?)
+            })
+        })?;
+        if cut_bytes > 0 {
+            // A file that stays longer does no harm.
+            let _ = region.cut_file();
+        }
+        Ok(cut_bytes)
+    }
+
+    /// The length below which the pool is not [cut](Self::cut).
+    pub fn min_bytes(&self) -> u64 {
+        self.inner.min_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`min_bytes`](Self::min_bytes), until the pool is closed.
+    pub fn set_min_bytes(&self, bytes: u64) {
+        self.inner.min_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether a block has lately found no run of chunks that is long enough for it, so that the next
+    /// compaction will empty one. One lock.
+    pub fn misses_a_run(&self) -> bool {
+        self.inner.alloc.misses_a_run()
     }
 
     /// Bytes of free blocks in slabs that also have allocated ones, as far as this process knows them.

@@ -11,6 +11,7 @@ use crate::{ErrorKind, Result};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tembo_pmem::{OfProcess, Region, RegionError, offset_of};
 use uuid::Uuid;
 
@@ -33,6 +34,8 @@ pub(crate) struct PoolInner {
     pub opened: Opened,
     pub uuid: Uuid,
     pub recovery: Recovery,
+    /// The length below which the pool is not cut.
+    pub min_bytes: AtomicU64,
 }
 
 impl Pool {
@@ -140,10 +143,17 @@ impl PoolInner {
             outcome => outcome,
         };
         outcome.map_err(|e| crate::alloc::full(least.saturating_sub(old), &e))?;
-        let off = offset_of!(PmHeader, committed) as u64;
-        region.store_u64(off, seal(region.len() / PAGE_BYTES, COMMITTED_BITS))?;
         // PERSIST(I5): the file has its new length before this word says so, and the new part is not used
         // before the word is durable.
+        self.commit_length(region.len())
+    }
+
+    /// Makes a length durable.
+    pub(crate) fn commit_length(&self, bytes: u64) -> Result<()> {
+        let region = &self.log.region;
+        let off = offset_of!(PmHeader, committed) as u64;
+        region.store_u64(off, seal(bytes / PAGE_BYTES, COMMITTED_BITS))?;
+        // PERSIST(I5): before a new part is used, and before an old one goes.
         region.persist(off, 8)?;
         Ok(())
     }

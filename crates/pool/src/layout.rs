@@ -53,7 +53,7 @@ media_struct! {
         /// XXH3-64 of bytes 0 to 119.
         120 => checksum: u64,
         /// Length in use: 4 KiB pages in the low 40 bits, a check in the high 24. Changes when the pool
-        /// grows.
+        /// grows or is cut.
         128 => committed: u64,
         /// Zero.
         136 => reserved_c: [u8; 56],

@@ -55,6 +55,7 @@
 //! * I6: the sequence number of any record is at most the watermark, or the record is live. The watermark is
 //!   raised after the home words of the records that it declares dead are durable (`log/recover.rs`).
 //! * I7: chunks from a zone's `zero_from` on read as zero on media (`alloc/zone.rs`).
+//! * T1 to T4: nothing alive lies behind a new, lower end of the file (`alloc/tail.rs`).
 //! * L1 to L6 make one fence per commit enough; `log/mod.rs` states them in full, and why.
 //! * L2: memory that a live record changes or covers is not handed out again.
 //! * L4: a record never changes bytes that it covers itself.

@@ -21,6 +21,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tembo_pmem::{Access, Durability, OfProcess, Region};
 use tembo_sync::register_heavy_fence;
 use uuid::Uuid;
@@ -60,13 +61,23 @@ impl Pool {
                 ErrorKind::Options { what: "a pool cannot be created for reading only".to_owned() }.into()
             );
         }
-        if options.region.durability.needs_journal() && !options.read_only {
-            return Pool::open_journaled(path, options);
+        let pool = match options.region.durability {
+            _ if options.read_only => Pool::open_simply(path, options),
+            Durability::Auto => Pool::open_by_medium(path, options),
+            durability if durability.needs_journal() => Pool::open_journaled(path, options),
+            _ => Pool::open_simply(path, options),
+        };
+        pool.map(|pool| pool.with_length_of(options))
+    }
+
+    /// Takes the least length from the options, and cuts what a crash has left behind the pool's end.
+    fn with_length_of(self, options: &Options) -> Pool {
+        self.set_min_bytes(options.min_bytes.unwrap_or(options.initial_bytes));
+        if !options.read_only {
+            // A file that stays longer does no harm.
+            let _ = self.region().cut_file();
         }
-        if options.region.durability == Durability::Auto && !options.read_only {
-            return Pool::open_by_medium(path, options);
-        }
-        Pool::open_simply(path, options)
+        self
     }
 
     /// As [`open`](Self::open), in a domain without a journal.
@@ -97,14 +108,18 @@ impl Pool {
     ///
     /// As for [`open`](Self::open).
     pub fn create_in_file(file: &File, path: impl AsRef<Path>, options: &Options) -> Result<Pool> {
-        if options.region.durability.needs_journal() {
-            return Pool::create_journaled_in_file(file, path.as_ref(), options);
-        }
-        let pool = create::create_in_file(file, path.as_ref(), options).and_then(Pool::start_new)?;
-        if options.region.durability == Durability::Auto {
-            return pool.with_journal_on_disk(path.as_ref(), options);
-        }
-        Ok(pool)
+        let durability = options.region.durability;
+        let pool = if durability.needs_journal() {
+            Pool::create_journaled_in_file(file, path.as_ref(), options)
+        } else {
+            create::create_in_file(file, path.as_ref(), options).and_then(Pool::start_new)
+        };
+        let pool = if durability == Durability::Auto {
+            pool.and_then(|pool| pool.with_journal_on_disk(path.as_ref(), options))
+        } else {
+            pool
+        };
+        pool.map(|pool| pool.with_length_of(options))
     }
 
     fn start_new((region, header, opened): NewPool) -> Result<Pool> {
@@ -226,6 +241,7 @@ impl Pool {
             opened,
             uuid,
             recovery,
+            min_bytes: AtomicU64::new(0),
         };
         let inner = Arc::new(OfProcess::new(inner));
         // SAFETY: nobody moves the region out of the `Arc`, and a child never drops it.

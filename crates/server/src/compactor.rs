@@ -15,7 +15,9 @@ const STEP: Duration = Duration::from_millis(1);
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// After a compaction that has gained nothing, so many bytes more in holes make another one worth trying.
 const WORTH_BYTES: u64 = 16 << 20;
-/// The same, for a write that finds no space.
+/// From so much unused space on, if it is a quarter of the file, the end of the pool is emptied, and cut.
+const UNUSED_BYTES: u64 = 64 << 20;
+/// As `WORTH_BYTES`, for a write that finds no space.
 const WORTH_BYTES_IF_FULL: u64 = 1 << 20;
 
 /// The compaction that is under way, and what the ones before it did.
@@ -33,8 +35,11 @@ pub(crate) struct Compactor {
     /// After a compaction that gained nothing: it is not repeated before this much lies in holes.
     not_below: u64,
     not_below_if_full: u64,
-    /// Bytes that finished compactions have moved.
+    /// The end of the pool is not emptied before so much is unused: the last attempt has not made it shorter.
+    unused_not_below: u64,
+    /// Bytes that finished compactions have moved, and by which the file was cut.
     moved_bytes: u64,
+    cut_bytes: u64,
     /// How many have finished.
     finished: u64,
     /// The time of all steps.
@@ -54,7 +59,9 @@ impl Compactor {
             next: Instant::now() + LOOK_PERIOD,
             not_below: 0,
             not_below_if_full: 0,
+            unused_not_below: 0,
             moved_bytes: 0,
+            cut_bytes: 0,
             finished: 0,
             spent: Duration::ZERO,
             since: None,
@@ -73,6 +80,11 @@ impl Compactor {
     /// Bytes of records and nodes that were moved since the start.
     pub(crate) fn moved_bytes(&self) -> u64 {
         self.moved_bytes + self.running.as_ref().map_or(0, Compaction::moved_bytes)
+    }
+
+    /// Bytes by which the pool's file was cut since the start.
+    pub(crate) fn cut_bytes(&self) -> u64 {
+        self.cut_bytes
     }
 
     pub(crate) fn finished(&self) -> u64 {
@@ -117,6 +129,7 @@ impl Compactor {
 
     /// Does all of it at once, for a write that found no space; returns whether that has made room.
     pub(crate) fn make_room(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
+        let misses_a_run = pool.misses_a_run();
         if !settings.is_on || self.running.is_none() && pool.spare_bytes() < self.not_below_if_full {
             return false;
         }
@@ -124,10 +137,12 @@ impl Compactor {
             self.is_wanted = true;
             self.begin(pool, settings, now);
         }
-        let before = (self.finished, self.unused_before);
+        let before = (self.finished, self.unused_before, self.moved_bytes());
         while self.step(pool, Duration::MAX) {}
         self.not_below_if_full = pool.spare_bytes() + WORTH_BYTES_IF_FULL;
-        self.finished > before.0 && pool.stats().unused_bytes > before.1
+        // A run of free chunks for a large value may have been made of as many pieces.
+        let has_made_run = misses_a_run && self.moved_bytes() > before.2;
+        self.finished > before.0 && (has_made_run || pool.stats().unused_bytes > before.1)
     }
 
     fn begin(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
@@ -138,11 +153,22 @@ impl Compactor {
             && spare >= settings.least_bytes.max(self.not_below)
             && waste_percent >= settings.lower_percent;
         self.is_asked = std::mem::take(&mut self.is_wanted);
-        if !is_due && !self.is_asked {
+        // Much of the file is free, but not its end.
+        let is_long = settings.is_on
+            && stats.pool_bytes > pool.min_bytes()
+            && stats.unused_bytes >= (stats.pool_bytes / 4).max(UNUSED_BYTES).max(self.unused_not_below);
+        if is_long || self.is_asked {
+            self.cut(pool);
+        }
+        if !is_due && !self.is_asked && !is_long {
             return false;
         }
         self.pause = pause(settings, waste_percent);
-        self.running = pool.compaction().ok().flatten();
+        let begun = if is_due || self.is_asked { pool.compaction() } else { pool.tail_compaction() };
+        self.running = begun.ok().flatten();
+        if self.running.is_none() && is_long {
+            self.unused_not_below = pool.stats().unused_bytes + UNUSED_BYTES;
+        }
         self.unused_before = pool.stats().unused_bytes;
         self.since = self.running.is_some().then_some(now);
         if self.running.is_none() {
@@ -170,8 +196,20 @@ impl Compactor {
         let Some(running) = self.running.take() else { return };
         self.moved_bytes += running.moved_bytes();
         self.finished += 1;
-        let gained = running.finish().is_ok() && pool.stats().unused_bytes > self.unused_before;
+        let is_done = running.finish().is_ok();
+        let unused = pool.stats().unused_bytes;
+        let gained = is_done && (unused > self.unused_before) | self.cut(pool);
         self.not_below = if gained { 0 } else { pool.spare_bytes() + WORTH_BYTES };
+        self.unused_not_below = if gained { 0 } else { unused + UNUSED_BYTES };
+    }
+
+    /// Cuts the file, if its end is free; returns whether it became shorter. Asked for, to what is in use;
+    /// else some room is left to grow into.
+    fn cut(&mut self, pool: &Pool) -> bool {
+        let outcome = if self.is_asked { pool.cut(1 << 20, 0) } else { pool.cut_unasked() };
+        let bytes = outcome.unwrap_or(0);
+        self.cut_bytes += bytes;
+        bytes > 0
     }
 }
 

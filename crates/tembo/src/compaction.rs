@@ -8,6 +8,8 @@ use tembo_store::{Store, StorePlace};
 
 /// The time of one step in [`Pool::compact`], between which other writers get their turn.
 const STEP: Duration = Duration::from_millis(1);
+/// The file is not cut for less than this.
+const CUT_BYTES_MIN: u64 = 1 << 20;
 
 /// The outcome of [`Pool::compact`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub struct Compacted {
     pub moved_bytes: u64,
     /// Bytes that became free for allocations of any size.
     pub freed_bytes: u64,
+    /// Bytes by which the pool, and its file, became shorter.
+    pub cut_bytes: u64,
 }
 
 /// A compaction under way ([`Pool::compaction`]). Dropping it ends it at any point; what was moved stays
@@ -178,17 +182,31 @@ impl Pool {
     ///
     /// [`Error::ReadOnly`], and [`Error::Pool`] when the pool is damaged.
     pub fn compaction(&self) -> Result<Option<Compaction>> {
-        let Some(chosen) = self.shared.pool.compaction()? else { return Ok(None) };
-        if chosen.is_empty() {
-            return Ok(None);
-        }
+        self.begin_compaction(self.shared.pool.compaction()?)
+    }
+
+    /// Begins to empty the end of the pool, so that the file can be [cut](Self::cut): moves no more bytes than
+    /// the file becomes shorter by. `None` if the file would not become much shorter (by a sixteenth, and
+    /// 1 MiB), or another compaction is under way. Otherwise as [`compaction`](Self::compaction), which does
+    /// this when there is nothing else to gain.
+    ///
+    /// # Errors
+    ///
+    /// As for [`compaction`](Self::compaction).
+    pub fn tail_compaction(&self) -> Result<Option<Compaction>> {
+        self.begin_compaction(self.shared.pool.tail_compaction()?)
+    }
+
+    fn begin_compaction(&self, chosen: Option<tembo_pool::Compaction>) -> Result<Option<Compaction>> {
+        let Some(chosen) = chosen.filter(|chosen| !chosen.is_empty()) else { return Ok(None) };
         let part = |listed: Listed| Some(Part { at: Place::first(&listed.kind)?, name: listed.name });
         let left = self.list()?.into_iter().filter_map(part).collect();
         Ok(Some(Compaction { pool: self.clone(), chosen, left, moved_bytes: 0 }))
     }
 
-    /// Compacts the pool until nothing more can be gained. Crashes and readers at any moment find everything
-    /// as it is; other writers go on in between. Takes time in proportion to the records of the structures.
+    /// Compacts the pool until nothing more can be gained, and cuts its file at the end. Crashes and readers
+    /// at any moment find everything as it is; other writers go on in between. Takes time in proportion to
+    /// the records of the structures.
     ///
     /// ```
     /// # fn main() -> Result<(), tembo::Error> {
@@ -218,21 +236,99 @@ impl Pool {
     pub fn compact_for(&self, budget: Option<Duration>) -> Result<Compacted> {
         let started = Instant::now();
         let is_over = || budget.is_some_and(|budget| started.elapsed() >= budget);
-        let mut sum = Compacted::default();
+        let mut sum = self.compact_while(&is_over, true)?;
+        // Blocks that nobody moves may lie in the sparse slabs, and others at the end.
         while !is_over()
-            && let Some(mut compaction) = self.compaction()?
+            && let Some(compaction) = self.tail_compaction()?
         {
-            let before = self.stats().unused_bytes;
-            while compaction.step(STEP)? && !is_over() {}
-            sum.moved_bytes += compaction.moved_bytes();
-            compaction.finish()?;
-            let freed_bytes = self.stats().unused_bytes.saturating_sub(before);
-            sum.freed_bytes += freed_bytes;
-            if freed_bytes == 0 {
+            sum.add_round(self.compact_round(compaction, &is_over, true)?);
+            if sum.cut_in_round == 0 {
                 break;
             }
         }
+        Ok(sum.all)
+    }
+
+    /// Makes rounds until nothing is gained. The file is cut if that was asked for.
+    fn compact_while(&self, is_over: &dyn Fn() -> bool, cuts: bool) -> Result<Rounds> {
+        let mut sum = Rounds::default();
+        self.recall_slabs();
+        while !is_over()
+            && let Some(compaction) = self.compaction()?
+        {
+            sum.add_round(self.compact_round(compaction, is_over, cuts)?);
+            if sum.freed_in_round == 0 && sum.cut_in_round == 0 {
+                break;
+            }
+        }
+        if cuts {
+            sum.all.cut_bytes += self.cut(CUT_BYTES_MIN, 0)?;
+        }
         Ok(sum)
+    }
+
+    fn compact_round(
+        &self,
+        mut compaction: Compaction,
+        is_over: &dyn Fn() -> bool,
+        cuts: bool,
+    ) -> Result<Compacted> {
+        let before = self.stats().unused_bytes;
+        while compaction.step(STEP)? && !is_over() {}
+        let moved_bytes = compaction.moved_bytes();
+        compaction.finish()?;
+        let freed_bytes = self.stats().unused_bytes.saturating_sub(before);
+        let cut_bytes = if cuts { self.cut(CUT_BYTES_MIN, 0)? } else { 0 };
+        Ok(Compacted { moved_bytes, freed_bytes, cut_bytes })
+    }
+
+    /// Lets the writers of maps give up the slabs that they allocate from, so that these can be emptied.
+    /// Without a turn they do so with their next change.
+    fn recall_slabs(&self) {
+        self.shared.pool.recall_slabs();
+        if self.shared.has_writers() {
+            let _ = self.shared.begin("a turn to compact the pool");
+        }
+    }
+
+    /// Gives the free end of the pool up, but for `slack_bytes`, if it is at least `least_bytes` long, and
+    /// cuts the file there. Not below [`Options::min_bytes`](crate::Options::min_bytes); growth takes the
+    /// space again. A pool that is open with a journal ([`Durability::Relaxed`](crate::Durability::Relaxed),
+    /// [`Durability::Journaled`](crate::Durability::Journaled)) is not cut. Returns the bytes by which the
+    /// pool became shorter. Changes wait while its length changes; readers never.
+    ///
+    /// # Errors
+    ///
+    /// As for [`trim`](Self::trim).
+    pub fn cut(&self, least_bytes: u64, slack_bytes: u64) -> Result<u64> {
+        Ok(self.shared.pool.cut(least_bytes, slack_bytes)?)
+    }
+
+    /// As [`cut`](Self::cut), for programs that were not asked: leaves room for the next growth, and does
+    /// nothing for less than that.
+    ///
+    /// # Errors
+    ///
+    /// As for [`cut`](Self::cut).
+    pub fn cut_unasked(&self) -> Result<u64> {
+        let step = (self.stats().pool_bytes / 16).clamp(16 << 20, 1 << 30);
+        self.cut(step, step)
+    }
+
+    /// The length below which the file is not cut.
+    pub fn min_bytes(&self) -> u64 {
+        self.shared.pool.min_bytes()
+    }
+
+    /// Sets [`min_bytes`](Self::min_bytes) until the pool is closed.
+    pub fn set_min_bytes(&self, bytes: u64) {
+        self.shared.pool.set_min_bytes(bytes);
+    }
+
+    /// Whether a large change has found the free space in pieces that are too short for it. The next
+    /// compaction makes a piece that is long enough.
+    pub fn misses_a_run(&self) -> bool {
+        self.shared.pool.misses_a_run()
     }
 
     /// Bytes of free blocks between allocated ones, which serve only allocations of their size; as far as
@@ -249,6 +345,23 @@ impl Pool {
     /// As for [`check`](Self::check).
     pub fn learn_spare(&self, slabs: usize) -> Result<bool> {
         Ok(self.shared.pool.learn_slabs(slabs)?)
+    }
+}
+
+/// The sums of some rounds, and the gain of the last.
+#[derive(Debug, Default)]
+struct Rounds {
+    all: Compacted,
+    freed_in_round: u64,
+    cut_in_round: u64,
+}
+
+impl Rounds {
+    fn add_round(&mut self, round: Compacted) {
+        self.all.moved_bytes += round.moved_bytes;
+        self.all.freed_bytes += round.freed_bytes;
+        self.all.cut_bytes += round.cut_bytes;
+        (self.freed_in_round, self.cut_in_round) = (round.freed_bytes, round.cut_bytes);
     }
 }
 
@@ -289,8 +402,8 @@ impl Pool {
         match change() {
             Err(full @ Error::Full { .. }) => self.change_again(full, &change),
             outcome => {
-                if self.shared.pool.take_outgrown_waste() {
-                    self.compact_for_room();
+                if self.shared.pool.take_outgrown_waste() && self.compact_for_room() {
+                    let _ = self.cut_unasked();
                 }
                 outcome
             }
@@ -316,8 +429,10 @@ impl Pool {
         if is_off.load(Ordering::Relaxed) || futile != 0 && self.spare_bytes() < futile + WORTH_BYTES {
             return false;
         }
-        let freed_bytes = self.compact().map_or(0, |compacted| compacted.freed_bytes);
+        // A run is made first, and it may lie where no byte becomes free besides.
+        let misses_a_run = self.misses_a_run();
+        let rounds = self.compact_while(&|| false, false).unwrap_or_default();
         futile_at.store(self.spare_bytes() + 1, Ordering::Relaxed);
-        freed_bytes > 0
+        rounds.all.freed_bytes > 0 || misses_a_run && rounds.all.moved_bytes > 0
     }
 }

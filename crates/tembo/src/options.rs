@@ -137,6 +137,15 @@ impl Options {
         self
     }
 
+    /// The length below which the file is not [cut](Pool::cut) while the pool is open (default: that of
+    /// [`initial_bytes`](Self::initial_bytes), whatever a new pool would have). It is kept in memory only: a
+    /// property of the program that has the pool open, as the maximum is, so that no copy of the file and no
+    /// later program inherits it unknowingly.
+    pub fn min_bytes(mut self, bytes: u64) -> Options {
+        self.inner.min_bytes = Some(bytes);
+        self
+    }
+
     /// The sizes of a new pool's parts. By default they are chosen by the maximum size.
     pub fn geometry(mut self, geometry: Geometry) -> Options {
         self.inner.geometry = Some(geometry);

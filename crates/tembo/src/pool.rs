@@ -78,6 +78,11 @@ impl Shared {
         }
     }
 
+    /// Whether a thread has written to a map.
+    pub(crate) fn has_writers(&self) -> bool {
+        self.writers.get().is_some()
+    }
+
     /// Waits until no other thread writes to a map; refuses if this thread does.
     pub(crate) fn begin(&self, asks: &'static str) -> Result<Tx<'_>> {
         let writers = self.writers()?;

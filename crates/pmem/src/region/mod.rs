@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex};
 /// [`store_u64`](Self::store_u64); the `unsafe` methods move bulk data that no other thread touches.
 pub struct Region {
     pub(crate) range: AddressRange,
-    /// Bytes mapped so far. Only grows.
+    /// Bytes in use. Shrinks only where nobody uses the part that goes (`shrink.rs`).
     len: AtomicU64,
     /// The whole words of `len`; 0 where loads are reported, so that the bounds check of a load fails and
     /// leads to the report, which costs other regions nothing.
@@ -68,10 +68,12 @@ pub struct Region {
     /// Another descriptor of the file has taken over the lock.
     pub(crate) keeps_lock: AtomicBool,
     pub(crate) growing: Mutex<()>,
+    /// In a simulated region, where [`CUT_MARK`](crate::CUT_MARK) lies; 0: nowhere.
+    pub(crate) marked_at: AtomicU64,
 }
 
 impl Region {
-    /// Length in bytes. Grows, never shrinks.
+    /// Length in bytes. [Shrinks](Self::shrink) only when somebody asks for that.
     #[inline(always)]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)

@@ -134,8 +134,9 @@ impl Region {
         let outcome = match (ranges.as_slice(), &self.file) {
             ([], _) | (_, None) => Ok(()),
             (&[(start, end)], Some(_)) => {
+                // The region may have become shorter.
                 let end = end.min(round_up(self.len(), PAGE_BYTES));
-                self.write_back(start, end)
+                if start < end { self.write_back(start, end) } else { Ok(()) }
             }
             (_, Some(file)) => rustix::fs::fdatasync(&**file),
         };

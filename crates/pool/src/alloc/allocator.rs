@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo_pmem::Region;
 
 /// Everything that the allocator's lock guards.
@@ -30,6 +30,10 @@ pub(super) struct Shared {
     /// Slabs that a compaction empties: held, so that nobody allocates from them.
     pub(super) closed: Vec<Arc<Slab>>,
     pub(super) is_compacting: bool,
+    /// Offsets in which nothing is allocated, because a compaction empties them.
+    pub(super) evacuated: Option<Range<u64>>,
+    /// The chunks of the largest block that found no run of chunks since the last compaction.
+    pub(super) missed_chunks: u64,
     /// The zone that last supplied new chunks, and the zone that the media word names as such.
     pub(super) newest: usize,
     pub(super) noted_newest: u64,
@@ -49,6 +53,8 @@ pub(crate) struct Allocator {
     pub(super) has_closed: AtomicBool,
     /// Whether the pool has grown while a compaction could have made room.
     pub(super) has_outgrown_waste: AtomicBool,
+    /// How often lanes were asked to give their slabs up.
+    pub(crate) recalls: AtomicU64,
 }
 
 const KEPT_BYTES_MAX: u64 = 2 << 20;
@@ -75,6 +81,8 @@ impl Allocator {
             scan_next: zones.len(),
             closed: Vec::new(),
             is_compacting: false,
+            evacuated: None,
+            missed_chunks: 0,
             zones,
         };
         let slabs = SlabTable::new(geometry.chunk_key(region.max_bytes()) + 1);
@@ -86,6 +94,7 @@ impl Allocator {
             shared: CachePadded::new(Mutex::new(shared)),
             has_closed: AtomicBool::new(false),
             has_outgrown_waste: AtomicBool::new(false),
+            recalls: AtomicU64::new(0),
         }
     }
 
@@ -97,6 +106,11 @@ impl Allocator {
     /// Chunks that are kept for transactions that free something: a 64th of the pool, and no more than 2 MiB.
     pub(crate) fn kept_chunks(&self, region: &Region) -> u64 {
         (region.len() / 64).min(KEPT_BYTES_MAX) / self.geometry.chunk()
+    }
+
+    /// As many chunks as a pool keeps in which so many bytes come before them.
+    pub(super) fn kept_chunks_behind(&self, bytes: u64) -> u64 {
+        (bytes / 63).min(KEPT_BYTES_MAX).div_ceil(self.geometry.chunk())
     }
 
     /// Reserves a block that has whole chunks to itself, whatever its size.
@@ -256,7 +270,7 @@ impl Allocator {
     fn put_slab(&self, slab: Arc<Slab>) {
         slab.let_go();
         if slab.has_free_block() && slab.hold() {
-            self.shared.lock().partial[slab.class_number].push_back(slab);
+            self.shared.lock().put(slab);
         }
     }
 
@@ -275,6 +289,19 @@ impl Allocator {
         for slab in arena.current.drain(..).flatten() {
             self.shed(slab, &mut arena.pending);
         }
+    }
+
+    /// Whether somebody has asked the lanes to give up what they hold, since a lane answered last.
+    #[inline(always)]
+    pub(crate) fn is_recalled(&self, arena: &Arena) -> bool {
+        arena.recalls != self.recalls.load(Ordering::Relaxed)
+    }
+
+    /// Gives up a lane's slabs between two transactions.
+    pub(crate) fn answer_recall(&self, arena: &mut Arena) {
+        arena.recalls = self.recalls.load(Ordering::Relaxed);
+        self.put_arena(arena);
+        self.put_pending(arena);
     }
 
     /// Gives up the slabs that were kept until the end of the transaction.
@@ -303,7 +330,7 @@ impl Allocator {
                 Home::Slab(slab, index) => {
                     slab.release(*index);
                     if slab.hold() {
-                        self.shared.lock().partial[slab.class_number].push_back(slab.counted());
+                        self.shared.lock().put(slab.counted());
                     }
                 }
                 Home::Extent { zone, chunk, chunks } => {

@@ -10,6 +10,8 @@ pub(crate) struct Arena {
     /// Slabs that the lane no longer needs, but that its transaction may have to publish. Two lanes must not
     /// publish one slab at once, so no other lane gets these before the transaction is over.
     pub(super) pending: Vec<Arc<Slab>>,
+    /// The number of the last recall that the lane has answered.
+    pub(super) recalls: u64,
 }
 
 impl Arena {

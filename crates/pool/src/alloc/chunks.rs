@@ -4,6 +4,7 @@ use super::allocator::{Allocator, Shared, check_process};
 use super::block::Room;
 use super::zone::{NEWEST_AT, Zone};
 use crate::{Error, ErrorKind, Result};
+use std::sync::atomic::Ordering;
 use tembo_pmem::{Region, RegionError};
 
 impl Allocator {
@@ -18,14 +19,27 @@ impl Allocator {
     ) -> Result<(u64, u64, bool)> {
         loop {
             if let Some(place) = self.take_used_or_new(shared, region, chunks, room.kept_chunks)? {
+                if shared.missed_chunks <= chunks {
+                    shared.missed_chunks = 0;
+                }
                 return Ok(place);
             }
             if self.scan_one(shared, region)? {
                 continue;
             }
+            if let Some(evacuated) = shared.evacuated.take() {
+                if let Some(place) = self.take_used_or_new(shared, region, chunks, room.kept_chunks)? {
+                    // There is no room elsewhere. New blocks lie there from now on, so none is moved.
+                    self.has_closed.store(false, Ordering::Release);
+                    return Ok(place);
+                }
+                shared.evacuated = Some(evacuated);
+            }
             let committed = region.len();
             let (least, wanted) = self.growth(shared, chunks, room.kept_chunks, committed);
-            (room.grow)(least, wanted)?;
+            (room.grow)(least, wanted).inspect_err(|_| {
+                shared.missed_chunks = shared.missed_chunks.max(chunks);
+            })?;
             self.note_growth(shared, committed - self.set_aside_bytes.min(committed));
             for zone in shared.zones.len() as u64..self.geometry.zone_count(region.len()) {
                 shared.zones.push(Zone::new(zone));
@@ -43,8 +57,15 @@ impl Allocator {
         if !self.leaves(shared, region, chunks, kept_chunks)? {
             return Ok(None);
         }
+        let evacuated = shared.evacuated.clone().unwrap_or(u64::MAX..u64::MAX);
+        // The part of it in a zone.
+        let part = |zone: u64| {
+            let chunk_of =
+                |off: u64| off.saturating_sub(self.geometry.zone_off(zone)).div_ceil(self.geometry.chunk());
+            chunk_of(evacuated.start)..chunk_of(evacuated.end)
+        };
         for zone in &mut shared.zones {
-            if let Some(chunk) = zone.take_run(chunks) {
+            if let Some(chunk) = zone.take_run(chunks, &part(zone.number)) {
                 let (off, bytes) =
                     (self.geometry.chunk_off(zone.number, chunk), chunks * self.geometry.chunk());
                 // This process or an earlier one may have given the run back to the file system.
@@ -60,7 +81,12 @@ impl Allocator {
         // The search begins at the newest zone: looking at all zones of a large pool would take long.
         for number in (*newest..zones.len()).chain(0..*newest) {
             let zone = &mut zones[number];
-            let limit = self.geometry.zone_limit(zone.number, committed);
+            let mut limit = self.geometry.zone_limit(zone.number, committed);
+            zone.read(region, &self.geometry)?;
+            let part = part(zone.number);
+            if zone.frontier < part.end {
+                limit = limit.min(part.start);
+            }
             if let Some((chunk, is_zero)) = zone.take_new(region, &self.geometry, chunks, limit)? {
                 let found = zone.number;
                 *newest = number;

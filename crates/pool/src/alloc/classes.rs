@@ -312,6 +312,39 @@ mod tests {
         assert_eq!((waste(&coarse, 129), waste(&coarse, 1034)), (31, 118));
     }
 
+    /// The table of waste, for sizes up to 64 KiB with chunks of 16 KiB: per range, the most bytes that a
+    /// block has beyond what was asked for, in thousandths of that. From the largest class on, blocks are
+    /// whole chunks.
+    #[test]
+    fn the_table_of_waste() {
+        let (chunk, classes) = (16 << 10, Classes::new(16 << 10, true));
+        let taken = |bytes: u64| match classes.class_for(bytes) {
+            Some(class) => classes.get(class).unwrap().block_bytes,
+            None => bytes.next_multiple_of(chunk),
+        };
+        let in_words = |bytes: u64| classes.get(classes.class_of_words(bytes).unwrap()).unwrap().block_bytes;
+        let most = |sizes: std::ops::RangeInclusive<u64>, taken: &dyn Fn(u64) -> u64| {
+            sizes.map(|bytes| (taken(bytes) - bytes) * 1000 / bytes).max().unwrap()
+        };
+        let table = [
+            (16, 64, 882),
+            (65, 128, 230),
+            (129, 256, 116),
+            (257, 1024, 120),
+            (1025, 4096, 110),
+            (4097, 32 << 10, 124),
+            ((32 << 10) + 1, 64 << 10, 499),
+        ];
+        let found = table.map(|(least, last, _)| (least, last, most(least..=last, &taken)));
+        assert_eq!(found, table);
+        // Blocks that may begin at any word.
+        assert_eq!([(8, 72), (73, 128)].map(|(least, last)| most(least..=last, &in_words)), [1000, 185]);
+        // The heads and ends of slabs come on top: the part of them that is no block, in thousandths.
+        let lost = |class: &Class| 1000 - class.blocks * class.block_bytes * 1000 / (class.chunks * chunk);
+        let ordinary = classes.table.iter().filter(|class| !class.is_tagged);
+        assert_eq!(ordinary.map(lost).max(), Some(125));
+    }
+
     #[test]
     fn lines_with_tags_and_their_tags_do_not_overlap() {
         let classes = Classes::new(16 << 10, true);

@@ -65,12 +65,16 @@ mod block;
 pub(crate) mod check;
 mod chunks;
 pub(crate) mod classes;
+mod evacuation;
 pub(crate) mod slab;
 mod sparse;
 mod table;
+mod tail;
 pub(crate) mod zone;
 
 pub(crate) use allocator::Allocator;
 pub(crate) use arena::Arena;
 pub(crate) use block::{Block, Home, Room, Wanted};
 pub(crate) use chunks::full;
+pub(crate) use sparse::CloseLimits;
+pub(crate) use tail::CutRule;

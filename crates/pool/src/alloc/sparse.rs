@@ -22,18 +22,72 @@ const CLOSED_AT_MOST_PERCENT: u64 = 75;
 /// The share of the other slabs' free blocks that the blocks of closed ones may fill.
 const FILLED_AT_MOST_PERCENT: u64 = 90;
 
+/// The limits of a compaction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CloseLimits {
+    /// The pool stays at least this long.
+    pub floor_bytes: u64,
+    /// The extent that nobody moves.
+    pub fixed: Option<u64>,
+}
+
 impl Allocator {
-    /// Closes the emptiest slabs of each class whose blocks find room in the fuller ones. Returns where they
-    /// lie, in ascending order; `None` if another compaction is under way.
-    pub(crate) fn close_sparse(&self, region: &Region) -> Result<Option<Vec<Range<u64>>>> {
+    /// Closes what a compaction empties: a run for a block that found none; else the emptiest slabs of each
+    /// class whose blocks find room in the fuller ones; else the end of the pool. Returns where the blocks
+    /// lie that are to be moved, in ascending order; `None` if another compaction is under way.
+    pub(crate) fn close(&self, region: &Region, limits: CloseLimits) -> Result<Option<Vec<Range<u64>>>> {
+        self.close_by(region, |shared| {
+            let missed = std::mem::take(&mut shared.missed_chunks);
+            if missed > 1 {
+                // With the space that is kept behind it, nobody is refused the run.
+                let chunks = missed + self.kept_chunks(region);
+                if let Some(run) = self.run_to_empty(shared, region, (chunks, limits.fixed))? {
+                    return Ok(self.close_run(shared, run));
+                }
+            }
+            let spans = self.close_sparse(shared);
+            if spans.is_empty() { self.close_end(shared, region, limits) } else { Ok(spans) }
+        })
+    }
+
+    /// As [`close`](Self::close), but closes the end of the pool only.
+    pub(crate) fn close_tail(&self, region: &Region, limits: CloseLimits) -> Result<Option<Vec<Range<u64>>>> {
+        self.close_by(region, |shared| self.close_end(shared, region, limits))
+    }
+
+    fn close_by(
+        &self,
+        region: &Region,
+        choose: impl FnOnce(&mut Shared) -> Result<Vec<Range<u64>>>,
+    ) -> Result<Option<Vec<Range<u64>>>> {
         let mut shared = self.shared.lock();
         if shared.is_compacting {
             return Ok(None);
         }
         self.read_all(&mut shared, region)?;
+        let mut spans = choose(&mut shared)?;
+        spans.sort_unstable_by_key(|span| span.start);
         shared.is_compacting = true;
+        // ORDER: the flag is for the thread that compacts, and its allocations take the lock after this.
+        self.has_closed.store(!spans.is_empty(), Ordering::Relaxed);
+        Ok(Some(spans))
+    }
+
+    fn close_end(
+        &self,
+        shared: &mut Shared,
+        region: &Region,
+        limits: CloseLimits,
+    ) -> Result<Vec<Range<u64>>> {
+        let tail = self.tail_to_empty(shared, region, limits)?;
+        Ok(tail.map_or_else(Vec::new, |tail| self.close_run(shared, tail)))
+    }
+
+    /// Closes the emptiest slabs of each class whose blocks find room in the fuller ones. Returns where their
+    /// blocks lie.
+    fn close_sparse(&self, shared: &mut Shared) -> Vec<Range<u64>> {
         let mut spans = Vec::new();
-        let Shared { partial, closed, .. } = &mut *shared;
+        let Shared { partial, closed, .. } = shared;
         // Nobody moves tagged lines.
         let tagged = self.classes.tagged();
         for (_, list) in partial.iter_mut().enumerate().filter(|(class, _)| *class != tagged) {
@@ -41,10 +95,7 @@ impl Allocator {
             spans.extend(closing.iter().map(|slab| slab.blocks_span()));
             closed.extend(closing);
         }
-        spans.sort_unstable_by_key(|span| span.start);
-        // ORDER: the flag is for the thread that compacts, and its allocations take the lock after this.
-        self.has_closed.store(!spans.is_empty(), Ordering::Relaxed);
-        Ok(Some(spans))
+        spans
     }
 
     /// Allows allocations from closed slabs again.
@@ -52,8 +103,12 @@ impl Allocator {
         let mut shared = self.shared.lock();
         // ORDER: before anybody can allocate from these slabs.
         self.has_closed.store(false, Ordering::Release);
+        shared.evacuated = None;
         for slab in std::mem::take(&mut shared.closed) {
-            shared.partial[slab.class_number].push_back(slab);
+            slab.let_go();
+            if slab.has_free_block() && slab.hold() {
+                shared.partial[slab.class_number].push_back(slab);
+            }
         }
     }
 
@@ -66,6 +121,11 @@ impl Allocator {
     pub(crate) fn end_compaction(&self) {
         self.open_closed();
         self.shared.lock().is_compacting = false;
+    }
+
+    /// Whether a block has found no run of chunks since the last compaction.
+    pub(crate) fn misses_a_run(&self) -> bool {
+        self.shared.lock().missed_chunks > 1
     }
 
     /// Bytes of free blocks in the slabs that are known and that no lane holds.
@@ -89,6 +149,16 @@ impl Allocator {
 }
 
 impl Shared {
+    /// Takes over a slab with free blocks, which is held: others may allocate from it, unless it lies where a
+    /// compaction empties all.
+    pub(super) fn put(&mut self, slab: Arc<Slab>) {
+        if self.evacuated.as_ref().is_some_and(|range| range.contains(&slab.off)) {
+            self.closed.push(slab);
+        } else {
+            self.partial[slab.class_number].push_back(slab);
+        }
+    }
+
     fn spare_bytes(&self) -> u64 {
         let slabs = self.partial.iter().flatten().chain(&self.closed);
         slabs.map(|slab| slab.free_blocks() * slab.class.block_bytes).sum()

@@ -4,6 +4,7 @@ use super::classes::Classes;
 use crate::layout::{ChunkWord, Geometry, PmZone};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use tembo_pmem::{Region, offset_of};
 
 const ZERO_FROM_AT: u64 = offset_of!(PmZone, zero_from) as u64;
@@ -139,18 +140,48 @@ impl Zone {
         self.free.insert(start, chunks);
     }
 
-    /// Takes `chunks` chunks from the first free run that is long enough.
-    pub(crate) fn take_run(&mut self, chunks: u64) -> Option<u64> {
+    /// Takes `chunks` chunks from the first free run that is long enough, of those that are not `evacuated`.
+    pub(crate) fn take_run(&mut self, chunks: u64, evacuated: &Range<u64>) -> Option<u64> {
         if self.free_chunks < chunks {
             return None;
         }
-        let (&start, &length) = self.free.iter().find(|(_, length)| **length >= chunks)?;
+        let place = |(start, length): (&u64, &u64)| {
+            let (start, end) = (*start, start + length);
+            let before = (start, end.min(evacuated.start));
+            let behind = (start.max(evacuated.end), end);
+            let fits = |(from, to): &(u64, u64)| from + chunks <= *to;
+            [before, behind].into_iter().find(fits).map(|(from, _)| (start, end, from))
+        };
+        let (start, end, from) = self.free.iter().find_map(place)?;
         self.free.remove(&start);
-        if length > chunks {
-            self.free.insert(start + chunks, length - chunks);
-        }
+        let left = [(start, from), (from + chunks, end)];
+        left.into_iter().filter(|(from, to)| from < to).for_each(|(from, to)| {
+            self.free.insert(from, to - from);
+        });
         self.free_chunks -= chunks;
-        Some(start)
+        Some(from)
+    }
+
+    /// The frontier as media has it.
+    pub(crate) fn media_frontier(&self, region: &Region, geometry: &Geometry) -> Result<u64> {
+        let stored = region.load_u64(geometry.zone_off(self.number))?;
+        Ok(stored.clamp(geometry.zone_header_chunks(), self.frontier.max(geometry.zone_header_chunks())))
+    }
+
+    /// Forgets the chunks from `limit` on, which are free and leave the pool.
+    pub(crate) fn cut(&mut self, limit: u64) {
+        // T4: chunks that were used do not read as zero when they come back.
+        self.opened_zero_from = self.opened_zero_from.max(self.frontier);
+        self.frontier = self.frontier.min(limit);
+        self.opened_frontier = self.opened_frontier.min(limit);
+        self.populated = self.populated.min(limit);
+        let gone = self.free.split_off(&limit);
+        self.free_chunks -= gone.values().sum::<u64>();
+        if let Some(mut last) = self.free.last_entry() {
+            let over = (last.key() + last.get()).saturating_sub(limit);
+            *last.get_mut() -= over;
+            self.free_chunks -= over;
+        }
     }
 
     /// Takes chunks that were never used; the zone has `limit` chunks. Returns also whether they read as

@@ -26,6 +26,9 @@ pub struct Options {
     pub initial_bytes: u64,
     /// The length up to which the pool may grow.
     pub max_bytes: Option<u64>,
+    /// The length below which the pool is not cut while it is open; `None`: `initial_bytes`. It is no part of
+    /// the pool: each opening chooses its own.
+    pub min_bytes: Option<u64>,
     /// The sizes of a new pool's parts; `None` chooses by `max_bytes`: [`Geometry::small`] below 64 MiB.
     pub geometry: Option<Geometry>,
     /// How many names a new pool has room for, 1 to 4096; `None` leaves this to `geometry`.
@@ -48,6 +51,7 @@ impl Default for Options {
             accept_unclean: false,
             initial_bytes: 64 << 20,
             max_bytes: None,
+            min_bytes: None,
             geometry: None,
             root_count: None,
             journal_bytes: None,
@@ -97,6 +101,12 @@ impl Options {
     /// The length up to which the pool may grow (default: as far as the file system goes).
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// The length below which the pool is not cut while it is open (default: `initial_bytes`).
+    pub fn min_bytes(mut self, bytes: u64) -> Options {
+        self.min_bytes = Some(bytes);
         self
     }
 

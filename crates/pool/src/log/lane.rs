@@ -140,6 +140,20 @@ impl LaneState {
         tail
     }
 
+    /// The chain blocks of the other half.
+    fn idle_chains(&mut self) -> &mut [Option<Block>] {
+        let first = (self.tail.half ^ 1) * RECORDS_MIN;
+        &mut self.chains[first..first + RECORDS_MIN]
+    }
+
+    pub(super) fn has_idle_chains(&mut self) -> bool {
+        self.idle_chains().iter().any(Option::is_some)
+    }
+
+    pub(super) fn take_idle_chains(&mut self) -> Vec<Option<Block>> {
+        self.idle_chains().iter_mut().map(Option::take).collect()
+    }
+
     /// The most likely offset of the next record.
     pub(crate) fn next_off(&self, geometry: &Geometry, lane: u32) -> u64 {
         self.next_slot(geometry, 0, false).off(geometry, lane)
@@ -233,10 +247,15 @@ impl LaneSlot {
         region.store_u64(retired_off, state.seq)?;
         // PERSIST(L3): the records are dead on media before the calling lane commits a newer one.
         region.persist(retired_off, 8)?;
+        self.note_all_dead(&mut state);
+        Ok(state.seq)
+    }
+
+    /// Notes, under the lane's lock, that all of its records are dead on media.
+    pub(super) fn note_all_dead(&self, state: &mut LaneState) {
         state.home_lines.clear();
         state.switches += 1;
         self.dead_to.store(state.commits, Ordering::Release);
-        Ok(state.seq)
     }
 }
 

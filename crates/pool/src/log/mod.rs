@@ -87,6 +87,7 @@ pub(crate) mod lane;
 mod limbo;
 mod line_owners;
 pub(crate) mod lines;
+mod quiet;
 mod reclaim;
 pub(crate) mod record;
 pub(crate) mod recover;

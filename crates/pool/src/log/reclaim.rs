@@ -63,6 +63,19 @@ impl Log {
         self.release(alloc, lane, &mut blocks, None)
     }
 
+    /// Gives the chain blocks of the half back that the lane's next records do not lie in, once its records
+    /// are dead: no recovery needs a payload there, and the half is written from its start. Only the lane's
+    /// owner calls this, between two transactions.
+    pub(crate) fn release_chains(&self, alloc: &Allocator, lane: u32) -> Result<()> {
+        let slot = self.slot(lane);
+        if slot.lock().has_idle_chains() {
+            self.checkpoint(lane)?;
+            let idle = slot.lock().take_idle_chains();
+            alloc.release(idle.into_iter().flatten(), None);
+        }
+        Ok(())
+    }
+
     /// Takes back the blocks in the limbos of all lanes, as far as readers allow.
     pub(crate) fn reclaim_all(&self, alloc: &Allocator) -> Result<()> {
         self.slots.iter().try_for_each(|slot| self.reclaim(alloc, slot.number))

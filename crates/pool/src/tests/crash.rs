@@ -3,11 +3,12 @@
 //! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-pool crash` is the long campaign.
 
 use super::model::{self, LINKS, Model};
+use crate::layout::{COMMITTED_BITS, PAGE_BYTES, PmHeader, unseal};
 use crate::{Geometry, Lane, Pool};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use tembo_crashsim::{Audit, Mutation, Scenario, Simulation, Target, campaign};
-use tembo_pmem::{LINE_BYTES, Region};
+use tembo_pmem::{CUT_MARK, LINE_BYTES, Region, offset_of};
 
 /// A change of one link of the table.
 #[derive(Debug, Clone)]
@@ -49,6 +50,8 @@ enum Op {
         edits: Vec<Edit>,
     },
     Trim,
+    /// The free end goes.
+    Cut,
 }
 
 impl Edit {
@@ -119,7 +122,7 @@ impl Transactions {
             match kind {
                 0 if messy => Op::Abort { lane, edits: edits(count) },
                 1 if messy => Op::Partly { lane, undone: edits(count), kept: edits(1).remove(0) },
-                2 if messy => Op::Trim,
+                2 if messy => [Op::Trim, Op::Cut][count % 2].clone(),
                 _ => Op::Commit { lane, edits: edits(count) },
             }
         };
@@ -176,6 +179,17 @@ impl State {
     }
 }
 
+/// Fails if the file of this image was cut although its header still has the length from before.
+fn refuse_short_file(region: &Region) -> Result<(), String> {
+    let committed = region.load_u64(offset_of!(PmHeader, committed) as u64).map_err(|e| e.to_string())?;
+    let bytes = unseal(committed, COMMITTED_BITS).unwrap_or(0) * PAGE_BYTES;
+    let is_cut = |page: &u64| region.load_u64(*page) == Ok(CUT_MARK);
+    match (0..bytes.min(region.len())).step_by(PAGE_BYTES as usize).find(is_cut) {
+        Some(page) => Err(format!("the file ends at {page:#x}, in front of the pool's end at {bytes:#x}")),
+        None => Ok(()),
+    }
+}
+
 impl Scenario for Transactions {
     type State = State;
     type Op = Op;
@@ -199,6 +213,7 @@ impl Scenario for Transactions {
     }
 
     fn recover(&self, region: Region) -> Result<State, String> {
+        refuse_short_file(&region)?;
         Pool::open_in(region).and_then(State::new).map_err(|e| e.to_string())
     }
 
@@ -220,6 +235,7 @@ impl Scenario for Transactions {
             Op::Partly { lane, undone, kept } => state.run(*lane, std::slice::from_ref(kept), undone, true),
             Op::Abort { lane, edits } => state.run(*lane, edits, &[], false),
             Op::Trim => state.pool.trim().map(drop),
+            Op::Cut => state.pool.trim().and_then(|_| state.pool.cut(1, 0)).map(drop),
         }
         .map_err(|e| e.to_string())
     }
@@ -232,7 +248,7 @@ impl Scenario for Transactions {
         match op {
             Op::Commit { edits, .. } => edits.iter().for_each(|edit| apply_to_model(model, edit)),
             Op::Partly { kept, .. } => apply_to_model(model, kept),
-            Op::Abort { .. } | Op::Trim => {}
+            Op::Abort { .. } | Op::Trim | Op::Cut => {}
         }
     }
 
@@ -344,4 +360,40 @@ fn seeded_bugs_are_caught() {
         is_flushed_again.then_some("the line is flushed again before its record dies")
     });
     assert!(harmless.iter().flat_map(|m| report.of(*m)).all(|outcome| outcome.caught_by.is_none()));
+}
+
+/// Puts that fill the pool's beginning and end, removals, cuts, and growth again.
+fn cuts() -> Transactions {
+    let mut scenario = Transactions::new(5, 2, 0, false);
+    let commit = |lane, edits| Op::Commit { lane, edits };
+    let put = |link, bytes| Edit::Put { link, bytes, seed: link + bytes };
+    let remove = |link| Edit::Remove { link };
+    scenario.ops = vec![
+        commit(0, vec![put(1, 40), put(2, 700), put(3, 9000)]),
+        commit(1, vec![put(4, 400), put(5, 2000)]),
+        commit(0, vec![remove(3)]),
+        commit(1, vec![remove(4), remove(5)]),
+        Op::Cut,
+        commit(0, vec![put(3, 9000), put(4, 1500)]),
+        commit(1, vec![remove(3), put(5, 50)]),
+        Op::Cut,
+        commit(1, vec![put(4, 300)]),
+    ];
+    scenario.continuation = vec![commit(0, vec![put(6, 1000)]), Op::Cut, commit(1, vec![remove(2)])];
+    scenario
+}
+
+#[test]
+fn cuts_survive_crashes() {
+    let scenario = cuts();
+    let simulation = Simulation::new(&scenario).limit(16).audit(audit(2, true, &scenario.geometry));
+    let report = simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+    let mut state = scenario.setup(Region::simulated(&vec![0; 384 << 10], 1 << 20, None).unwrap()).unwrap();
+    let mut lengths = Vec::new();
+    for op in &scenario.ops {
+        scenario.apply(&mut state, op).unwrap();
+        lengths.push(state.pool.region().len());
+    }
+    assert!(lengths[4] < lengths[0] && lengths[5] > lengths[4] && lengths[7] < lengths[5], "{lengths:?}");
 }

@@ -2,7 +2,9 @@
 
 mod counts;
 mod crash;
+mod cut;
 mod damage;
+mod evacuation;
 mod features;
 mod files;
 mod forged_records;

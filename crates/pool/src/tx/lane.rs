@@ -72,6 +72,23 @@ impl Lane {
         inner.alloc.prefetch_for_free(&inner.log.region, off);
     }
 
+    /// Gives up the slabs that it allocates from, and space for long records, if a compaction has asked for
+    /// that. No transaction is open.
+    #[inline(always)]
+    pub(super) fn answer_recall(&mut self) {
+        if self.pool.inner.alloc.is_recalled(&self.arena) {
+            self.give_up();
+        }
+    }
+
+    #[cold]
+    fn give_up(&mut self) {
+        let inner: &PoolInner = &self.pool.inner;
+        inner.alloc.answer_recall(&mut self.arena);
+        // After a failure they stay, and every later commit reports it.
+        let _ = inner.log.release_chains(&inner.alloc, self.number);
+    }
+
     /// The pool that the lane belongs to.
     pub fn pool(&self) -> &Pool {
         &self.pool

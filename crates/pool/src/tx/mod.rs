@@ -96,6 +96,7 @@ impl<'l> Tx<'l> {
             // The transaction before was leaked.
             tx.take_back();
         }
+        tx.lane.answer_recall();
         tx
     }
 

@@ -53,18 +53,27 @@ impl Lane {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
         let region = &inner.log.region;
+        let kept_chunks = inner.alloc.kept_chunks(region);
+        let usable = if kept_space == KeptSpace::All { 0 } else { kept_chunks / 2 };
+        if kept_space != KeptSpace::None && inner.alloc.has_closed() {
+            // A compaction goes on as long as there is space for what it moves.
+            let room = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks: usable };
+            match inner.alloc.reserve(region, &mut self.arena, wanted, &room) {
+                Err(e) if e.is_full() => {}
+                outcome => return outcome,
+            }
+        }
         // The slabs that this lane holds for other sizes may be empty too.
         inner.alloc.put_arena(&mut self.arena);
         inner.alloc.open_closed();
         inner.reclaim_all()?;
         self.dissolve_empty_slabs(true)?;
-        let kept_chunks = inner.alloc.kept_chunks(region);
         let mut room = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks };
         match inner.alloc.reserve(region, &mut self.arena, wanted, &room) {
             Err(e) if e.is_full() && kept_space != KeptSpace::None => {}
             outcome => return outcome.map_err(|_| full),
         }
-        room.kept_chunks = if kept_space == KeptSpace::All { 0 } else { kept_chunks / 2 };
+        room.kept_chunks = usable;
         match (inner.alloc.reserve(region, &mut self.arena, wanted, &room), wanted) {
             // Where no slab fits any more, a larger block or a chunk may.
             (Err(e), Wanted::Bytes(bytes) | Wanted::Words(bytes)) if e.is_full() => {

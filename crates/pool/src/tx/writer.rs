@@ -45,7 +45,8 @@ impl Writer {
     /// writers in the same order.
     pub fn begin_before<'l, I: Iterator<Item = &'l Writer>>(&'l self, others: impl FnOnce() -> I) -> Tx<'l> {
         let lane = self.lane.lock();
-        let others: Vec<_> = others().map(|other| other.lane.lock()).collect();
+        let mut others: Vec<_> = others().map(|other| other.lane.lock()).collect();
+        others.iter_mut().for_each(|other| other.answer_recall());
         if others.is_empty() {
             return Tx::new(LaneHold::Locked(lane));
         }

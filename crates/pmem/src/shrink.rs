@@ -1,0 +1,159 @@
+//! Cutting the end of a region, and of its file.
+//!
+//! The region becomes shorter first ([`Region::shrink`]): no access reaches the part that goes from then on.
+//! Then its addresses are reserved as they were before the region grew, and at last the file is cut
+//! ([`Region::cut_file`]): a load from a mapping behind the end of its file would end the process. The caller
+//! has the shorter length durable before the region becomes shorter. A file that a crash has left longer than
+//! that is cut when it is opened next, or before it grows.
+//!
+//! A region with a journal is not cut. Records of its ring may have lines of the part that goes: replay would
+//! write them behind the end of the file, and they would come back in space that has to read as zero.
+
+use crate::map::{PAGE_BYTES, Sharing, round_up};
+use crate::region::Region;
+use crate::{Domain, RegionError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+/// In a simulated region the first word behind the end has this value after a cut: a crash image that has it
+/// in front of its end stands for a file that is shorter than it should be.
+pub const CUT_MARK: u64 = 0x7e3b_0c07_d00d_1e55;
+
+impl Region {
+    /// Whether [`shrink`](Self::shrink) can be used.
+    pub fn can_shrink(&self) -> bool {
+        let is_of_file = matches!(self.sharing, Sharing::Shared | Sharing::SharedSync);
+        self.journal.is_none() && (is_of_file || self.domain() == Domain::Simulated)
+    }
+
+    /// Makes the region shorter: `bytes` long, whole pages, if it is longer. Nobody uses the part that goes,
+    /// and all that was stored there may be lost. The file keeps its length until [`cut_file`](Self::cut_file).
+    ///
+    /// # Errors
+    ///
+    /// None but those of a simulator's fences.
+    ///
+    /// # Panics
+    ///
+    /// If the region [cannot shrink](Self::can_shrink), or `bytes` are not whole pages.
+    pub fn shrink(&self, bytes: u64) -> Result<(), crate::SyncError> {
+        assert!(self.can_shrink() && bytes.is_multiple_of(PAGE_BYTES), "a region is cut by whole pages");
+        let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes >= self.len() || self.is_empty() {
+            return Ok(());
+        }
+        if self.domain() == Domain::Simulated {
+            self.mark_cut(bytes)?;
+        }
+        self.set_len(bytes);
+        Ok(())
+    }
+
+    /// Cuts the file, and the mapping, to the length of the region. Returns the bytes by which the file
+    /// became shorter. Takes as long as the file system needs to free them.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system. The file is then as long as it was.
+    pub fn cut_file(&self) -> Result<u64, RegionError> {
+        if self.is_empty() {
+            return Err(RegionError::Forked);
+        }
+        let Some(file) = self.file.as_ref().filter(|_| self.can_shrink()) else { return Ok(0) };
+        let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = round_up(self.len(), PAGE_BYTES);
+        let length = file.metadata().map_err(|e| RegionError::io("reading the file's length", e))?.len();
+        if length <= bytes {
+            return Ok(0);
+        }
+        self.range.reserve_from(bytes)?;
+        file.set_len(bytes).map_err(|e| RegionError::io("cutting the file", e))?;
+        Ok(length - bytes)
+    }
+
+    /// For the simulator: see [`CUT_MARK`].
+    fn mark_cut(&self, bytes: u64) -> Result<(), crate::SyncError> {
+        // In the region, so it cannot fail.
+        let _ = self.store_u64(bytes, CUT_MARK);
+        self.marked_at.store(bytes, Ordering::Relaxed);
+        // PERSIST: as a file that was cut may be short on the device at once.
+        self.persist(bytes, 8)
+    }
+
+    /// For the simulator: the region has grown from this length.
+    pub(crate) fn clear_cut_mark(&self, from: u64) -> Result<(), crate::SyncError> {
+        if self.marked_at.swap(0, Ordering::Relaxed) != from {
+            return Ok(());
+        }
+        let _ = self.store_u64(from, 0);
+        // PERSIST: as the length of a file that has grown.
+        self.persist(from, 8)
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::{Access, Durability, RegionOptions};
+    use std::fs::File;
+
+    const MIB: u64 = 1 << 20;
+
+    fn region_of(file: &File, durability: Durability) -> Region {
+        let options = RegionOptions { durability, max_bytes: Some(64 * MIB), ..RegionOptions::default() };
+        Region::allocate_new_file(file, 4 * MIB, &options).unwrap();
+        Region::map_file(file.try_clone().unwrap(), 4 * MIB, &options, Access::ReadWrite).unwrap()
+    }
+
+    /// A region is cut and grows again, at the same addresses, and has zeros in what is new.
+    #[test]
+    fn what_was_cut_is_out_of_reach_and_comes_back_as_zeros() {
+        for durability in [Durability::PageCache, Durability::Synced] {
+            let file = tempfile::tempfile().unwrap();
+            let region = region_of(&file, durability);
+            let words = [MIB - 8, MIB, 4 * MIB - 8];
+            for round in 0..3 {
+                words.iter().for_each(|off| region.store_u64(*off, 7 + round).unwrap());
+                region.flush(2 * MIB, 64);
+                region.shrink(MIB).unwrap();
+                assert_eq!((region.len(), file.metadata().unwrap().len()), (MIB, 4 * MIB));
+                assert!(region.load_u64(MIB).is_err() && region.store_u64(MIB, 1).is_err());
+                // A line that was flushed lies behind the end by now.
+                region.fence().unwrap();
+                assert_eq!(region.cut_file().unwrap(), 3 * MIB);
+                assert_eq!(region.cut_file().unwrap(), 0);
+                assert_eq!(file.metadata().unwrap().len(), MIB);
+                region.grow(4 * MIB).unwrap();
+                let found = words.map(|off| region.load_u64(off).unwrap());
+                assert_eq!(found, [7 + round, 0, 0]);
+            }
+        }
+    }
+
+    /// Growth between the two steps of a cut leaves the file as long as the region.
+    #[test]
+    fn growth_may_come_before_the_file_is_cut() {
+        let file = tempfile::tempfile().unwrap();
+        let region = region_of(&file, Durability::PageCache);
+        region.store_u64(3 * MIB, 7).unwrap();
+        region.shrink(MIB).unwrap();
+        region.grow(2 * MIB).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 2 * MIB);
+        assert_eq!((region.cut_file().unwrap(), region.len()), (0, 2 * MIB));
+        region.grow(4 * MIB).unwrap();
+        assert_eq!(region.load_u64(3 * MIB).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_region_that_nobody_may_store_to_is_not_cut() {
+        let file = tempfile::tempfile().unwrap();
+        drop(region_of(&file, Durability::PageCache));
+        for access in [Access::ReadOnly, Access::Private] {
+            let region =
+                Region::map_file(file.try_clone().unwrap(), MIB, &RegionOptions::default(), access).unwrap();
+            assert!(!region.can_shrink());
+            assert_eq!(region.cut_file().unwrap(), 0);
+        }
+        assert_eq!(file.metadata().unwrap().len(), 4 * MIB);
+    }
+}

@@ -1,0 +1,228 @@
+//! Cuts: the file's end goes when it is free, and nothing alive goes with it.
+
+use super::model::{self, Model};
+use super::tiny_options;
+use crate::layout::{COMMITTED_BITS, PAGE_BYTES, PmHeader, seal};
+use crate::{Geometry, Options, Pool};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use tembo_pmem::{Durability, offset_of};
+
+const MIB: u64 = 1 << 20;
+
+fn length(path: &Path) -> u64 {
+    path.metadata().unwrap().len()
+}
+
+/// Lanes are long enough for the records of the test, so that they hold no space.
+fn options(durability: Durability) -> Options {
+    let geometry = Geometry { lane_bytes: 16 << 10, ..Geometry::tiny() };
+    tiny_options().geometry(geometry).durability(durability).min_bytes(0)
+}
+
+/// Puts `count` blocks of `bytes` bytes from link `first` on.
+fn put(pool: &Pool, table: u64, first: u64, count: u64, bytes: u64) {
+    let mut lane = pool.lane().unwrap();
+    for link in first..first + count {
+        let mut tx = lane.begin();
+        model::put(&mut tx, table, link, bytes, link).unwrap();
+        tx.commit().unwrap();
+    }
+}
+
+fn remove(pool: &Pool, table: u64, links: impl Iterator<Item = u64>) {
+    let mut lane = pool.lane().unwrap();
+    for link in links {
+        let mut tx = lane.begin();
+        model::remove(&mut tx, table, link).unwrap();
+        tx.commit().unwrap();
+    }
+}
+
+fn new_table(pool: &Pool) -> u64 {
+    model::make_table(&mut pool.lane().unwrap()).unwrap()
+}
+
+fn cut(pool: &Pool) -> u64 {
+    pool.trim().unwrap();
+    pool.cut(1, 0).unwrap()
+}
+
+/// The file grows over several zones, shrinks to what is alive, and grows again, in each domain that can be
+/// cut; another opening finds everything.
+#[test]
+fn the_file_follows_what_is_alive() {
+    for durability in [Durability::PageCache, Durability::Synced, Durability::Emulated] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.pool");
+        let pool = Pool::open(&path, &options(durability)).unwrap();
+        let table = new_table(&pool);
+        put(&pool, table, 0, 4, 100);
+        for round in 0..3 {
+            put(&pool, table, 10, 8, 900_000);
+            let grown = length(&path);
+            assert!(grown > 7 * MIB && pool.stats().pool_bytes == grown, "{durability:?}: {grown}");
+            remove(&pool, table, 10..18);
+            let gone = cut(&pool);
+            let after = length(&path);
+            assert!(after == pool.stats().pool_bytes && after == grown - gone, "{after} of {grown}");
+            assert!(after < MIB, "{durability:?}, round {round}: {after}");
+            assert_eq!(cut(&pool), 0);
+            pool.marks().unwrap();
+        }
+        let before: Model = model::read(&pool).unwrap();
+        drop(pool);
+        let pool = Pool::open(&path, &options(durability)).unwrap();
+        assert_eq!(model::read(&pool).unwrap(), before);
+        put(&pool, table, 10, 3, 900_000);
+        pool.marks().unwrap();
+    }
+}
+
+/// A block at the end holds the file, wherever the holes are; so does what is reserved, and what a reader may
+/// look at.
+#[test]
+fn nothing_that_somebody_uses_is_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let pool = Pool::open(&path, &options(Durability::PageCache)).unwrap();
+    let table = new_table(&pool);
+    put(&pool, table, 0, 6, 900_000);
+    remove(&pool, table, 0..5);
+    let before = length(&path);
+    cut(&pool);
+    assert!(length(&path) > 5 * 900_000, "{} of {before}", length(&path));
+    let last = model::read(&pool).unwrap();
+    // A reader that began before the removal.
+    let pin = pool.pin();
+    remove(&pool, table, 5..6);
+    cut(&pool);
+    assert!(length(&path) > 5 * 900_000);
+    assert_eq!(last.len(), 1);
+    drop(pin);
+    // A transaction that has not committed yet.
+    cut(&pool);
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let block = (0..4).map(|_| tx.alloc(900_000).unwrap()).last().unwrap();
+    cut(&pool);
+    assert!(length(&path) > block + 900_000);
+    tx.set_root("block", 1, block).unwrap();
+    drop(tx);
+    drop(lane);
+    assert!(cut(&pool) > 3 * 900_000);
+}
+
+#[test]
+fn the_least_length_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let options = tiny_options().min_bytes(3 * MIB);
+    let pool = Pool::open(&path, &options).unwrap();
+    let table = new_table(&pool);
+    put(&pool, table, 0, 8, 900_000);
+    remove(&pool, table, 0..8);
+    cut(&pool);
+    assert!((3 * MIB..3 * MIB + (64 << 10)).contains(&length(&path)), "{}", length(&path));
+    pool.set_min_bytes(0);
+    assert_eq!(cut(&pool) / MIB, 2);
+    drop(pool);
+    // Without a choice, the length that a new pool would have.
+    let pool = Pool::open(&path, &tiny_options()).unwrap();
+    assert_eq!(pool.min_bytes(), tiny_options().initial_bytes);
+}
+
+/// A crash between the commit of the length and the cut of the file leaves a longer file, and one in front of
+/// the commit a lower frontier.
+#[test]
+fn a_file_that_is_too_long_is_cut_when_it_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let pool = Pool::open(&path, &options(Durability::PageCache)).unwrap();
+    let table = new_table(&pool);
+    put(&pool, table, 0, 8, 900_000);
+    remove(&pool, table, 0..8);
+    put(&pool, table, 1, 1, 50);
+    drop(pool);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let grown = length(&path);
+    let pool = Pool::open(&path, &options(Durability::PageCache)).unwrap();
+    cut(&pool);
+    let shorter = pool.stats().pool_bytes;
+    drop(pool);
+    file.set_len(grown).unwrap();
+    // The remains of another pool, or anything.
+    file.write_all_at(&[0xA5; 4096], shorter).unwrap();
+    file.write_all_at(&[0xA5; 4096], options(Durability::PageCache).chosen_geometry().zone_off(1)).unwrap();
+    let reader =
+        Pool::open(&path, &Options { read_only: true, create: false, ..options(Durability::PageCache) });
+    assert_eq!(reader.unwrap().stats().pool_bytes, shorter);
+    assert_eq!(length(&path), grown, "an opening that only reads");
+    let pool = Pool::open(&path, &options(Durability::PageCache)).unwrap();
+    assert_eq!((length(&path), pool.stats().pool_bytes), (shorter, shorter));
+    put(&pool, table, 10, 4, 900_000);
+    pool.marks().unwrap();
+    assert_eq!(model::read(&pool).unwrap().len(), 5);
+    // The header has a length that the file has not: the cut came too early.
+    drop(pool);
+    let word = seal(2 * grown / PAGE_BYTES, COMMITTED_BITS);
+    file.write_all_at(&word.to_le_bytes(), offset_of!(PmHeader, committed) as u64).unwrap();
+    let refused = Pool::open(&path, &options(Durability::PageCache)).unwrap_err();
+    assert!(matches!(refused.kind(), crate::ErrorKind::Truncated { .. }), "{refused}");
+}
+
+/// Records of its journal could write to what was cut off, so such a pool keeps its file until it is opened
+/// without one.
+#[test]
+fn a_pool_with_an_open_journal_is_not_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let journaled = options(Durability::Journaled).journal_bytes(128 << 10);
+    let pool = Pool::open(&path, &journaled).unwrap();
+    let table = new_table(&pool);
+    put(&pool, table, 0, 4, 900_000);
+    remove(&pool, table, 0..4);
+    assert_eq!(cut(&pool), 0);
+    drop(pool);
+    let pool = Pool::open(&path, &options(Durability::PageCache)).unwrap();
+    assert!(cut(&pool) > 3 * 900_000);
+    drop(pool);
+    let pool = Pool::open(&path, &journaled).unwrap();
+    put(&pool, table, 0, 4, 900_000);
+    drop(pool);
+    let pool = Pool::open(&path, &journaled).unwrap();
+    assert_eq!(model::read(&pool).unwrap().len(), 4);
+}
+
+/// Threads write and grow the pool while another one cuts it.
+#[test]
+fn writers_go_on_while_the_file_is_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let pool = Pool::open(&path, &options(Durability::PageCache)).unwrap();
+    let table = new_table(&pool);
+    let rounds = if cfg!(debug_assertions) { 60 } else { 200 };
+    std::thread::scope(|scope| {
+        let pool = &pool;
+        let writers: Vec<_> = (0..2u64)
+            .map(|writer| {
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        put(pool, table, 20 * writer, 3, 10_000 + 7000 * (round % 9));
+                        put(pool, table, 20 * writer + 5, 3, 40);
+                        remove(pool, table, 20 * writer..20 * writer + 2);
+                    }
+                })
+            })
+            .collect();
+        let mut cuts = 0;
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            cuts += u64::from(cut(pool) > 0);
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert!(cuts > 0);
+    });
+    cut(&pool);
+    pool.marks().unwrap();
+    assert_eq!(model::read(&pool).unwrap().len(), 8);
+}

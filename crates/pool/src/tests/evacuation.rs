@@ -1,0 +1,164 @@
+//! Evacuations: the end of a pool, and runs of chunks in its middle, are emptied at the least cost.
+
+use crate::{Compaction, Geometry, KeptSpace, Lane, Options, Pool};
+use std::collections::BTreeMap;
+
+const MIB: u64 = 1 << 20;
+
+/// A pool with numbered blocks, which a table leads to.
+struct Blocks {
+    pool: Pool,
+    lane: Lane,
+    table: u64,
+    blocks: BTreeMap<u64, u64>,
+    _dir: tempfile::TempDir,
+}
+
+const NUMBERS: u64 = 12_000;
+
+impl Blocks {
+    fn new(max_bytes: u64) -> Blocks {
+        let dir = tempfile::tempdir().unwrap();
+        let geometry = Geometry { zone_chunks: 1 << 12, lane_bytes: 4096, ..Geometry::tiny() };
+        let options =
+            Options::new().create(true).initial_bytes(512 << 10).max_bytes(max_bytes).geometry(geometry);
+        let pool = Pool::open(dir.path().join("a.pool"), &options.min_bytes(0)).unwrap();
+        let mut lane = pool.lane().unwrap();
+        let mut tx = lane.begin();
+        let table = tx.alloc(8 * NUMBERS).unwrap();
+        tx.write_fresh(table, &[0; 8 * NUMBERS as usize]).unwrap();
+        tx.set_root("table", 1, table).unwrap();
+        tx.commit().unwrap();
+        Blocks { pool, lane, table, blocks: BTreeMap::new(), _dir: dir }
+    }
+
+    fn put(&mut self, number: u64, bytes: u64) -> crate::Result<()> {
+        let mut tx = self.lane.begin();
+        let off = tx.alloc(bytes)?;
+        tx.write_fresh(off, &number.to_le_bytes())?;
+        tx.store(self.table + 8 * number, off)?;
+        tx.commit()?;
+        self.blocks.insert(number, bytes);
+        Ok(())
+    }
+
+    /// Puts blocks until the pool is full; returns the number of the last.
+    fn fill(&mut self, first: u64, bytes: u64) -> u64 {
+        (first..NUMBERS).find(|number| self.put(*number, bytes).is_err()).expect("the pool becomes full")
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.blocks.remove(&number).unwrap();
+        let mut tx = self.lane.begin();
+        tx.use_kept_space(KeptSpace::All);
+        let off = tx.load(self.table + 8 * number).unwrap();
+        tx.free(off).unwrap();
+        tx.store(self.table + 8 * number, 0).unwrap();
+        tx.commit().unwrap();
+    }
+
+    /// Moves the blocks of a compaction; returns their bytes.
+    fn move_all(&mut self, compaction: &Compaction) -> u64 {
+        let mut moved = 0;
+        for (number, bytes) in &self.blocks {
+            let word = self.table + 8 * number;
+            let old = self.pool.region().load_u64(word).unwrap();
+            if compaction.has(old) {
+                let mut tx = self.lane.begin();
+                tx.use_kept_space(KeptSpace::Half);
+                let new = tx.alloc(*bytes).unwrap();
+                assert!(!compaction.has(new));
+                tx.write_fresh(new, &number.to_le_bytes()).unwrap();
+                tx.store(word, new).unwrap();
+                tx.free(old).unwrap();
+                tx.commit().unwrap();
+                moved += bytes;
+            }
+        }
+        moved
+    }
+
+    /// One compaction, which the pool chooses; returns the bytes that it moved.
+    fn compact(&mut self, of_tail: bool) -> Option<u64> {
+        self.pool.recall_slabs();
+        drop(self.lane.begin());
+        let chosen = if of_tail { self.pool.tail_compaction() } else { self.pool.compaction() };
+        let chosen = chosen.unwrap().unwrap();
+        if chosen.is_empty() {
+            return None;
+        }
+        let moved = self.move_all(&chosen);
+        drop(chosen);
+        self.pool.trim().unwrap();
+        Some(moved)
+    }
+
+    fn check(&self) {
+        let mut marks = self.pool.marks().unwrap();
+        marks.reach(self.table, 8 * NUMBERS).unwrap();
+        for (number, bytes) in &self.blocks {
+            let off = self.pool.region().load_u64(self.table + 8 * number).unwrap();
+            assert_eq!(self.pool.region().load_u64(off).unwrap(), *number);
+            marks.reach(off, *bytes).unwrap();
+        }
+        marks.finish().unwrap();
+    }
+}
+
+/// Small blocks behind large ones that are gone: the small ones move down, and nothing else.
+#[test]
+fn the_end_is_emptied_where_that_makes_the_file_much_shorter() {
+    let mut blocks = Blocks::new(64 * MIB);
+    (0..100).for_each(|number| blocks.put(number, 300).unwrap());
+    (100..120).for_each(|number| blocks.put(number, 400_000).unwrap());
+    (200..1200).for_each(|number| blocks.put(number, 300).unwrap());
+    (1300..1303).for_each(|number| blocks.put(number, 100_000).unwrap());
+    (100..120).for_each(|number| blocks.remove(number));
+    let before = blocks.pool.stats().pool_bytes;
+    // Nothing but the end: no slab is sparse.
+    let moved = blocks.compact(false).unwrap();
+    assert!((550_000..650_000).contains(&moved), "{moved}");
+    let gone = blocks.pool.cut(1, 0).unwrap();
+    assert!(before - gone < 3 * MIB / 2, "{gone} of {before}");
+    assert_eq!((blocks.compact(false), blocks.compact(true)), (None, None));
+    blocks.check();
+}
+
+/// Nothing is moved for little, and nothing below the least length.
+#[test]
+fn the_end_stays_where_emptying_it_gains_little() {
+    let mut blocks = Blocks::new(64 * MIB);
+    (0..40).for_each(|number| blocks.put(number, 400_000).unwrap());
+    (100..300).for_each(|number| blocks.put(number, 3000).unwrap());
+    blocks.pool.cut(1, 0).unwrap();
+    blocks.remove(20);
+    assert_eq!(blocks.compact(true), None, "400 kB of 16 MB");
+    (0..20).for_each(|number| blocks.remove(number));
+    blocks.pool.set_min_bytes(blocks.pool.stats().pool_bytes - MIB / 2);
+    assert_eq!(blocks.compact(true), None, "below the least length");
+    blocks.pool.set_min_bytes(0);
+    assert!(blocks.compact(true).unwrap() > 600_000);
+    assert!(blocks.pool.cut(1, 0).unwrap() > 5 * MIB);
+    blocks.check();
+}
+
+/// A pool full of small blocks, of which each slab has lost an eighth: a large block gets a run for which not
+/// much more than its own length is moved.
+#[test]
+fn a_large_block_gets_the_run_that_costs_least() {
+    let mut blocks = Blocks::new(8 * MIB);
+    let count = blocks.fill(0, 1000);
+    (0..count).filter(|number| number % 8 == 0).for_each(|number| blocks.remove(number));
+    // The last slab found no run, either.
+    assert!(blocks.compact(false).unwrap() < 100_000);
+    assert_eq!(blocks.compact(false), None, "no slab is sparse enough");
+    // A part in which half is gone.
+    (4001..4400).filter(|number| number % 2 == 1).for_each(|number| blocks.remove(number));
+    blocks.put(NUMBERS - 1, 256 << 10).unwrap_err();
+    assert!(blocks.pool.misses_a_run());
+    let moved = blocks.compact(false).unwrap();
+    assert!((100_000..400_000).contains(&moved), "{moved}");
+    assert!(!blocks.pool.misses_a_run());
+    blocks.put(NUMBERS - 1, 256 << 10).unwrap();
+    blocks.check();
+}
