@@ -358,6 +358,9 @@ works in a full pool. The pool must not be open elsewhere: a server compacts its
 pub(crate) struct Compact {
     /// The pool
     pub(crate) pool: PathBuf,
+    /// Leave the pool as it is, and write everything in it into a new, dense one
+    #[arg(long, value_name = "NEW", conflicts_with = "min_bytes")]
+    pub(crate) into: Option<PathBuf>,
     /// Do not cut the file below this length [default: cut it to what is in use]
     #[arg(long, value_name = "SIZE")]
     pub(crate) min_bytes: Option<Size>,

@@ -5,6 +5,7 @@ use crate::failure::Outcome;
 use crate::maps::note_unknown;
 use crate::progress::Progress;
 use crate::report::{print, print_json};
+use crate::rewrite;
 use crate::size::human_bytes;
 use serde::Serialize;
 use std::time::Duration;
@@ -26,6 +27,9 @@ struct Report {
 }
 
 pub(crate) fn run(arguments: &Compact) -> Outcome {
+    if let Some(into) = &arguments.into {
+        return rewrite::run(arguments, into);
+    }
     let least = arguments.min_bytes.map_or(0, |min| min.bytes);
     let pool = Options::new().durability(arguments.durability).min_bytes(least).open(&arguments.pool)?;
     note_unknown(&pool)?;

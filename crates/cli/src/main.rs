@@ -18,6 +18,7 @@ mod memcached;
 mod progress;
 mod redis_file;
 mod report;
+mod rewrite;
 mod serve;
 mod served;
 mod size;

@@ -188,6 +188,11 @@ impl Pool {
         Pool { shared: Arc::new(OfProcess::new(Shared::new(pool))) }
     }
 
+    /// How many structures the pool has names for.
+    pub fn root_count(&self) -> u32 {
+        self.shared.pool.geometry().root_count
+    }
+
     /// Wraps a pool that was opened through the crate `tembo-pool`.
     pub fn from_pool(pool: tembo_pool::Pool) -> Pool {
         Pool::new(pool)

@@ -19,6 +19,7 @@ mod redis_file;
 mod redis_py;
 mod redis_py_pipeline;
 mod replica;
+mod rewrite;
 mod seeded;
 mod serve;
 mod served;

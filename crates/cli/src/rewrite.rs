@@ -1,0 +1,435 @@
+//! `tembo compact --into`: a fresh pool with everything that a pool holds, without its holes.
+//!
+//! The source is opened for reading only, so it stays as it is whatever happens. The new pool is filled
+//! without a name, compared with the source, checked, and gets its name when all of it is on the device
+//! (`unfinished`). An interrupted run leaves nothing behind, or a file that the next run to the same name
+//! takes away.
+//!
+//! Maps that keep versions, and hash tables, get each named snapshot, oldest first, and then their newest
+//! version; their versions have other numbers there. Of a store there is only its newest snapshot in a
+//! backup, so one that keeps more is refused. So is a heap: the places of its objects are in pointers
+//! everywhere.
+
+use crate::args::Compact;
+use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
+use crate::report::{print, print_json};
+use crate::size::human_bytes;
+use crate::unfinished::Unfinished;
+use serde::Serialize;
+use std::io::{BufReader, BufWriter, Seek as _, Write as _};
+use std::path::Path;
+use tembo::store::{Audit, Retention, Store};
+use tembo::{FixedMap, HashTable, Kind, Map, MapOptions, Options, Pool, Quoted, Snapshot, TableSnapshot};
+
+const BUFFER_BYTES: usize = 1 << 20;
+/// Most entries that go into a map together.
+const GROUP_ENTRIES: usize = 64;
+/// Bytes of entries after which they go into the map, even if they are fewer.
+const GROUP_BYTES: usize = 1 << 20;
+/// The names that a pool has room for, unless its source has more.
+const NAMES_MIN: u32 = 128;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    structures: usize,
+    entries: u64,
+    source_bytes: u64,
+    pool_bytes: u64,
+}
+
+/// Rewrites the pool into a new one.
+pub(crate) fn run(arguments: &Compact, into: &Path) -> Outcome {
+    if into.symlink_metadata().is_ok() {
+        let into = into.display();
+        return Err(Failure::Failed(format!("{into} exists already; choose another path")));
+    }
+    let source = Options::new().read_only(true).open(&arguments.pool)?;
+    let listed = source.list()?;
+    listed.iter().try_for_each(|listed| refuse(&source, &listed.name, &listed.kind))?;
+    let unfinished = Unfinished::new(into).map_err(Failure::at_file("creating", into))?;
+    let names = (listed.len() as u32).max(source.root_count()).max(NAMES_MIN);
+    let options = Options::new().durability(arguments.durability).initial_bytes(0).root_count(names);
+    let target = options.create_in_file(unfinished.file(), into)?;
+    let mut rewriting = Rewriting { source, target, entries: 0, progress: Progress::new("copying", None) };
+    for listed in &listed {
+        rewriting.copy(&listed.name, &listed.kind, into)?;
+    }
+    rewriting.progress = Progress::new("comparing", None);
+    for listed in &listed {
+        if !rewriting.is_equal(&listed.name, &listed.kind)? {
+            let name = Quoted(&listed.name);
+            return Err(Failure::Failed(format!("{name} is not the same in the copy; nothing was made")));
+        }
+    }
+    let Rewriting { source, target, entries, progress } = rewriting;
+    target.check()?;
+    target.cut(1, 0)?;
+    drop(progress);
+    let (source_bytes, pool_bytes) = (source.stats().pool_bytes, target.stats().pool_bytes);
+    drop(target);
+    unfinished.publish(into).map_err(Failure::at_file("giving the new pool its name", into))?;
+    let report = Report { structures: listed.len(), entries, source_bytes, pool_bytes };
+    if arguments.json {
+        return print_json(&report);
+    }
+    print(&format!(
+        "{}: {entries} entries in {}, which were {}\n",
+        into.display(),
+        human_bytes(pool_bytes),
+        human_bytes(source_bytes)
+    ))
+}
+
+/// Refuses what cannot be copied as a whole.
+fn refuse(pool: &Pool, name: &str, kind: &Kind) -> Outcome {
+    let quoted = Quoted(name);
+    let why = match kind {
+        Kind::Map | Kind::VersionedMap | Kind::HashTable | Kind::FixedMap => return Ok(()),
+        Kind::Store => match pool.find_store(name)? {
+            Some(store) if keeps_more(&store)? => format!(
+                "the store {quoted} keeps snapshots, earlier versions or a log, which a copy would lack; \
+                 `tembo store backup` copies its newest snapshot"
+            ),
+            _ => return Ok(()),
+        },
+        Kind::Heap => format!(
+            "{quoted} is a heap of persistent objects, which point to each other by their places; copy the \
+             file, or compact the pool in place, without --into"
+        ),
+        _ => format!("{quoted} is of a kind that this program does not know; use a newer Tembo"),
+    };
+    Err(Failure::Failed(format!("{why}. Nothing was made")))
+}
+
+/// Whether a store has more than its newest snapshot.
+fn keeps_more(store: &Store) -> Outcome<bool> {
+    if !store.kept()?.is_empty() || store.audit_policy() != Audit::Off {
+        return Ok(true);
+    }
+    for name in store.keyspaces()? {
+        let retention = store.find_keyspace(&name)?.map(|keyspace| keyspace.retention());
+        if retention.is_some_and(|retention| retention != Retention::None) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+struct Rewriting {
+    source: Pool,
+    target: Pool,
+    entries: u64,
+    progress: Progress,
+}
+
+/// A structure of byte strings.
+enum Bytes {
+    Map(Map),
+    Table(HashTable),
+}
+
+/// Its contents as of one version.
+enum View {
+    Map(Snapshot),
+    Table(TableSnapshot),
+}
+
+/// A key, and its value unless it is to be removed.
+type Edit = (Vec<u8>, Option<Vec<u8>>);
+
+impl Bytes {
+    fn find(pool: &Pool, name: &str, kind: &Kind) -> tembo::Result<Option<Bytes>> {
+        match kind {
+            Kind::HashTable => Ok(pool.find_hash_table(name)?.map(Bytes::Table)),
+            _ => Ok(pool.find_map(name)?.map(Bytes::Map)),
+        }
+    }
+
+    fn create(pool: &Pool, name: &str, like: &Bytes) -> tembo::Result<Bytes> {
+        match like {
+            Bytes::Table(_) => pool.open_hash_table(name).map(Bytes::Table),
+            Bytes::Map(map) if map.is_versioned() => {
+                pool.open_map_with(name, MapOptions::new().versioned(true)).map(Bytes::Map)
+            }
+            Bytes::Map(map) => {
+                pool.open_map_with(name, MapOptions::new().counting(map.counting())).map(Bytes::Map)
+            }
+        }
+    }
+
+    /// The names of its snapshots, the oldest first; none if it keeps no versions.
+    fn kept(&self) -> tembo::Result<Vec<String>> {
+        let mut kept = match self {
+            Bytes::Map(map) if map.is_versioned() => map.snapshots()?,
+            Bytes::Map(_) => Vec::new(),
+            Bytes::Table(table) => table.snapshots(),
+        };
+        kept.sort_by(|a, b| (a.version, &a.name).cmp(&(b.version, &b.name)));
+        Ok(kept.into_iter().map(|kept| kept.name).collect())
+    }
+
+    fn keep(&self, name: &str) -> tembo::Result<()> {
+        match self {
+            Bytes::Map(map) => map.snapshot()?.keep(name),
+            Bytes::Table(table) => table.snapshot().keep(name),
+        }
+    }
+
+    /// A snapshot by its name, or the newest version. Of a map without versions there is none.
+    fn view(&self, name: Option<&str>) -> tembo::Result<View> {
+        Ok(match (self, name) {
+            (Bytes::Map(map), Some(name)) => View::Map(map.open_snapshot(name)?),
+            (Bytes::Map(map), None) => View::Map(map.snapshot()?),
+            (Bytes::Table(table), Some(name)) => View::Table(table.open_snapshot(name)?),
+            (Bytes::Table(table), None) => View::Table(table.snapshot()),
+        })
+    }
+
+    fn write(&self, pool: &Pool, edits: &mut Vec<Edit>) -> tembo::Result<()> {
+        match self {
+            _ if edits.is_empty() => Ok(()),
+            Bytes::Map(map) => {
+                let mut batch = pool.batch()?;
+                for (key, value) in edits.drain(..) {
+                    match value {
+                        Some(value) => _ = batch.put(map, &key, &value)?,
+                        None => _ = batch.remove(map, &key)?,
+                    }
+                }
+                batch.commit()
+            }
+            Bytes::Table(table) => table.batch(|batch| {
+                for (key, value) in edits.drain(..) {
+                    match value {
+                        Some(value) => _ = batch.put(key, value)?,
+                        None => _ = batch.remove(key)?,
+                    }
+                }
+                Ok(())
+            }),
+        }
+    }
+}
+
+impl View {
+    fn len(&self) -> u64 {
+        match self {
+            View::Map(snapshot) => snapshot.len(),
+            View::Table(snapshot) => snapshot.len(),
+        }
+    }
+
+    fn has(&self, key: &[u8], value: &[u8]) -> tembo::Result<bool> {
+        let found = match self {
+            View::Map(snapshot) => snapshot.get(key)?,
+            View::Table(snapshot) => snapshot.get(key)?,
+        };
+        Ok(found.is_some_and(|found| *found == *value))
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(&[u8], &[u8]) -> Outcome) -> Outcome {
+        match self {
+            View::Map(snapshot) => visit_all(snapshot.iter(), &mut visit),
+            View::Table(snapshot) => visit_all(snapshot.iter(), &mut visit),
+        }
+    }
+
+    /// The changes from another view of the same structure to this one.
+    fn edits_since(&self, before: &View) -> tembo::Result<Vec<Edit>> {
+        let changes = match (before, self) {
+            (View::Map(before), View::Map(after)) => before.diff(after)?,
+            (View::Table(before), View::Table(after)) => before.diff(after)?,
+            _ => unreachable!("views of one structure"),
+        };
+        Ok(changes.into_iter().map(|change| (change.key, change.after)).collect())
+    }
+}
+
+fn visit_all<'e>(
+    mut entries: impl Iterator<Item = tembo::Result<tembo::Entry<'e>>>,
+    visit: &mut impl FnMut(&[u8], &[u8]) -> Outcome,
+) -> Outcome {
+    entries.try_for_each(|entry| {
+        let entry = entry?;
+        visit(entry.key(), entry.value())
+    })
+}
+
+impl Rewriting {
+    fn gone(name: &str) -> Failure {
+        Failure::Failed(format!("{} is not there any more", Quoted(name)))
+    }
+
+    fn copy(&mut self, name: &str, kind: &Kind, into: &Path) -> Outcome {
+        match kind {
+            Kind::FixedMap => {
+                let (from, to) = (self.fixed(name)?, self.target.open_fixed_map(name)?);
+                for entry in from.iter() {
+                    let (key, value) = entry?;
+                    to.put(key, value)?;
+                    self.note();
+                }
+                Ok(())
+            }
+            Kind::Store => self.copy_store(name, into),
+            _ => self.copy_bytes(name, kind),
+        }
+    }
+
+    fn fixed(&self, name: &str) -> Outcome<FixedMap> {
+        self.source.find_fixed_map(name)?.ok_or_else(|| Self::gone(name))
+    }
+
+    fn note(&mut self) {
+        self.entries += 1;
+        self.progress.advance(1);
+    }
+
+    fn copy_bytes(&mut self, name: &str, kind: &Kind) -> Outcome {
+        let from = Bytes::find(&self.source, name, kind)?.ok_or_else(|| Self::gone(name))?;
+        let to = Bytes::create(&self.target, name, &from)?;
+        if let Bytes::Map(map) = &from
+            && !map.is_versioned()
+        {
+            return self
+                .copy_entries(&to, |visit| visit_all(map.iter(), &mut |key, value| visit(key, value)));
+        }
+        let mut last: Option<View> = None;
+        let kept = from.kept()?;
+        for snapshot in kept.iter().map(Some).chain([None]) {
+            let view = from.view(snapshot.map(String::as_str))?;
+            match &last {
+                None => self.copy_entries(&to, |visit| view.for_each(|key, value| visit(key, value)))?,
+                Some(last) => {
+                    let edits = view.edits_since(last)?;
+                    for group in edits.chunks(GROUP_ENTRIES) {
+                        group.iter().for_each(|_| self.note());
+                        to.write(&self.target, &mut group.to_vec())?;
+                    }
+                }
+            }
+            if let Some(name) = snapshot {
+                to.keep(name)?;
+            }
+            last = Some(view);
+        }
+        Ok(())
+    }
+
+    /// Copies all entries that `walk` visits, many at a time.
+    fn copy_entries(
+        &mut self,
+        to: &Bytes,
+        walk: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]) -> Outcome) -> Outcome,
+    ) -> Outcome {
+        let (mut gathered, mut bytes) = (Vec::new(), 0);
+        walk(&mut |key, value| {
+            bytes += key.len() + value.len();
+            gathered.push((key.to_vec(), Some(value.to_vec())));
+            self.note();
+            if gathered.len() >= GROUP_ENTRIES || bytes >= GROUP_BYTES {
+                to.write(&self.target, &mut gathered)?;
+                bytes = 0;
+            }
+            Ok(())
+        })?;
+        Ok(to.write(&self.target, &mut gathered)?)
+    }
+
+    /// A backup goes through a file that never gets a name.
+    fn copy_store(&mut self, name: &str, into: &Path) -> Outcome {
+        let store = self.source.find_store(name)?.ok_or_else(|| Self::gone(name))?;
+        let mut beside = into.as_os_str().to_owned();
+        beside.push(".backup");
+        let failed = Failure::at_file("writing", Path::new(&beside));
+        let backup = Unfinished::new(Path::new(&beside)).map_err(&failed)?;
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, backup.file());
+        let summary = store.snapshot().backup(&mut out).map_err(tembo::Error::from)?;
+        out.flush().map_err(&failed)?;
+        drop(out);
+        backup.file().rewind().map_err(&failed)?;
+        self.target.restore_store(name, [BufReader::with_capacity(BUFFER_BYTES, backup.file())])?;
+        (0..summary.changes).for_each(|_| self.note());
+        Ok(())
+    }
+
+    /// Whether the copy of a structure has the same contents, both ways.
+    fn is_equal(&mut self, name: &str, kind: &Kind) -> Outcome<bool> {
+        match kind {
+            Kind::FixedMap => {
+                let Some(to) = self.target.find_fixed_map(name)? else { return Ok(false) };
+                are_equal(self.fixed(name)?.iter(), to.iter(), |a, b| a == b)
+            }
+            Kind::Store => self.is_store_equal(name),
+            _ => self.are_bytes_equal(name, kind),
+        }
+    }
+
+    fn are_bytes_equal(&mut self, name: &str, kind: &Kind) -> Outcome<bool> {
+        let from = Bytes::find(&self.source, name, kind)?.ok_or_else(|| Self::gone(name))?;
+        let Some(to) = Bytes::find(&self.target, name, kind)? else { return Ok(false) };
+        if let (Bytes::Map(from), Bytes::Map(to)) = (&from, &to)
+            && !from.is_versioned()
+        {
+            let same =
+                |a: &tembo::Entry<'_>, b: &tembo::Entry<'_>| a.key() == b.key() && a.value() == b.value();
+            return Ok(from.counting() == to.counting() && are_equal(from.iter(), to.iter(), same)?);
+        }
+        let kept = from.kept()?;
+        if kept != to.kept()? {
+            return Ok(false);
+        }
+        for snapshot in kept.iter().map(|name| Some(name.as_str())).chain([None]) {
+            let (from, to) = (from.view(snapshot)?, to.view(snapshot)?);
+            // As many, and each of the one in the other: keys are there once.
+            let mut is_equal = from.len() == to.len();
+            from.for_each(|key, value| {
+                is_equal &= to.has(key, value)?;
+                self.progress.advance(1);
+                Ok(())
+            })?;
+            if !is_equal {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_store_equal(&mut self, name: &str) -> Outcome<bool> {
+        let from = self.source.find_store(name)?.ok_or_else(|| Self::gone(name))?;
+        let Some(to) = self.target.find_store(name)? else { return Ok(false) };
+        let keyspaces = from.keyspaces()?;
+        if keyspaces != to.keyspaces()? {
+            return Ok(false);
+        }
+        let (old, new) = (from.snapshot(), to.snapshot());
+        for keyspace in keyspaces {
+            let (Some(a), Some(b)) = (from.find_keyspace(&keyspace)?, to.find_keyspace(&keyspace)?) else {
+                return Ok(false);
+            };
+            if !are_equal(old.iter(&a)?, new.iter(&b)?, |a, b| a == b)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Whether two walks have the same entries.
+fn are_equal<T, E>(
+    mut one: impl Iterator<Item = Result<T, E>>,
+    mut other: impl Iterator<Item = Result<T, E>>,
+    same: impl Fn(&T, &T) -> bool,
+) -> Outcome<bool>
+where
+    Failure: From<E>,
+{
+    loop {
+        match (one.next().transpose()?, other.next().transpose()?) {
+            (None, None) => return Ok(true),
+            (Some(a), Some(b)) if same(&a, &b) => {}
+            _ => return Ok(false),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `tembo compact --into`: a fresh pool with everything, or none.
+
+use crate::raw::RawStore;
+use crate::support::Workspace;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tembo::heap::{Heap, PArr, Persist};
+use tembo::store::Retention;
+use tembo::{Counting, MapOptions, Options};
+
+tembo::heap::brand!(Rewritten);
+
+#[derive(Default, Persist)]
+#[repr(C)]
+struct Root {
+    numbers: PArr<u64>,
+}
+
+/// A structure of every kind but a heap, with snapshots where there can be some, and holes.
+fn fill(path: &Path) {
+    let pool = Options::new().create(true).initial_bytes(1 << 20).root_count(200).open(path).unwrap();
+    let map = pool.open_map("map").unwrap();
+    (0..20_000u32).for_each(|i| _ = map.put(i.to_be_bytes(), vec![i as u8; 30 + i as usize % 90]).unwrap());
+    (0..20_000u32).filter(|i| i % 8 > 0).for_each(|i| assert!(map.remove(i.to_be_bytes()).unwrap()));
+    let large = pool.open_map("large").unwrap();
+    (0..5u32).for_each(|i| _ = large.put(i.to_be_bytes(), vec![i as u8; 700_000]).unwrap());
+    let counting = MapOptions::new().counting(Counting::Records);
+    let counting = pool.open_map_with("counting", counting).unwrap();
+    (0..100u32).for_each(|i| _ = counting.put(i.to_be_bytes(), b"counted").unwrap());
+    let versioned = pool.open_map_with("versioned", MapOptions::new().versioned(true)).unwrap();
+    let table = pool.open_hash_table("table").unwrap();
+    for round in 0..3u32 {
+        for i in 0..300u32 {
+            versioned.put(i.to_be_bytes(), [round as u8; 40]).unwrap();
+            table.put(i.to_be_bytes(), [round as u8; 20]).unwrap();
+        }
+        versioned.remove((round * 7).to_be_bytes()).unwrap();
+        table.remove((round * 5).to_be_bytes()).unwrap();
+        if round < 2 {
+            // The names are in another order than the versions.
+            versioned.snapshot().unwrap().keep(["second", "first"][round as usize]).unwrap();
+            table.snapshot().keep(["second", "first"][round as usize]).unwrap();
+        }
+    }
+    let fixed = pool.open_fixed_map("fixed").unwrap();
+    (0..1000).for_each(|i| _ = fixed.put(i * i, i).unwrap());
+    pool.open_map("empty").unwrap();
+    let store = pool.open_store("store").unwrap();
+    let keyspace = store.keyspace("words").unwrap();
+    for i in 0..200u32 {
+        let mut transaction = store.begin();
+        transaction.put(&keyspace, i.to_be_bytes(), [i as u8; 50]).unwrap();
+        transaction.commit().unwrap();
+    }
+}
+
+/// The contents of all snapshots of the structures that have some.
+fn snapshots(path: &Path) -> Vec<(String, Vec<(Vec<u8>, Vec<u8>)>)> {
+    let pool = Options::new().read_only(true).open(path).unwrap();
+    let map = pool.find_map("versioned").unwrap().unwrap();
+    let table = pool.find_hash_table("table").unwrap().unwrap();
+    let mut found = Vec::new();
+    for name in ["first", "second"] {
+        let snapshot = map.open_snapshot(name).unwrap();
+        let entries = snapshot.iter().map(|entry| entry.map(|e| (e.key().to_vec(), e.value().to_vec())));
+        found.push((format!("map {name}"), entries.collect::<Result<_, _>>().unwrap()));
+        let snapshot = table.open_snapshot(name).unwrap();
+        let entries = snapshot.iter().map(|entry| entry.map(|e| (e.key().to_vec(), e.value().to_vec())));
+        let mut entries: Vec<_> = entries.collect::<Result<_, _>>().unwrap();
+        entries.sort();
+        found.push((format!("table {name}"), entries));
+    }
+    found
+}
+
+/// The dump without the hash of everything, and in an order that does not depend on the pool.
+fn dump(workspace: &Workspace, pool: &str) -> Vec<String> {
+    let text = workspace.run(&format!("dump {pool}")).ok().text();
+    let mut lines: Vec<String> =
+        text.lines().filter(|line| !line.contains("xxh3")).map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_new_pool_has_everything_without_the_holes() {
+    let workspace = Workspace::new();
+    let (old, new) = (workspace.path("old.pool"), workspace.path("new.pool"));
+    fill(&old);
+    let before = std::fs::read(&old).unwrap();
+    let report = workspace.run("compact old.pool --into new.pool --json").ok().json();
+    assert!(std::fs::read(&old).unwrap() == before, "the source has changed");
+    let length = new.metadata().unwrap().len();
+    assert!(report["pool_bytes"].as_u64() == Some(length) && length < before.len() as u64 / 2, "{report}");
+    assert!(report["structures"] == 8 && report["entries"].as_u64() > Some(4000), "{report}");
+    assert_eq!(dump(&workspace, "old.pool"), dump(&workspace, "new.pool"));
+    assert_eq!(snapshots(&old), snapshots(&new));
+    let scan = |pool: &str| workspace.run(&format!("store scan {pool} words")).ok().text();
+    assert_eq!(scan("old.pool"), scan("new.pool"));
+    workspace.run("check new.pool").ok();
+    let pool = Options::new().open(&new).unwrap();
+    assert_eq!(pool.root_count(), 200);
+    assert_eq!(pool.find_map("counting").unwrap().unwrap().counting(), Counting::Records);
+    // It is a pool like any other.
+    pool.find_map("map").unwrap().unwrap().put(b"more", vec![1; 100_000]).unwrap();
+    drop(pool);
+    workspace.run("check new.pool").ok();
+    assert!(workspace.run("compact old.pool --into other.pool").ok().text().contains("which were"));
+}
+
+#[test]
+fn what_cannot_be_copied_is_refused_and_nothing_is_made() {
+    let workspace = Workspace::new();
+    let new = workspace.path("new.pool");
+    let refuse = |arguments: &str, why: &str| {
+        workspace.run(arguments).ends_with(1, why);
+        assert!(!new.exists(), "{arguments}");
+    };
+    refuse("compact none.pool --into new.pool", "none.pool");
+    fill(&workspace.path("old.pool"));
+    std::fs::write(workspace.path("there"), "something").unwrap();
+    refuse("compact old.pool --into there", "there exists already");
+    assert_eq!(std::fs::read(workspace.path("there")).unwrap(), b"something");
+    refuse("compact old.pool --into nowhere/new.pool", "nowhere");
+    workspace.run("compact old.pool --into new.pool --min-bytes 1MiB").ends_with(2, "--min-bytes");
+    let pool = Options::new().open(workspace.path("old.pool")).unwrap();
+    refuse("compact old.pool --into new.pool", "old.pool");
+    let store = pool.find_store("store").unwrap().unwrap();
+    store.keep(store.snapshot().number(), "kept").unwrap();
+    drop((store, pool));
+    refuse("compact old.pool --into new.pool", "keeps snapshots");
+    let pool = Options::new().create(true).open(workspace.path("history.pool")).unwrap();
+    pool.open_store("store").unwrap().keyspace_with("all", Retention::All).unwrap();
+    drop(pool);
+    refuse("compact history.pool --into new.pool", "earlier versions");
+    let pool = RawStore::open(workspace.path("heap.pool"), &Options::new().create(true));
+    drop(Heap::<Rewritten, Root>::open_pool(pool.raw().clone()).unwrap());
+    drop(pool);
+    refuse("compact heap.pool --into new.pool", "is a heap");
+}
+
+#[test]
+fn a_rewriting_that_is_killed_leaves_the_source_and_no_target() {
+    let workspace = Workspace::new();
+    let (old, new) = (workspace.path("old.pool"), workspace.path("new.pool"));
+    fill(&old);
+    let before = std::fs::read(&old).unwrap();
+    // As where the file system makes no files without a name, and a process that was killed.
+    std::fs::write(workspace.path("new.pool.unfinished"), "left").unwrap();
+    let mut finished = 0;
+    for round in 0..12u64 {
+        let mut command = workspace.command("compact old.pool --into new.pool");
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(3000 + round * 15_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(std::fs::read(&old).unwrap() == before, "the source has changed");
+        if new.exists() {
+            finished += 1;
+            workspace.run("check new.pool").ok();
+            assert_eq!(snapshots(&old), snapshots(&new));
+            std::fs::remove_file(&new).unwrap();
+        }
+    }
+    println!("{finished} of 12 ended before the kill");
+    workspace.run("compact old.pool --into new.pool").ok();
+    assert_eq!(dump(&workspace, "old.pool"), dump(&workspace, "new.pool"));
+}
