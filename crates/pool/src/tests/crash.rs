@@ -397,3 +397,17 @@ fn cuts_survive_crashes() {
     }
     assert!(lengths[4] < lengths[0] && lengths[5] > lengths[4] && lengths[7] < lengths[5], "{lengths:?}");
 }
+
+/// One cut, at each of its steps, with all images that there are.
+#[test]
+fn a_cut_survives_a_crash_at_each_of_its_steps() {
+    let mut scenario = Transactions::new(5, 1, 0, false);
+    let commit = |edit| Op::Commit { lane: 0, edits: vec![edit] };
+    let put = |link, bytes| commit(Edit::Put { link, bytes, seed: link + bytes });
+    scenario.ops = vec![put(1, 40), put(3, 9000), commit(Edit::Remove { link: 3 }), Op::Cut, put(1, 50)];
+    scenario.continuation = vec![put(6, 100)];
+    let audit = audit(2, true, &scenario.geometry);
+    let simulation = Simulation::new(&scenario).limit(1024).depth(0).audit(audit);
+    let report = simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{report}");
+}
