@@ -57,7 +57,7 @@ impl Executor<'_, '_> {
         };
         let why = match denial.reason {
             Reason::Key => "no permission to touch the specified keys",
-            Reason::Channel => "no permission to access one of the channels used as arguments to the command",
+            Reason::Channel => "no permission to access one of the channels used as arguments",
             _ => "no permission to execute the command or subcommand",
         };
         Err(Fault::Quoting(format!("{CHANGED} {why}").into_bytes()))

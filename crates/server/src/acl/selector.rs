@@ -11,8 +11,25 @@ use crate::glob;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KeyPattern {
     pattern: Vec<u8>,
+    /// The beginning of the keys, where the pattern says no more. Most are so, and it is fast to compare.
+    beginning: Option<Vec<u8>>,
     reads: bool,
     writes: bool,
+}
+
+impl KeyPattern {
+    #[inline]
+    fn gives(&self, reads: bool, writes: bool) -> bool {
+        (self.reads | !reads) & (self.writes | !writes)
+    }
+
+    #[inline]
+    fn matches(&self, key: &[u8]) -> bool {
+        match &self.beginning {
+            Some(beginning) => key.starts_with(beginning),
+            None => glob::matches(&self.pattern, key, false),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -116,7 +133,12 @@ impl Selector {
         expect_no_spaces(pattern)?;
         match self.keys.iter_mut().find(|known| known.pattern == pattern) {
             Some(known) => (known.reads, known.writes) = (known.reads | reads, known.writes | writes),
-            None => self.keys.push(KeyPattern { pattern: pattern.to_vec(), reads, writes }),
+            None => self.keys.push(KeyPattern {
+                pattern: pattern.to_vec(),
+                beginning: glob::as_prefix(pattern),
+                reads,
+                writes,
+            }),
         }
         Ok(())
     }
@@ -204,22 +226,13 @@ impl Selector {
     /// Whether it allows this access to a key.
     #[inline]
     pub(super) fn allows_key(&self, key: &[u8], reads: bool, writes: bool) -> bool {
-        self.all_keys
-            || self.keys.iter().any(|known| {
-                (known.reads | !reads) & (known.writes | !writes) && glob::matches(&known.pattern, key, false)
-            })
+        self.all_keys || self.keys.iter().any(|known| known.gives(reads, writes) && known.matches(key))
     }
 
     /// Whether it allows this access to every key that begins so.
     pub(super) fn allows_prefix(&self, prefix: &[u8], reads: bool, writes: bool) -> bool {
-        let covers = |known: &KeyPattern| {
-            glob::as_prefix(&known.pattern).is_some_and(|allowed| prefix.starts_with(&allowed))
-        };
-        self.all_keys
-            || self
-                .keys
-                .iter()
-                .any(|known| (known.reads | !reads) & (known.writes | !writes) && covers(known))
+        let covers = |known: &KeyPattern| known.beginning.as_ref().is_some_and(|its| prefix.starts_with(its));
+        self.all_keys || self.keys.iter().any(|known| known.gives(reads, writes) && covers(known))
     }
 
     #[inline]

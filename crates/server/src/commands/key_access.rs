@@ -37,10 +37,23 @@ enum Way {
     Prefix,
 }
 
+/// Whether the access depends on the options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Options {
+    #[default]
+    Never,
+    Set,
+    Bitfield,
+    Sort,
+}
+
 /// The access of one command to its keys.
 #[derive(Debug, Default)]
 pub(crate) struct KeyAccess {
     way: Way,
+    options: Options,
+    /// The access to all of its keys, where it is the same.
+    only: Option<Access>,
     specifications: Vec<(Specification, Access)>,
 }
 
@@ -61,7 +74,18 @@ impl KeyAccess {
             Access { reads: has(&["access"]), writes: has(&["insert", "delete", "update"]) }
         };
         let specifications = specifications_of(command.name).into_iter();
-        KeyAccess { way, specifications: specifications.map(|its| (its, access(&its))).collect() }
+        let specifications: Vec<_> = specifications.map(|its| (its, access(&its))).collect();
+        let options = match command.name {
+            "set" => Options::Set,
+            "bitfield" => Options::Bitfield,
+            "sort" => Options::Sort,
+            _ => Options::Never,
+        };
+        let only = match specifications[..] {
+            [(_, access)] if way == Way::Fixed && options == Options::Never => Some(access),
+            _ => None,
+        };
+        KeyAccess { way, options, only, specifications }
     }
 
     /// The place of the first key that is not allowed. `allows` is told of a key, or the beginning of keys,
@@ -74,7 +98,7 @@ impl KeyAccess {
         allows: impl Fn(&[u8], bool, bool, bool) -> bool,
     ) -> Option<usize> {
         let is_denied = |place: &usize| {
-            let Access { reads, writes } = self.at(command, request, *place);
+            let Access { reads, writes } = self.only.unwrap_or_else(|| self.at(request, *place));
             !allows(&request[*place], false, reads, writes)
         };
         match self.way {
@@ -99,15 +123,15 @@ impl KeyAccess {
     }
 
     #[inline]
-    fn at(&self, command: &Command, request: &Request<'_>, place: usize) -> Access {
-        match command.name {
-            "set" if request.arg_count() == 3 => WRITES,
-            "set" => match request.args().skip(3).any(|word| is(word, "GET")) {
+    fn at(&self, request: &Request<'_>, place: usize) -> Access {
+        match self.options {
+            Options::Set if request.arg_count() == 3 => WRITES,
+            Options::Set => match request.args().skip(3).any(|word| is(word, "GET")) {
                 true => BOTH,
                 false => WRITES,
             },
-            "bitfield" if bitfield::only_reads(request.args().skip(2)) => READS,
-            "sort" if place > 1 => WRITES,
+            Options::Bitfield if bitfield::only_reads(request.args().skip(2)) => READS,
+            Options::Sort if place > 1 => WRITES,
             _ => {
                 let its = self.specifications.iter().find(|(its, _)| its.has(request, place));
                 match its {

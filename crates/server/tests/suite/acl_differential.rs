@@ -5,7 +5,7 @@
 //!
 //! - Redis tells single commands in the order of its table, which is another one in each run: the words of a
 //!   line are compared in order.
-//! - Commands that only one of them has.
+//! - Commands that only one of them has, and selectors within selectors.
 
 use std::collections::BTreeSet;
 
@@ -39,6 +39,8 @@ fn in_order(value: &Value) -> String {
         let is_common = |word: &&str| {
             !word[1.min(word.len())..].starts_with("tembo.") && !word.contains("client|setinfo")
         };
+        // Parentheses are at other words, then.
+        let text = text.replace('(', " ( ").replace(')', " ) ");
         let mut words: Vec<_> = text.split(' ').filter(is_common).collect();
         words.sort_unstable();
         words.join(" ")
@@ -202,8 +204,16 @@ fn rule(random: &mut Random) -> Vec<String> {
     }
 }
 
-/// Rules with spaces or quotes between parentheses are split in another way by Redis.
+/// Rules with quotes between parentheses are split in another way by Redis, and of parentheses within others
+/// it forgets the outer ones, which is refused here.
 fn is_comparable(rules: &[String]) -> bool {
+    let mut is_open = false;
+    for rule in rules {
+        if is_open && rule.starts_with('(') {
+            return false;
+        }
+        is_open = (is_open || rule.starts_with('(')) && !rule.ends_with(')');
+    }
     let has_selector = rules.iter().any(|rule| rule.starts_with('('));
     !has_selector
         || !rules.iter().any(|rule| rule.contains('"') || rule.contains('\u{e9}') || rule.ends_with("~("))
