@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tembo_wire::Value;
 
-use crate::cluster_support::{alone, node, text};
+use crate::cluster_support::{Shards, alone, node, text};
 use crate::peer::Random;
 use crate::support::{Client, Fixture, eventually};
 
@@ -299,4 +299,35 @@ fn expired_keys_and_lists_of_a_transaction_are_found_by_its_own_walks() {
     }
     assert_eq!(counts.len(), 3, "{counts:?}");
     server.check();
+}
+
+/// Whatever removes a key behind its slot is told to replicas with the user's key.
+#[test]
+fn replicas_are_told_of_keys_without_slots() {
+    let shards = Shards::ready(3);
+    let (mut master, mut replica) = (shards.client(0), shards.client(3));
+    let digest = |client: &mut Client| (client.ask("DBSIZE"), client.ask("DEBUG DIGEST"));
+    for n in 0..200 {
+        // The slots 3300, 0 and 1.
+        let tag = ["b", "06S", "Qi"][n % 3];
+        master.ask(&format!("SET {{{tag}}}soon:{n} v PX {}", 1 + n % 40));
+        master.ask(&format!("SET {{{tag}}}later:{n} v EX {}", 1000 + n));
+        master.ask(&format!("RPUSH {{{tag}}}list:{} {n} {}", n % 7, "e".repeat(n)));
+    }
+    eventually(|| master.info("expired_keys") == "200");
+    master.talk("CLUSTERX FLUSHSLOTS 1 => +OK\nTEMBO.UNLINK {b}later:1* => :36\nWAIT 1 0 => :1");
+    assert_eq!(digest(&mut replica), digest(&mut master));
+    assert_ne!(master.ask("DBSIZE"), ":0");
+    master.talk("CLUSTERX FLUSHSLOTS 0-16383 => +OK\nWAIT 1 0 => :1\nDBSIZE => :0");
+    replica.talk("DBSIZE => :0");
+    // A copy, with keys that have deadlines and large lists.
+    for n in 0..50 {
+        master.ask(&format!("RPUSH {{b}}l{n} {}", "e".repeat(100 * n)));
+        master.ask(&format!("SET {{06S}}{n} v EX 1000"));
+    }
+    replica.ask("REPLICAOF NO ONE");
+    replica.ask("FLUSHALL");
+    replica.ask(&format!("REPLICAOF 127.0.0.1 {}", shards.port(0)));
+    eventually(|| digest(&mut replica) == digest(&mut master));
+    shards.servers.into_iter().for_each(Fixture::check);
 }
