@@ -166,14 +166,18 @@ impl Region {
     }
 
     /// Gives the space of whole pages inside a range back to the file system; the range reads as zero
-    /// afterwards and must be [taken again](Self::reallocate) before it is stored to. Where the file system
-    /// cannot do this, or there is a journal (whose records could fill the range again), nothing happens.
-    /// Returns the bytes given back.
+    /// afterwards and must be [taken again](Self::reallocate) before it is stored to. Where there is a journal,
+    /// all records are written home first: one with lines of the range would fill it again. Where the file
+    /// system cannot do this, nothing happens. Returns the bytes given back.
     pub fn punch(&self, off: u64, bytes: u64) -> u64 {
         let start = round_up(off, PAGE_BYTES);
         let end = (off + bytes) & !(PAGE_BYTES - 1);
         let Some(file) = &self.file else { return 0 };
-        if start >= end || end > self.len() || self.journal.is_some() {
+        if start >= end || end > self.len() {
+            return 0;
+        }
+        // PERSIST: what freed the range is on the device, and no record has lines of it.
+        if self.journal().is_some_and(|journal| journal.vacate(start, end - start).is_err()) {
             return 0;
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -6,8 +6,9 @@
 //! has the shorter length durable before the region becomes shorter. A file that a crash has left longer than
 //! that is cut when it is opened next, or before it grows.
 //!
-//! A region with a journal is not cut. Records of its ring may have lines of the part that goes: replay would
-//! write them behind the end of the file, and they would come back in space that has to read as zero.
+//! Records of a journal may have lines of the part that goes. Replay would write them behind the end of the
+//! file, and they would come back in space that has to read as zero. So everything is written home before the
+//! region becomes shorter, the record of the shorter length too, and replay begins behind all that.
 
 use crate::map::{PAGE_BYTES, Sharing, round_up};
 use crate::region::Region;
@@ -23,15 +24,16 @@ impl Region {
     /// Whether [`shrink`](Self::shrink) can be used.
     pub fn can_shrink(&self) -> bool {
         let is_of_file = matches!(self.sharing, Sharing::Shared | Sharing::SharedSync);
-        self.journal.is_none() && (is_of_file || self.domain() == Domain::Simulated)
+        let has_journal = self.journal.is_some() && self.file.is_some();
+        is_of_file || has_journal || self.domain() == Domain::Simulated
     }
 
     /// Makes the region shorter: `bytes` long, whole pages, if it is longer. Nobody uses the part that goes,
-    /// and all that was stored there may be lost. The file keeps its length until [`cut_file`](Self::cut_file).
+    /// and all that was stored there may be lost. With a journal, nobody has a fence under way. The file keeps its length until [`cut_file`](Self::cut_file).
     ///
     /// # Errors
     ///
-    /// None but those of a simulator's fences.
+    /// Where there is a journal, those of its device; those of a simulator's fences.
     ///
     /// # Panics
     ///
@@ -44,6 +46,10 @@ impl Region {
         }
         if self.domain() == Domain::Simulated {
             self.mark_cut(bytes)?;
+        }
+        if let Some(journal) = self.journal() {
+            // PERSIST: no record has lines of the part that goes; that of the shorter length is at home.
+            journal.vacate(bytes, self.len() - bytes)?;
         }
         self.set_len(bytes);
         Ok(())
@@ -94,6 +100,7 @@ impl Region {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use crate::journal::JournalPlace;
     use crate::{Access, Durability, RegionOptions};
     use std::fs::File;
 
@@ -127,6 +134,41 @@ mod tests {
                 let found = words.map(|off| region.load_u64(off).unwrap());
                 assert_eq!(found, [7 + round, 0, 0]);
             }
+        }
+    }
+
+    /// Records of a journal, and lines that were noted and not fenced, do not come back behind the end.
+    #[test]
+    fn what_a_journal_has_of_the_part_that_goes_does_not_come_back() {
+        let file = tempfile::tempfile().unwrap();
+        let place = JournalPlace { off: MIB / 2, seed: 7 };
+        region_of(&file, Durability::PageCache).format_journal(place, 64 << 10, 64 << 10).unwrap();
+        let durability = Durability::Relaxed { interval_ms: 3_600_000 };
+        let options = RegionOptions {
+            durability,
+            max_bytes: Some(64 * MIB),
+            journal: Some(place),
+            ..RegionOptions::default()
+        };
+        let region =
+            Region::map_file(file.try_clone().unwrap(), 4 * MIB, &options, Access::ReadWrite).unwrap();
+        let put = |off: u64| {
+            region.store_u64(off, 7).unwrap();
+            region.flush(off, 8);
+        };
+        for _ in 0..2 {
+            put(3 * MIB);
+            region.fence().unwrap();
+            put(2 * MIB);
+            region.shrink(MIB).unwrap();
+            assert_eq!(region.cut_file().unwrap(), 3 * MIB);
+            put(8);
+            region.fence().unwrap();
+            region.synchronise_file().unwrap();
+            assert_eq!(file.metadata().unwrap().len(), MIB);
+            region.grow(4 * MIB).unwrap();
+            let found = [8, 2 * MIB, 3 * MIB].map(|off| region.load_u64(off).unwrap());
+            assert_eq!(found, [7, 0, 0]);
         }
     }
 

@@ -123,6 +123,7 @@ impl Pool {
             return Ok(0);
         }
         let mut cut_bytes = 0;
+        self.write_journal_home()?;
         self.inner.log.while_quiet(|| {
             alloc.cut(region, rule, |length| {
                 cut_bytes = region.len() - length;

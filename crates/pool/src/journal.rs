@@ -125,6 +125,12 @@ impl Pool {
         }
     }
 
+    /// Writes home what the journal has, where there is one, so that those who wait for the rest under a lock
+    /// wait for little.
+    pub(crate) fn write_journal_home(&self) -> Result<()> {
+        Ok(self.journal().map_or(Ok(()), Journal::write_all_back)?)
+    }
+
     /// The number of lines of which the journal had newer contents than the rest of the file when the pool
     /// was opened, each as often as it was recorded if it was opened for writing; `None` if it had no
     /// journal.

@@ -351,6 +351,7 @@ impl Pool {
         let mut lane = self.lane()?;
         self.inner.reclaim_all()?;
         lane.dissolve_empty_slabs(true)?;
+        self.write_journal_home()?;
         Ok(self.inner.alloc.punch(self.region(), 1 << 20))
     }
 

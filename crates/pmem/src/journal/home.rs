@@ -167,7 +167,11 @@ impl Journal {
     ///
     /// [`SyncError`] when the device fails.
     pub fn write_all_back(&self) -> Result<(), SyncError> {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write_back_until_now(&mut self.writer.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// As [`write_all_back`](Self::write_all_back), under the lock.
+    pub(super) fn write_back_until_now(&self, writer: &mut Writer) -> Result<(), SyncError> {
         let end = self.lock().end;
         loop {
             let tail = {
@@ -178,7 +182,7 @@ impl Journal {
             if tail >= end {
                 return Ok(());
             }
-            self.write_back_step(&mut writer, tail, end)?;
+            self.write_back_step(writer, tail, end)?;
         }
     }
 

@@ -427,8 +427,9 @@ impl Journal {
         }
     }
 
-    /// Records the lines that this thread noted, as `copy` finds them, and waits as the domain demands.
-    pub(crate) fn fence(&self, copy: impl Fn(u64, &mut [u8])) -> Result<(), SyncError> {
+    /// Records the lines that this thread noted, as `copy` finds them, and waits as the domain demands. The
+    /// region has so many `lines`: those that were noted before a cut are gone.
+    pub(crate) fn fence(&self, lines: u64, copy: impl Fn(u64, &mut [u8])) -> Result<(), SyncError> {
         let (mut noted, puts_off) = match notes::take(&self.identity) {
             Some(taken) => taken,
             None => (self.lock().orphans.remove(&notes::thread_id()).unwrap_or_default(), false),
@@ -437,6 +438,11 @@ impl Journal {
             return self.lock().check();
         }
         layout::merge(&mut noted);
+        while let Some((first, count)) = noted.pop_if(|(first, count)| *first + *count > lines) {
+            if first < lines {
+                noted.push((first, lines.min(first + count) - first));
+            }
+        }
         let end = self.append(&noted, copy)?;
         notes::give_back(&self.identity, noted);
         match self.interval {

@@ -38,6 +38,21 @@ impl Journal {
         Ok(count)
     }
 
+    /// Writes everything home that was recorded, and drops the private pages of a range of free space. The file
+    /// may lose that part from then on: no record has lines of it, and nobody stores there.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`] when the device fails.
+    pub(crate) fn vacate(&self, off: u64, bytes: u64) -> Result<(), SyncError> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write_back_until_now(&mut writer)?;
+        if let Some(pages) = self.pages.get() {
+            pages.forget(off, bytes);
+        }
+        Ok(())
+    }
+
     /// Reads these pages of the file, those that it has as a whole. A page that cannot be read stays private.
     fn read_home(
         &self,

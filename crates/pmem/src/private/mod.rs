@@ -15,6 +15,8 @@
 //! * P3: *equal*. A page is given back only when it equals the file byte for byte, and when all its records
 //!   are before the durable tail, with no store to it from the comparison until it is dropped. Whoever loads
 //!   from it sees the same before and after.
+//!   Pages of free space that the file loses are dropped without that: nobody stores to them, and no record has
+//!   lines of them ([`PrivatePages::forget`]).
 //! * P4: *home stays*. Nobody else changes the file's pages meanwhile (`writer` of the journal), and later
 //!   write-backs change only pages with newer records, which are private again: a page that shows the file
 //!   never changes under its readers. A record that copies lines of such a page has what the file has.
@@ -288,6 +290,22 @@ impl PrivatePages {
         count
     }
 
+    /// Drops the whole pages of a range, which show the file then, whatever they had. Nobody stores there, no
+    /// record has lines of it, and the caller holds the right to write home (P4).
+    pub(crate) fn forget(&self, off: u64, bytes: u64) {
+        let (first, end) = (off.div_ceil(self.page_bytes()), (off + bytes) >> self.page_shift);
+        if first >= end || self.backing == Backing::Copied {
+            return;
+        }
+        if !self.discard(first << self.page_shift, (end - first) << self.page_shift) {
+            // None is looked at any more: the range may have no memory soon.
+            return self.is_refused.store(true, Ordering::Relaxed);
+        }
+        let words = (first..end.min(self.table.end())).map(|page| self.table.word(page));
+        let count = words.filter(|word| word.swap(0, Ordering::Relaxed) != 0).count();
+        self.count.fetch_sub(count as u64, Ordering::Relaxed);
+    }
+
     /// Whether a page of the memory has these contents.
     fn equals(&self, page: u64, contents: &[u8]) -> bool {
         contents
@@ -309,8 +327,8 @@ impl PrivatePages {
 
     /// Lets pages of a mapped file show the file again; whether the system does that.
     fn discard(&self, off: u64, bytes: u64) -> bool {
-        // SAFETY: the pages are mapped by the region from its file, privately, and equal it (P3): no load
-        // sees a difference.
+        // SAFETY: the pages are mapped by the region from its file, privately. They equal it (P3), and no load
+        // sees a difference; or they are free space, and nobody loads what they had.
         let outcome = unsafe {
             rustix::mm::madvise(
                 self.base.add(off as usize).cast(),

@@ -161,7 +161,7 @@ impl Region {
         let Some(Journaled { journal, .. }) = self.journal.as_ref().filter(|_| !self.is_empty()) else {
             return Ok(());
         };
-        journal.fence(|line, into| self.copy_line(line, into))
+        journal.fence(self.len().div_ceil(LINE_BYTES), |line, into| self.copy_line(line, into))
     }
 
     /// Copies a line as it is at one moment, although other threads may store to it: of two readings one
@@ -171,7 +171,8 @@ impl Region {
     fn copy_line(&self, line: u64, into: &mut [u8]) {
         let off = line * LINE_BYTES;
         // A line was checked when it was noted; a region that ends within it has its words up to there.
-        let Ok(words) = self.words(off, (self.len() - off).min(LINE_BYTES) / 8) else { return };
+        let bytes = self.len().saturating_sub(off).min(LINE_BYTES);
+        let Ok(words) = self.words(off, bytes / 8) else { return };
         // ORDER: acquire, so that the second reading comes after the first, and each word after the one
         // before.
         let read = |words: &[AtomicU64], into: &mut [u64; 8]| {
