@@ -38,8 +38,8 @@ impl Journal {
         Ok(count)
     }
 
-    /// Writes everything home that was recorded, and drops the private pages of a range of free space. The file
-    /// may lose that part from then on: no record has lines of it, and nobody stores there.
+    /// Writes everything home that was recorded, and drops the private pages of a range of free space. The
+    /// file may lose that part from then on: no record has lines of it, and nobody stores there.
     ///
     /// # Errors
     ///

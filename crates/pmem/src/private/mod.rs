@@ -15,7 +15,7 @@
 //! * P3: *equal*. A page is given back only when it equals the file byte for byte, and when all its records
 //!   are before the durable tail, with no store to it from the comparison until it is dropped. Whoever loads
 //!   from it sees the same before and after.
-//!   Pages of free space that the file loses are dropped without that: nobody stores to them, and no record has
+//! Pages of free space that the file loses are dropped without that: nobody stores to them, and no record has
 //!   lines of them ([`PrivatePages::forget`]).
 //! * P4: *home stays*. Nobody else changes the file's pages meanwhile (`writer` of the journal), and later
 //!   write-backs change only pages with newer records, which are private again: a page that shows the file
@@ -327,8 +327,8 @@ impl PrivatePages {
 
     /// Lets pages of a mapped file show the file again; whether the system does that.
     fn discard(&self, off: u64, bytes: u64) -> bool {
-        // SAFETY: the pages are mapped by the region from its file, privately. They equal it (P3), and no load
-        // sees a difference; or they are free space, and nobody loads what they had.
+        // SAFETY: the pages are mapped by the region from its file, privately. They equal it (P3), and no
+        // load sees a difference; or they are free space, and nobody loads what they had.
         let outcome = unsafe {
             rustix::mm::madvise(
                 self.base.add(off as usize).cast(),

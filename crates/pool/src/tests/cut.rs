@@ -88,8 +88,8 @@ fn the_file_follows_what_is_alive() {
     }
 }
 
-/// The records of a journal have no lines of what was cut off, or given back: a write-back later does not make
-/// the file longer, or fill the hole, and a kill leaves the pool as it was.
+/// The records of a journal have no lines of what was cut off, or given back: a write-back later does not
+/// make the file longer, or fill the hole, and a kill leaves the pool as it was.
 #[test]
 fn a_journal_does_not_bring_back_what_went() {
     let dir = tempfile::tempdir().unwrap();
