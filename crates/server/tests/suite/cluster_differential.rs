@@ -94,7 +94,8 @@ fn two_of_redis() -> Option<([Redis; 2], Client)> {
     let ((first, mut client), (second, mut other)) = (Redis::start_node()?, Redis::start_node()?);
     assert_eq!(client.ask("CLUSTER ADDSLOTSRANGE 0 8191"), "+OK");
     assert_eq!(other.ask("CLUSTER ADDSLOTSRANGE 8192 12287"), "+OK");
-    assert_eq!(client.ask(&format!("CLUSTER MEET 127.0.0.1 {}", second.port())), "+OK");
+    let meet = format!("CLUSTER MEET 127.0.0.1 {} {}", second.port(), second.bus_port());
+    assert_eq!(client.ask(&meet), "+OK");
     eventually(|| {
         let info = client.ask("CLUSTER INFO");
         info.contains("cluster_state:ok") && info.contains("cluster_slots_assigned:12288")

@@ -10,6 +10,7 @@ mod bits;
 mod bits_differential;
 mod clients;
 mod cluster;
+mod cluster_controllers;
 mod cluster_differential;
 mod cluster_keys;
 mod cluster_support;

@@ -12,6 +12,9 @@ pub(crate) fn start_redis() -> Option<(Redis, Client)> {
     Redis::is_comparable(&mut client).then_some((redis, client))
 }
 
+/// How far below its port a server's bus listens, outside the ports that the system gives to clients.
+const BUS_BELOW: u16 = 10_000;
+
 /// Makes each server's port another one.
 static PORTS: AtomicU16 = AtomicU16::new(0);
 
@@ -34,9 +37,9 @@ impl Redis {
 
     /// A node of a cluster, of a version whose replies these are.
     pub(crate) fn start_node() -> Option<(Self, Client)> {
-        let arguments = ["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"];
-        let (redis, mut client) = Self::start_as(|_| {}, &arguments)?;
-        Self::is_comparable(&mut client).then_some((redis, client))
+        // Other versions do not know all of the arguments.
+        drop(start_redis()?);
+        Self::start_as(|_| {}, &["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"])
     }
 
     fn start_as(prepare: impl Fn(&std::path::Path), arguments: &[&str]) -> Option<(Self, Client)> {
@@ -61,10 +64,12 @@ impl Redis {
         // Not of the ports that the system gives to clients: connecting to one of those before anybody
         // listens can connect a socket to itself.
         let port = 20_000 + (std::process::id() as u16 ^ PORTS.fetch_add(1, Ordering::Relaxed)) % 10_000;
+        let bus = ["--cluster-port".to_owned(), (port - BUS_BELOW).to_string()];
         let process = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .args(["--enable-debug-command", "yes"])
             .args(arguments)
+            .args(if arguments.is_empty() { &[][..] } else { &bus })
             .current_dir(dir.path())
             .stdout(Stdio::null())
             .spawn()?;
@@ -80,11 +85,20 @@ impl Redis {
             connected || self.process.try_wait().unwrap().is_some()
         });
         let mut client = connected.then(|| Client::connect(address))?;
-        (client.info("process_id") == self.process.id().to_string()).then_some(client)
+        // A node that does not get the port of its bus ends after it has listened.
+        client.send(&[b"INFO", b"server"]);
+        let info = client.try_receive()?;
+        let own = format!("process_id:{}\r\n", self.process.id());
+        String::from_utf8_lossy(info.as_bytes()?).contains(&own).then_some(client)
     }
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Where other nodes of a cluster find it.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.port - BUS_BELOW
     }
 
     pub(crate) fn client(&self) -> Client {
