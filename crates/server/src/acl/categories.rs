@@ -97,6 +97,8 @@ impl Known {
 pub(crate) struct Catalogue {
     all: Vec<Known>,
     by_name: HashMap<&'static str, usize, FixedState>,
+    /// By the addresses of their names, which are mostly asked for where they are here.
+    by_address: HashMap<usize, usize, FixedState>,
 }
 
 /// The catalogue of this program's commands.
@@ -104,7 +106,8 @@ pub(crate) static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::new)
 
 impl Catalogue {
     fn new() -> Self {
-        let mut catalogue = Catalogue { all: Vec::new(), by_name: HashMap::default() };
+        let mut catalogue =
+            Catalogue { all: Vec::new(), by_name: HashMap::default(), by_address: HashMap::default() };
         for command in Registry::new().all() {
             catalogue.add_command(command);
             command.subcommands.iter().for_each(|command| catalogue.add_command(command));
@@ -148,14 +151,23 @@ impl Catalogue {
             channels: Channels::of(name),
         });
         self.by_name.insert(name, number);
+        self.by_address.insert(name.as_ptr() as usize, number);
     }
 
     pub(crate) fn all(&self) -> &[Known] {
         &self.all
     }
 
-    /// The number of a command, by its full name in lower case.
+    /// The number of a command of this server.
     #[inline]
+    pub(crate) fn number_of(&self, command: &Command) -> Option<usize> {
+        let by_address = self.by_address.get(&(command.name.as_ptr() as usize)).copied();
+        by_address
+            .filter(|&number| self.all[number].name.len() == command.name.len())
+            .or_else(|| self.number(command.name))
+    }
+
+    /// The number of a command, by its full name in lower case.
     pub(crate) fn number(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }

@@ -64,7 +64,7 @@ impl User {
 
     /// Whether it may run a command with some arguments.
     pub(crate) fn may_name(&self, command: &Command) -> bool {
-        let number = CATALOGUE.number(command.name);
+        let number = CATALOGUE.number_of(command);
         let allows = |number| self.selectors.iter().any(|selector| selector.allows_command(number, None));
         self.may_all || command.has(NO_AUTH) || number.is_some_and(allows)
     }
@@ -97,7 +97,7 @@ impl User {
     ) -> Result<(), Denial> {
         let mut worst = Denial { reason: Reason::Command, place: 0, command: command.name };
         // A command without a number is none that a rule can allow.
-        let Some(number) = CATALOGUE.number(command.name) else { return Err(worst) };
+        let Some(number) = CATALOGUE.number_of(command) else { return Err(worst) };
         let known = &CATALOGUE.all()[number];
         for selector in &self.selectors {
             match denied_by(selector, number, known, command, request) {

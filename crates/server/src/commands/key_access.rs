@@ -27,6 +27,8 @@ const WRITES: Access = Access { reads: false, writes: true };
 enum Way {
     #[default]
     NoKeys,
+    /// At one place.
+    One(usize),
     /// At fixed places, which cost no memory to find.
     Fixed,
     /// The places depend on arguments.
@@ -66,6 +68,9 @@ impl KeyAccess {
             _ if command.has(NOT_KEYS) => Way::NoKeys,
             _ if command.has(MOVABLE_KEYS) && command.group == "geo" => Way::Geo,
             _ if command.has(MOVABLE_KEYS) => Way::Movable,
+            _ if command.keys.first > 0 && command.keys.first == command.keys.last => {
+                Way::One(command.keys.first as usize)
+            }
             _ if command.keys.first > 0 => Way::Fixed,
             _ => Way::NoKeys,
         };
@@ -82,7 +87,9 @@ impl KeyAccess {
             _ => Options::Never,
         };
         let only = match specifications[..] {
-            [(_, access)] if way == Way::Fixed && options == Options::Never => Some(access),
+            [(_, access)] if matches!(way, Way::One(_) | Way::Fixed) && options == Options::Never => {
+                Some(access)
+            }
             _ => None,
         };
         KeyAccess { way, options, only, specifications }
@@ -103,6 +110,7 @@ impl KeyAccess {
         };
         match self.way {
             Way::NoKeys => None,
+            Way::One(place) => Some(place).filter(is_denied),
             Way::Fixed => command.keys.positions(request.arg_count()).find(is_denied),
             Way::Prefix => {
                 let access = if command.name == "tembo.count" { READS } else { BOTH };
