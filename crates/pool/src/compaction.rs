@@ -53,8 +53,8 @@ impl Drop for Compaction {
 
 impl Pool {
     /// Closes the sparse slabs whose blocks find room in fuller ones; where there are none, the end of the
-    /// pool, if that can be emptied. After a block has found no run of chunks, closes the run that costs
-    /// least to empty instead. `None` if a compaction is under way. Reads every slab of the pool.
+    /// pool, if that can be emptied. After a large block has found no run of chunks, closes the run that
+    /// costs least to empty instead. `None` if a compaction is under way. Reads every slab of the pool.
     ///
     /// Lanes give the slabs up that they allocate from when they begin their next transaction, so the next
     /// compaction can close these, too.
@@ -148,10 +148,15 @@ impl Pool {
         self.inner.min_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether a block has lately found no run of chunks that is long enough for it, so that the next
+    /// Whether a large block has lately found no run of chunks that is long enough for it, so that the next
     /// compaction will empty one. One lock.
     pub fn misses_a_run(&self) -> bool {
         self.inner.alloc.misses_a_run()
+    }
+
+    /// Whether the last compaction was to empty a run of chunks, and has.
+    pub fn has_made_run(&self) -> bool {
+        self.inner.alloc.has_made_run(self.region())
     }
 
     /// Bytes of free blocks in slabs that also have allocated ones, as far as this process knows them.

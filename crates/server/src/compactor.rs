@@ -130,18 +130,19 @@ impl Compactor {
     /// Does all of it at once, for a write that found no space; returns whether that has made room.
     pub(crate) fn make_room(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
         let misses_a_run = pool.misses_a_run();
-        if !settings.is_on || self.running.is_none() && pool.spare_bytes() < self.not_below_if_full {
+        let is_futile = !misses_a_run && pool.spare_bytes() < self.not_below_if_full;
+        if !settings.is_on || self.running.is_none() && is_futile {
             return false;
         }
         if self.running.is_none() {
             self.is_wanted = true;
             self.begin(pool, settings, now);
         }
-        let before = (self.finished, self.unused_before, self.moved_bytes());
+        let before = (self.finished, self.unused_before);
         while self.step(pool, Duration::MAX) {}
         self.not_below_if_full = pool.spare_bytes() + WORTH_BYTES_IF_FULL;
         // A run of free chunks for a large value may have been made of as many pieces.
-        let has_made_run = misses_a_run && self.moved_bytes() > before.2;
+        let has_made_run = pool.has_made_run();
         self.finished > before.0 && (has_made_run || pool.stats().unused_bytes > before.1)
     }
 

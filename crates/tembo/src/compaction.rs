@@ -257,7 +257,8 @@ impl Pool {
             && let Some(compaction) = self.compaction()?
         {
             sum.add_round(self.compact_round(compaction, is_over, cuts)?);
-            if sum.freed_in_round == 0 && sum.cut_in_round == 0 {
+            sum.has_made_run = self.has_made_run();
+            if sum.freed_in_round == 0 && sum.cut_in_round == 0 || sum.has_made_run && !cuts {
                 break;
             }
         }
@@ -325,6 +326,11 @@ impl Pool {
         self.shared.pool.set_min_bytes(bytes);
     }
 
+    /// Whether the last compaction was to make such a piece, and has.
+    pub fn has_made_run(&self) -> bool {
+        self.shared.pool.has_made_run()
+    }
+
     /// Whether a large change has found the free space in pieces that are too short for it. The next
     /// compaction makes a piece that is long enough.
     pub fn misses_a_run(&self) -> bool {
@@ -354,6 +360,7 @@ struct Rounds {
     all: Compacted,
     freed_in_round: u64,
     cut_in_round: u64,
+    has_made_run: bool,
 }
 
 impl Rounds {
@@ -426,13 +433,13 @@ impl Pool {
     pub(crate) fn compact_for_room(&self) -> bool {
         let AutoCompaction { is_off, futile_at } = &self.shared.compacting;
         let futile = futile_at.load(Ordering::Relaxed);
-        if is_off.load(Ordering::Relaxed) || futile != 0 && self.spare_bytes() < futile + WORTH_BYTES {
+        let is_futile = futile != 0 && self.spare_bytes() < futile + WORTH_BYTES;
+        // A run for a large value may be made where no byte becomes free besides.
+        if is_off.load(Ordering::Relaxed) || is_futile && !self.misses_a_run() {
             return false;
         }
-        // A run is made first, and it may lie where no byte becomes free besides.
-        let misses_a_run = self.misses_a_run();
         let rounds = self.compact_while(&|| false, false).unwrap_or_default();
         futile_at.store(self.spare_bytes() + 1, Ordering::Relaxed);
-        rounds.all.freed_bytes > 0 || misses_a_run && rounds.all.moved_bytes > 0
+        rounds.all.freed_bytes > 0 || rounds.has_made_run
     }
 }

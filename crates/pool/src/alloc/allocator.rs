@@ -34,6 +34,8 @@ pub(super) struct Shared {
     pub(super) evacuated: Option<Range<u64>>,
     /// The chunks of the largest block that found no run of chunks since the last compaction.
     pub(super) missed_chunks: u64,
+    /// The chunks of the run that the last compaction was to empty, or 0.
+    pub(super) made_chunks: u64,
     /// The zone that last supplied new chunks, and the zone that the media word names as such.
     pub(super) newest: usize,
     pub(super) noted_newest: u64,
@@ -83,6 +85,7 @@ impl Allocator {
             is_compacting: false,
             evacuated: None,
             missed_chunks: 0,
+            made_chunks: 0,
             zones,
         };
         let slabs = SlabTable::new(geometry.chunk_key(region.max_bytes()) + 1);

@@ -6,7 +6,9 @@
 //! where the compaction still looks for old ones, and it would move them for ever.
 
 use super::allocator::{Allocator, Shared};
+use super::classes::MAX_SLAB_CHUNKS;
 use super::slab::Slab;
+use super::zone::Zone;
 use crate::Result;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -32,22 +34,41 @@ pub(crate) struct CloseLimits {
 }
 
 impl Allocator {
-    /// Closes what a compaction empties: a run for a block that found none; else the emptiest slabs of each
-    /// class whose blocks find room in the fuller ones; else the end of the pool. Returns where the blocks
-    /// lie that are to be moved, in ascending order; `None` if another compaction is under way.
+    /// Closes what a compaction empties: a run for a large block that found none; else the emptiest slabs of
+    /// each class whose blocks find room in the fuller ones; else a run for a slab that found none; else the
+    /// end of the pool. Returns where the blocks lie that are to be moved, in ascending order; `None` if
+    /// another compaction is under way.
     pub(crate) fn close(&self, region: &Region, limits: CloseLimits) -> Result<Option<Vec<Range<u64>>>> {
         self.close_by(region, |shared| {
             let missed = std::mem::take(&mut shared.missed_chunks);
-            if missed > 1 {
-                // With the space that is kept behind it, nobody is refused the run.
-                let chunks = missed + self.kept_chunks(region);
-                if let Some(run) = self.run_to_empty(shared, region, (chunks, limits.fixed))? {
-                    return Ok(self.close_run(shared, run));
-                }
+            // Emptied slabs make room for many others, a run for one.
+            let is_large = missed > MAX_SLAB_CHUNKS;
+            let mut spans = Vec::new();
+            if is_large {
+                spans = self.close_for(shared, region, (missed, limits))?;
             }
-            let spans = self.close_sparse(shared);
+            if spans.is_empty() {
+                spans = self.close_sparse(shared);
+            }
+            if spans.is_empty() && missed > 1 && !is_large {
+                spans = self.close_for(shared, region, (missed, limits))?;
+            }
             if spans.is_empty() { self.close_end(shared, region, limits) } else { Ok(spans) }
         })
+    }
+
+    /// Closes the run that costs least for so many chunks. With the space that is kept behind it, nobody is
+    /// refused the run.
+    fn close_for(
+        &self,
+        shared: &mut Shared,
+        region: &Region,
+        (chunks, limits): (u64, CloseLimits),
+    ) -> Result<Vec<Range<u64>>> {
+        let wanted = chunks + self.kept_chunks(region);
+        let run = self.run_to_empty(shared, region, (wanted, limits.fixed))?;
+        shared.made_chunks = if run.is_some() { wanted } else { 0 };
+        Ok(run.map_or_else(Vec::new, |run| self.close_run(shared, run)))
     }
 
     /// As [`close`](Self::close), but closes the end of the pool only.
@@ -65,6 +86,7 @@ impl Allocator {
             return Ok(None);
         }
         self.read_all(&mut shared, region)?;
+        shared.made_chunks = 0;
         let mut spans = choose(&mut shared)?;
         spans.sort_unstable_by_key(|span| span.start);
         shared.is_compacting = true;
@@ -123,9 +145,20 @@ impl Allocator {
         self.shared.lock().is_compacting = false;
     }
 
-    /// Whether a block has found no run of chunks since the last compaction.
+    /// Whether a block that is larger than any slab has found no run of chunks since the last compaction.
     pub(crate) fn misses_a_run(&self) -> bool {
-        self.shared.lock().missed_chunks > 1
+        self.shared.lock().missed_chunks > MAX_SLAB_CHUNKS
+    }
+
+    /// Whether the last compaction was to empty a run, and there is one as long.
+    pub(crate) fn has_made_run(&self, region: &Region) -> bool {
+        let shared = self.shared.lock();
+        let made = shared.made_chunks;
+        let has_one = |zone: &Zone| {
+            let behind = self.geometry.zone_limit(zone.number, region.len()).saturating_sub(zone.used_end());
+            behind >= made || zone.runs().any(|(_, chunks)| chunks >= made)
+        };
+        made > 0 && shared.zones.iter().any(has_one)
     }
 
     /// Bytes of free blocks in the slabs that are known and that no lane holds.

@@ -109,7 +109,7 @@ impl Allocator {
 
 impl Zone {
     /// The chunk from which on all are free, as far as this process knows them.
-    fn used_end(&self) -> u64 {
+    pub(super) fn used_end(&self) -> u64 {
         let last = self.runs().last().filter(|(start, chunks)| start + chunks == self.frontier);
         last.map_or(self.frontier, |(start, _)| start)
     }
