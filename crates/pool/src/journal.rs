@@ -51,7 +51,7 @@ impl Pool {
     /// that.
     pub(crate) fn with_journal_on_disk(self, path: &Path, options: &Options) -> Result<Pool> {
         let is_in_page_cache = self.region().domain() == Domain::PageCache;
-        if !is_in_page_cache || !self.region().file().is_some_and(|file| is_on_disk(file)) {
+        if !is_in_page_cache || !self.region().file().is_some_and(is_on_disk) {
             return Ok(self);
         }
         match self.add_journal(options) {

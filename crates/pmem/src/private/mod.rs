@@ -15,8 +15,8 @@
 //! * P3: *equal*. A page is given back only when it equals the file byte for byte, and when all its records
 //!   are before the durable tail, with no store to it from the comparison until it is dropped. Whoever loads
 //!   from it sees the same before and after.
-//! Pages of free space that the file loses are dropped without that: nobody stores to them, and no record has
-//!   lines of them ([`PrivatePages::forget`]).
+//!   Pages of free space that the file loses are dropped without that: nobody stores to them, and no record
+//!   has lines of them ([`PrivatePages::forget`]).
 //! * P4: *home stays*. Nobody else changes the file's pages meanwhile (`writer` of the journal), and later
 //!   write-backs change only pages with newer records, which are private again: a page that shows the file
 //!   never changes under its readers. A record that copies lines of such a page has what the file has.
