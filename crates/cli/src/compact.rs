@@ -9,7 +9,7 @@ use crate::rewrite;
 use crate::size::human_bytes;
 use serde::Serialize;
 use std::time::Duration;
-use tembo::{Compaction, Options, Pool};
+use tembo::{Compaction, Durability, Options, Pool};
 
 /// The time between two updates of the bar.
 const STEP: Duration = Duration::from_millis(50);
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Compact) -> Outcome {
         return rewrite::run(arguments, into);
     }
     let least = arguments.min_bytes.map_or(0, |min| min.bytes);
-    let pool = Options::new().durability(arguments.durability).min_bytes(least).open(&arguments.pool)?;
+    let pool = Options::new().durability(durability(arguments)?).min_bytes(least).open(&arguments.pool)?;
     note_unknown(&pool)?;
     let mut report = Report::default();
     let mut progress = Progress::new("moving bytes", None);
@@ -50,6 +50,16 @@ pub(crate) fn run(arguments: &Compact) -> Outcome {
         return print_json(&report);
     }
     print(&report.text())
+}
+
+/// By default a pool without a journal gets none here: it would lie at the end, and keep the file from being
+/// cut.
+fn durability(arguments: &Compact) -> Outcome<Durability> {
+    if arguments.durability != Durability::Auto {
+        return Ok(arguments.durability);
+    }
+    let pool = Options::new().read_only(true).open(&arguments.pool)?;
+    Ok(if pool.stats().journal_bytes == 0 { Durability::PageCache } else { Durability::Auto })
 }
 
 impl Report {

@@ -165,26 +165,24 @@ impl Region {
         }
     }
 
-    /// Gives the space of whole pages inside a range back to the file system; the range reads as zero
+    /// Gives the space of whole pages inside ranges (offsets and bytes) back to the file system; they read as zero
     /// afterwards and must be [taken again](Self::reallocate) before it is stored to. Where there is a journal,
     /// all records are written home first: one with lines of the range would fill it again. Where the file
     /// system cannot do this, nothing happens. Returns the bytes given back.
-    pub fn punch(&self, off: u64, bytes: u64) -> u64 {
-        let start = round_up(off, PAGE_BYTES);
-        let end = (off + bytes) & !(PAGE_BYTES - 1);
+    pub fn punch(&self, ranges: impl IntoIterator<Item = (u64, u64)>) -> u64 {
         let Some(file) = &self.file else { return 0 };
-        if start >= end || end > self.len() {
-            return 0;
-        }
-        // PERSIST: what freed the range is on the device, and no record has lines of it.
-        if self.journal().is_some_and(|journal| journal.vacate(start, end - start).is_err()) {
+        let whole_pages = |(off, bytes): (u64, u64)| {
+            let (start, end) = (round_up(off, PAGE_BYTES), (off + bytes) & !(PAGE_BYTES - 1));
+            (start < end && end <= self.len()).then(|| (start, end - start))
+        };
+        let ranges: Vec<_> = ranges.into_iter().filter_map(whole_pages).collect();
+        // PERSIST: what freed the ranges is on the device, and no record has lines of them.
+        if ranges.is_empty() || self.journal().is_some_and(|journal| journal.vacate(&ranges).is_err()) {
             return 0;
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(file, flags, start, end - start) {
-            Ok(()) => end - start,
-            Err(_) => 0,
-        }
+        let punched = |(off, bytes): &(u64, u64)| rustix::fs::fallocate(file, flags, *off, *bytes).is_ok();
+        ranges.iter().filter(|range| punched(range)).map(|(_, bytes)| bytes).sum()
     }
 
     /// Allocates file space for a range that may have been given back, so that stores to it cannot fail.
@@ -341,7 +339,7 @@ mod tests {
         assert_eq!(allocated_bytes(&file), 12 * MIB);
         assert_eq!((region.load_u64(5 * MIB - 4096).unwrap(), region.load_u64(5 * MIB).unwrap()), (7, 0));
         store_all(8);
-        assert_eq!(region.punch(7 * MIB, 2 * MIB), 2 * MIB);
+        assert_eq!(region.punch([(7 * MIB, 2 * MIB)]), 2 * MIB);
         assert_eq!(allocated_bytes(&file), 10 * MIB);
         region.reallocate(7 * MIB, 2 * MIB).unwrap();
         let words = [7 * MIB - 4096, 7 * MIB, 9 * MIB - 4096, 9 * MIB].map(|at| region.load_u64(at).unwrap());

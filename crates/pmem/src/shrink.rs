@@ -29,7 +29,7 @@ impl Region {
     }
 
     /// Makes the region shorter: `bytes` long, whole pages, if it is longer. Nobody uses the part that goes,
-    /// and all that was stored there may be lost. With a journal, nobody has a fence under way. The file keeps its length until [`cut_file`](Self::cut_file).
+    /// and all that was stored there may be lost. Lines of it that were noted are left out of later fences. The file keeps its length until [`cut_file`](Self::cut_file).
     ///
     /// # Errors
     ///
@@ -47,11 +47,13 @@ impl Region {
         if self.domain() == Domain::Simulated {
             self.mark_cut(bytes)?;
         }
+        let cut_bytes = self.len() - bytes;
+        // Before what is recorded goes home: later records have no lines behind the end.
+        self.set_len(bytes);
         if let Some(journal) = self.journal() {
             // PERSIST: no record has lines of the part that goes; that of the shorter length is at home.
-            journal.vacate(bytes, self.len() - bytes)?;
+            journal.vacate(&[(bytes, cut_bytes)])?;
         }
-        self.set_len(bytes);
         Ok(())
     }
 
@@ -71,6 +73,11 @@ impl Region {
         let length = file.metadata().map_err(|e| RegionError::io("reading the file's length", e))?.len();
         if length <= bytes {
             return Ok(0);
+        }
+        if let Some(journal) = self.journal() {
+            // PERSIST: after a kill in a cut, what was found in the ring may have lines of the part that goes.
+            let vacated = journal.vacate(&[(bytes, length - bytes)]);
+            vacated.map_err(|e| RegionError::io("cutting the file", std::io::Error::other(e)))?;
         }
         self.range.reserve_from(bytes)?;
         file.set_len(bytes).map_err(|e| RegionError::io("cutting the file", e))?;

@@ -54,6 +54,10 @@ impl Pool {
         if !is_in_page_cache || !self.region().file().is_some_and(is_on_disk) {
             return Ok(self);
         }
+        // Looking for space that was used would take time with the pool's size, at each opening.
+        if !self.has_room_for_journal(options).unwrap_or(false) {
+            return Ok(self);
+        }
         match self.add_journal(options) {
             Err(e) if e.is_full() || matches!(e.kind(), ErrorKind::Options { .. }) => Ok(self),
             Err(e) => Err(e),
@@ -89,7 +93,6 @@ impl Pool {
         let most_bytes = self.journal_bytes(options)?;
         // A length that somebody chose is there from the beginning.
         let bytes = if options.journal_bytes.is_some() { most_bytes } else { most_bytes.min(FIRST_BYTES) };
-        self.enable(Feature::Journal)?;
         let mut lane = self.lane()?;
         let mut tx = lane.begin();
         let off = tx.alloc(most_bytes)?;
@@ -98,6 +101,7 @@ impl Pool {
             return Err(ErrorKind::Options { what }.into());
         }
         self.region().format_journal(JournalPlace { off, seed: seed_of(self.uuid()) }, bytes, most_bytes)?;
+        self.enable(Feature::Journal)?;
         tx.set_journal(off)?;
         tx.commit()
     }
@@ -128,7 +132,23 @@ impl Pool {
     /// Writes home what the journal has, where there is one, so that those who wait for the rest under a lock
     /// wait for little.
     pub(crate) fn write_journal_home(&self) -> Result<()> {
-        Ok(self.journal().map_or(Ok(()), Journal::write_all_back)?)
+        /// Records that others wait for.
+        const LEFT_BYTES: u64 = 1 << 20;
+        let Some(journal) = self.journal() else { return Ok(()) };
+        for _ in 0..3 {
+            journal.write_all_back()?;
+            if journal.stats().used_bytes < LEFT_BYTES {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the pool can have a journal: the space that was never used, and that by which it may grow.
+    fn has_room_for_journal(&self, options: &Options) -> Result<bool> {
+        let stats = self.stats();
+        let room = stats.max_bytes.saturating_sub(stats.pool_bytes) + stats.unused_bytes;
+        Ok(self.journal_off()?.is_some() || room >= self.journal_bytes(options)?)
     }
 
     /// The number of lines of which the journal had newer contents than the rest of the file when the pool

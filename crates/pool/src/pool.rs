@@ -351,8 +351,12 @@ impl Pool {
         let mut lane = self.lane()?;
         self.inner.reclaim_all()?;
         lane.dissolve_empty_slabs(true)?;
+        const RUN_BYTES_MIN: u64 = 1 << 20;
+        if !self.inner.alloc.has_free_run(RUN_BYTES_MIN) {
+            return Ok(0);
+        }
         self.write_journal_home()?;
-        Ok(self.inner.alloc.punch(self.region(), 1 << 20))
+        Ok(self.inner.alloc.punch(self.region(), RUN_BYTES_MIN))
     }
 
     /// Bytes of freed blocks that wait for readers or records before they can be used again.

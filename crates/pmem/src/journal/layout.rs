@@ -140,6 +140,15 @@ pub(super) fn pieces(runs: &Runs, max_bytes: u64) -> impl Iterator<Item = Runs> 
     })
 }
 
+/// Leaves out what lies behind so many lines of runs in ascending order.
+pub(crate) fn clip(runs: &mut Runs, lines: u64) {
+    while let Some((first, count)) = runs.pop_if(|(first, count)| *first + *count > lines) {
+        if first < lines {
+            runs.push((first, lines.min(first + count) - first));
+        }
+    }
+}
+
 /// Bytes of a record with these runs.
 pub(super) fn record_bytes(runs: &Runs) -> u64 {
     let lines: u64 = runs.iter().map(|(_, count)| count).sum();

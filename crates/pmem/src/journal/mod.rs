@@ -53,8 +53,8 @@
 //!   generation has another checksum, and one of an older turn of the ring another position: a complete
 //!   record behind a hole never comes back.
 //! * I7: *growth of the region*. Space for a line is part of the file, and the file's length on the device,
-//!   before a record has the line (`Region::grow`). Nothing is given back to the file system: an older record
-//!   could fill it again.
+//!   before a record has the line (`Region::grow`). Before space is given back to the file system, or the
+//!   region is cut, everything is written home ([`Journal::vacate`]): an older record could fill it again.
 //! * I8: *growth of the ring*. The capacity is doubled only while all records from the tail on have the same
 //!   places in the ring of the new capacity (`Ring::keeps_places`). A head with the new length is on the
 //!   device before a record lies behind the old one. So either head describes the same records.
@@ -140,6 +140,7 @@ mod ring;
 mod worker;
 
 pub(crate) use disk_file::DiskFile;
+pub(crate) use layout::clip;
 pub use layout::{PmRingHead, PmRingRecord};
 pub use medium::Medium;
 pub use replay::{JournalError, Line, Records, Replayed, read_lines, recover};
@@ -427,9 +428,13 @@ impl Journal {
         }
     }
 
-    /// Records the lines that this thread noted, as `copy` finds them, and waits as the domain demands. The
-    /// region has so many `lines`: those that were noted before a cut are gone.
-    pub(crate) fn fence(&self, lines: u64, copy: impl Fn(u64, &mut [u8])) -> Result<(), SyncError> {
+    /// Records the lines that this thread noted, as `copy` finds them, and waits as the domain demands.
+    /// `lines` is the region's length: those that were noted before a cut are gone.
+    pub(crate) fn fence(
+        &self,
+        lines: impl Fn() -> u64,
+        copy: impl Fn(u64, &mut [u8]),
+    ) -> Result<(), SyncError> {
         let (mut noted, puts_off) = match notes::take(&self.identity) {
             Some(taken) => taken,
             None => (self.lock().orphans.remove(&notes::thread_id()).unwrap_or_default(), false),
@@ -438,12 +443,7 @@ impl Journal {
             return self.lock().check();
         }
         layout::merge(&mut noted);
-        while let Some((first, count)) = noted.pop_if(|(first, count)| *first + *count > lines) {
-            if first < lines {
-                noted.push((first, lines.min(first + count) - first));
-            }
-        }
-        let end = self.append(&noted, copy)?;
+        let end = self.append(&noted, lines, copy)?;
         notes::give_back(&self.identity, noted);
         match self.interval {
             None if puts_off => Ok(()),
@@ -454,12 +454,22 @@ impl Journal {
     }
 
     /// Appends records with the lines. Returns the position behind them.
-    fn append(&self, noted: &Runs, copy: impl Fn(u64, &mut [u8])) -> Result<u64, SyncError> {
+    fn append(
+        &self,
+        noted: &Runs,
+        lines: impl Fn() -> u64,
+        copy: impl Fn(u64, &mut [u8]),
+    ) -> Result<u64, SyncError> {
         let mut state = self.begin_generation(self.lock())?;
         let max_bytes = (state.ring.capacity / PARTS_OF_RING).min(RECORD_MAX_BYTES);
-        for runs in layout::pieces(noted, max_bytes) {
+        for mut runs in layout::pieces(noted, max_bytes) {
+            state = self.wait_for_space(state, layout::record_bytes(&runs))?;
+            // Under the lock: whoever has made the region shorter writes all home that came before.
+            layout::clip(&mut runs, lines());
+            if runs.is_empty() {
+                continue;
+            }
             let bytes = layout::record_bytes(&runs);
-            state = self.wait_for_space(state, bytes)?;
             let mut record = std::mem::take(&mut state.record);
             let (pos, ring) = (state.end, state.ring);
             if let Some(pages) = self.pages.get() {

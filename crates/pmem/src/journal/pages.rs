@@ -38,17 +38,17 @@ impl Journal {
         Ok(count)
     }
 
-    /// Writes everything home that was recorded, and drops the private pages of a range of free space. The
-    /// file may lose that part from then on: no record has lines of it, and nobody stores there.
+    /// Writes everything home that was recorded, and drops the private pages of ranges of free space: offsets
+    /// and bytes. The file may lose them from then on: no record has lines of them, and nobody stores there.
     ///
     /// # Errors
     ///
     /// [`SyncError`] when the device fails.
-    pub(crate) fn vacate(&self, off: u64, bytes: u64) -> Result<(), SyncError> {
+    pub(crate) fn vacate(&self, ranges: &[(u64, u64)]) -> Result<(), SyncError> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         self.write_back_until_now(&mut writer)?;
         if let Some(pages) = self.pages.get() {
-            pages.forget(off, bytes);
+            ranges.iter().for_each(|(off, bytes)| pages.forget(*off, *bytes));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Regions whose fences go to a journal ([`Journal`]).
 
 use super::{Region, persist::Flusher};
-use crate::journal::{DiskFile, Journal, JournalPlace, JournalStats, Worker};
+use crate::journal::{DiskFile, Journal, JournalPlace, JournalStats, Worker, clip};
 use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
 use crate::private::{Backing, PrivatePages, usual_limit_bytes};
 use crate::{Domain, LINE_BYTES, OfProcess, RegionError, RegionOptions, SyncError};
@@ -53,7 +53,9 @@ impl Journaled {
                 unsafe { region.copy_with_care(first * LINE_BYTES, &run[..bytes]) };
                 rest = others;
             }
-            self.pages.note_recorded(runs, end);
+            let mut runs = runs.to_vec();
+            clip(&mut runs, region.len().div_ceil(LINE_BYTES));
+            self.pages.note_recorded(&runs, end);
         });
         applied.map_err(|e| RegionError::io("reading the journal", e))
     }
@@ -127,7 +129,7 @@ impl Region {
     ) -> Result<(), RegionError> {
         assert!(place.off + most_bytes <= self.len(), "a journal lies in its region");
         let Some(file) = &self.file else { return Ok(()) };
-        self.punch(place.off + bytes, most_bytes - bytes);
+        self.punch([(place.off + bytes, most_bytes - bytes)]);
         Journal::format(&**file, place, bytes, most_bytes)
             .map_err(|e| RegionError::io("writing the journal", e))
     }
@@ -161,7 +163,7 @@ impl Region {
         let Some(Journaled { journal, .. }) = self.journal.as_ref().filter(|_| !self.is_empty()) else {
             return Ok(());
         };
-        journal.fence(self.len().div_ceil(LINE_BYTES), |line, into| self.copy_line(line, into))
+        journal.fence(|| self.len().div_ceil(LINE_BYTES), |line, into| self.copy_line(line, into))
     }
 
     /// Copies a line as it is at one moment, although other threads may store to it: of two readings one

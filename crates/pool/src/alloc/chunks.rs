@@ -213,15 +213,25 @@ impl Allocator {
     /// Gives the space of free runs of at least `least_bytes` back to the file system; returns the bytes.
     pub(crate) fn punch(&self, region: &Region, least_bytes: u64) -> u64 {
         let shared = self.shared.lock();
-        let runs = shared
-            .zones
-            .iter()
-            .flat_map(|zone| zone.runs().map(|(start, chunks)| (zone.number, start, chunks)));
-        runs.filter(|(_, _, chunks)| chunks * self.geometry.chunk() >= least_bytes)
-            .map(|(zone, start, chunks)| {
-                region.punch(self.geometry.chunk_off(zone, start), chunks * self.geometry.chunk())
-            })
-            .sum()
+        region.punch(self.free_runs(&shared, least_bytes))
+    }
+
+    /// Whether [`punch`](Self::punch) would find a run.
+    pub(crate) fn has_free_run(&self, least_bytes: u64) -> bool {
+        self.free_runs(&self.shared.lock(), least_bytes).next().is_some()
+    }
+
+    /// The free runs of at least `least_bytes`: offsets and bytes.
+    fn free_runs(&self, shared: &Shared, least_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+        let chunk = self.geometry.chunk();
+        let of_zone = move |zone: &Zone| {
+            let number = zone.number;
+            let runs =
+                zone.runs().map(|(start, chunks)| (self.geometry.chunk_off(number, start), chunks * chunk));
+            runs.collect::<Vec<_>>()
+        };
+        let runs: Vec<_> = shared.zones.iter().flat_map(of_zone).collect();
+        runs.into_iter().filter(move |(_, bytes)| *bytes >= least_bytes)
     }
 }
 

@@ -74,6 +74,7 @@ impl Allocator {
         for zone in &mut shared.zones {
             zone.cut(self.geometry.zone_limit(zone.number, length));
         }
+        shared.unread.iter_mut().for_each(|slabs| slabs.retain(|slab| slab.zone < count as u64));
         shared.newest = shared.newest.min(count - 1);
         shared.scan_next = shared.scan_next.min(count);
         Ok(true)
