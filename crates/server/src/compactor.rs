@@ -35,6 +35,8 @@ pub(crate) struct Compactor {
     /// After a compaction that gained nothing: it is not repeated before this much lies in holes.
     not_below: u64,
     not_below_if_full: u64,
+    /// The last attempt to empty a run for a large value has failed.
+    is_run_futile: bool,
     /// The end of the pool is not emptied before so much is unused: the last attempt has not made it shorter.
     unused_not_below: u64,
     /// Bytes that finished compactions have moved, and by which the file was cut.
@@ -59,6 +61,7 @@ impl Compactor {
             next: Instant::now() + LOOK_PERIOD,
             not_below: 0,
             not_below_if_full: 0,
+            is_run_futile: false,
             unused_not_below: 0,
             moved_bytes: 0,
             cut_bytes: 0,
@@ -130,7 +133,8 @@ impl Compactor {
     /// Does all of it at once, for a write that found no space; returns whether that has made room.
     pub(crate) fn make_room(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
         let misses_a_run = pool.misses_a_run();
-        let is_futile = !misses_a_run && pool.spare_bytes() < self.not_below_if_full;
+        let may_make_run = misses_a_run && !self.is_run_futile;
+        let is_futile = !may_make_run && pool.spare_bytes() < self.not_below_if_full;
         if !settings.is_on || self.running.is_none() && is_futile {
             return false;
         }
@@ -143,6 +147,7 @@ impl Compactor {
         self.not_below_if_full = pool.spare_bytes() + WORTH_BYTES_IF_FULL;
         // A run of free chunks for a large value may have been made of as many pieces.
         let has_made_run = pool.has_made_run();
+        self.is_run_futile = misses_a_run && !has_made_run;
         self.finished > before.0 && (has_made_run || pool.stats().unused_bytes > before.1)
     }
 

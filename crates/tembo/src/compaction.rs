@@ -377,6 +377,8 @@ pub(crate) struct AutoCompaction {
     is_off: AtomicBool,
     /// The bytes in holes, and one more, after a compaction that has made no room; 0 if there was none.
     futile_at: AtomicU64,
+    /// The last attempt to make a long piece for a large value has failed.
+    is_run_futile: AtomicBool,
 }
 
 /// A compaction is worth trying again with so many bytes more in holes.
@@ -430,15 +432,18 @@ impl Pool {
     /// Compacts the pool, if that is not switched off and may help; returns whether it has made room.
     #[cold]
     pub(crate) fn compact_for_room(&self) -> bool {
-        let AutoCompaction { is_off, futile_at } = &self.shared.compacting;
+        let AutoCompaction { is_off, futile_at, is_run_futile } = &self.shared.compacting;
         let futile = futile_at.load(Ordering::Relaxed);
         let is_futile = futile != 0 && self.spare_bytes() < futile + WORTH_BYTES;
         // A run for a large value may be made where no byte becomes free besides.
-        if is_off.load(Ordering::Relaxed) || is_futile && !self.misses_a_run() {
+        let misses_a_run = self.misses_a_run();
+        let may_make_run = misses_a_run && !is_run_futile.load(Ordering::Relaxed);
+        if is_off.load(Ordering::Relaxed) || is_futile && !may_make_run {
             return false;
         }
         let rounds = self.compact_while(&|| false, false).unwrap_or_default();
         futile_at.store(self.spare_bytes() + 1, Ordering::Relaxed);
+        is_run_futile.store(misses_a_run && !rounds.has_made_run, Ordering::Relaxed);
         rounds.all.freed_bytes > 0 || rounds.has_made_run
     }
 }
