@@ -272,6 +272,9 @@ pub(crate) struct Info {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Say how the space is used, by structure and by block size; reads the whole pool
+    #[arg(long)]
+    pub(crate) space: bool,
 }
 
 /// `tembo check`

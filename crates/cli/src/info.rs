@@ -6,6 +6,7 @@ use crate::report::{Lines, print, print_json};
 use crate::served::{Served, holder};
 use crate::size::human_bytes;
 use crate::snapshot::{Named, listed, named};
+use crate::space::Space;
 use crate::store::{StoreDescription, describe_served};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -44,6 +45,9 @@ struct Description {
     /// Whether dropped stores still hold space.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     has_dropped_stores: bool,
+    /// How the space is used, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    space: Option<Space>,
 }
 
 /// A structure that this program does not know.
@@ -113,7 +117,10 @@ pub(crate) fn run(arguments: &Info) -> Outcome {
         Ok(pool) => pool,
         Err(error) => return run_beside(arguments, error),
     };
-    let description = describe(&arguments.pool, &pool)?;
+    let mut description = describe(&arguments.pool, &pool)?;
+    if arguments.space {
+        description.space = Some(Space::of(&pool)?);
+    }
     if arguments.json { print_json(&description) } else { print(&description.text()) }
 }
 
@@ -196,6 +203,7 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
         unknown,
         has_dropped_maps: pool.has_dropped_maps()?,
         has_dropped_stores: pool.has_dropped_stores()?,
+        space: None,
     })
 }
 
@@ -271,6 +279,7 @@ impl Description {
                 "  dropped stores, whose space is still to come back: the next drop goes on with it\n",
             );
         }
+        self.space.iter().for_each(|space| text.push_str(&space.text()));
         text
     }
 }
@@ -303,6 +312,7 @@ mod tests {
             unknown: Vec::new(),
             has_dropped_maps: false,
             has_dropped_stores: false,
+            space: None,
         }
     }
 

@@ -23,6 +23,7 @@ mod serve;
 mod served;
 mod size;
 mod snapshot;
+mod space;
 mod store;
 mod texts;
 mod unclean;

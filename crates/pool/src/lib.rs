@@ -108,7 +108,7 @@ mod writers;
 #[cfg(test)]
 mod tests;
 
-pub use alloc::check::{BlockInfo, Marks, Usage};
+pub use alloc::check::{BlockInfo, ClassUsage, Marks, Reached, Usage};
 pub use compaction::Compaction;
 pub use ending::Ending;
 pub use error::{Error, ErrorKind, Quoted, Result};

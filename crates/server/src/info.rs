@@ -342,6 +342,7 @@ fn tembo(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         pool_compactions: facts.state.compactor.finished(),
         pool_compaction_moved_bytes: facts.state.compactor.moved_bytes(),
         pool_cut_bytes: facts.state.compactor.cut_bytes(),
+        pool_waiting_bytes: facts.pool.waiting_bytes(),
         pool_full: u8::from(facts.state.is_full()),
         commits: keys.commits,
         failed_commits: keys.failed_commits,

@@ -15,7 +15,7 @@ use tembo_heap::{Description, Heap, NamedBrand, Persist, Summary};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree, Writers};
 use tembo_pmem::journal::JournalStats;
 use tembo_pmem::{Domain, FlushInstruction, OfProcess};
-use tembo_pool::{Ending, Recovery, Stats, Tx, Usage};
+use tembo_pool::{ClassUsage, Ending, Reached, Recovery, Stats, Tx, Usage};
 use tembo_store::Store;
 
 /// An open pool: a file that holds named maps. Cheap to clone; closed with its last clone, map and
@@ -181,9 +181,32 @@ pub struct CheckReport {
     pub unreached_blocks: u64,
     /// How the space is used.
     pub usage: Usage,
+    /// How the slabs of each block size are used, the smallest first.
+    pub classes: Vec<ClassUsage>,
+    /// The blocks of each named structure, in order of the names; the heap's is the last.
+    pub space: Vec<(String, Reached)>,
+}
+
+impl CheckReport {
+    /// Notes a structure whose blocks were ticked off between two moments.
+    fn note_space(&mut self, name: String, before: Reached, after: Reached) {
+        let (blocks, bytes) = (after.blocks - before.blocks, after.bytes - before.bytes);
+        if blocks > 0 {
+            self.space.push((name, Reached { blocks, bytes }));
+        }
+    }
 }
 
 impl Pool {
+    /// Bytes of freed blocks that wait until no reader or record can look at them.
+    ///
+    /// # Panics
+    ///
+    /// In a child of the process that opened the pool.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.shared.pool.limbo_bytes()
+    }
+
     pub(crate) fn new(pool: tembo_pool::Pool) -> Pool {
         Pool { shared: Arc::new(OfProcess::new(Shared::new(pool))) }
     }
@@ -559,6 +582,7 @@ impl Pool {
         for Listed { name, kind } in self.list()? {
             // On media, without the open handles: checking takes neither a lane nor the tree.
             let Some(root) = pool.root(&name)? else { continue };
+            let (before, called) = (marks.reached(), name.clone());
             match kind {
                 Kind::Map => {
                     if let Some(tree) = WbTree::open(pool, &name)? {
@@ -582,6 +606,7 @@ impl Pool {
                 Kind::Heap => has_heap = true,
                 Kind::Unknown(unknown) => report.unknown.push(unknown),
             }
+            report.note_space(called, before, marks.reached());
         }
         report.dropped_maps = tembo_index::check_dropped(pool, &mut marks)?;
         report.dropped_stores = Store::check_dropped(pool, &mut marks)?;
@@ -589,9 +614,11 @@ impl Pool {
         if has_heap {
             let is_all_known = report.unknown.is_empty();
             let check = if is_all_known { tembo_heap::check } else { tembo_heap::check_beside_unknown };
+            let before = marks.reached();
             report.heap = Some(check(pool, &mut marks)?);
+            report.note_space("heap".to_owned(), before, marks.reached());
         }
-        report.usage = marks.usage();
+        (report.usage, report.classes) = (marks.usage(), marks.by_class());
         if report.unknown.is_empty() {
             marks.finish()?;
             return Ok(report);

@@ -167,3 +167,33 @@ fn a_rewriting_that_is_killed_leaves_the_source_and_no_target() {
     workspace.run("compact old.pool --into new.pool").ok();
     assert_eq!(dump(&workspace, "old.pool"), dump(&workspace, "new.pool"));
 }
+
+/// `tembo info --space` accounts for every byte of the file, and a rewriting leaves few of them in holes.
+#[test]
+fn the_space_of_a_pool_is_told_by_structure_and_by_size() {
+    let workspace = Workspace::new();
+    fill(&workspace.path("old.pool"));
+    workspace.run("compact old.pool --into new.pool").ok();
+    let space = |pool: &str| {
+        let info = workspace.run(&format!("info {pool} --space --json")).ok().json();
+        let length = workspace.path(pool).metadata().unwrap().len();
+        let number = |name: &str| info["space"][name].as_u64().unwrap();
+        let sum = ["allocated_bytes", "hole_bytes", "slab_overhead_bytes", "free_bytes"].map(number);
+        // The header, the lanes and the zone's table take the rest.
+        let rest = length - sum.iter().sum::<u64>();
+        assert!((1 << 20..2 << 20).contains(&rest), "{rest} bytes of {pool}: {info}");
+        let of = |list: &str, name: &str| {
+            let list = info["space"][list].as_array().unwrap().iter();
+            list.map(|each| each[name].as_u64().unwrap()).sum::<u64>()
+        };
+        assert_eq!(of("structures", "bytes"), number("allocated_bytes"), "{info}");
+        assert_eq!(of("classes", "hole_bytes"), number("hole_bytes"));
+        assert_eq!(info["space"]["held_by"].as_array().unwrap().len(), 4, "{info}");
+        (number("allocated_bytes"), number("hole_bytes"))
+    };
+    let (old, new) = (space("old.pool"), space("new.pool"));
+    assert!(old.1 > old.0 / 5 && new.1 < old.1 / 3, "{old:?} {new:?}");
+    let text = workspace.run("info old.pool --space").ok().text();
+    assert!(text.contains("in holes") && text.contains("snapshot first of table holds"), "{text}");
+    assert!(!workspace.run("info old.pool").ok().text().contains("in holes"));
+}

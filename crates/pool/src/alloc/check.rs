@@ -27,6 +27,35 @@ pub struct Usage {
     pub free_chunk_bytes: u64,
 }
 
+/// How the space in slabs of one size is used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClassUsage {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Number of slabs.
+    pub slabs: u64,
+    /// Blocks that are allocated.
+    pub allocated_blocks: u64,
+    /// Free blocks, which serve allocations of this size only.
+    pub free_blocks: u64,
+}
+
+impl ClassUsage {
+    /// Bytes of free blocks.
+    pub fn free_bytes(&self) -> u64 {
+        self.free_blocks * self.block_bytes
+    }
+}
+
+/// Blocks that were ticked off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Their number.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// The allocated blocks of a pool, to be ticked off one by one as they are reached.
 ///
 /// Each block must be reached exactly once: [`reach`](Self::reach) refuses what is not allocated or was
@@ -36,6 +65,7 @@ pub struct Marks {
     /// Slabs and extents by offset.
     units: BTreeMap<u64, Unit>,
     usage: Usage,
+    reached: Reached,
 }
 
 #[derive(Debug)]
@@ -95,7 +125,8 @@ pub struct BlockInfo {
 impl Marks {
     /// Reads the allocator's structures and checks them. Nothing else may write meanwhile.
     pub(crate) fn read(region: &Region, geometry: &Geometry, classes: &Classes) -> Result<Marks> {
-        let mut marks = Marks { units: BTreeMap::new(), usage: Usage::default() };
+        let mut marks =
+            Marks { units: BTreeMap::new(), usage: Usage::default(), reached: Reached::default() };
         let pool_bytes = region.len();
         marks.usage.pool_bytes = pool_bytes;
         for zone in 0..geometry.zone_count(pool_bytes) {
@@ -220,6 +251,26 @@ impl Marks {
         self.usage
     }
 
+    /// The blocks that were ticked off so far.
+    pub fn reached(&self) -> Reached {
+        self.reached
+    }
+
+    /// How the slabs of each size are used that the pool has some of, the smallest first.
+    pub fn by_class(&self) -> Vec<ClassUsage> {
+        let mut classes: BTreeMap<u64, ClassUsage> = BTreeMap::new();
+        for unit in self.units.values() {
+            let Shape::Slab(class) = unit.shape else { continue };
+            let allocated: u64 = unit.allocated.iter().map(|word| u64::from(word.count_ones())).sum();
+            let sum = classes.entry(class.block_bytes).or_default();
+            sum.block_bytes = class.block_bytes;
+            sum.slabs += 1;
+            sum.allocated_blocks += allocated;
+            sum.free_blocks += class.blocks - allocated;
+        }
+        classes.into_values().collect()
+    }
+
     /// Ticks off the block that starts at `off` and holds at least `bytes`.
     ///
     /// # Errors
@@ -259,6 +310,8 @@ impl Marks {
             return refuse("a block that is too small");
         }
         unit.reached[word] |= bit;
+        self.reached.blocks += 1;
+        self.reached.bytes += unit.usable_bytes();
         Ok(())
     }
 

@@ -224,6 +224,7 @@ const INFO: &[(&str, Proof)] = &[
     ("pool_compactions", is_zero),
     ("pool_compaction_moved_bytes", is_zero),
     ("pool_cut_bytes", is_zero),
+    ("pool_waiting_bytes", |text, known| text.parse::<u64>().unwrap() < known.pool_file_bytes()),
     ("pool_full", is_zero),
     // SET k v, SET large, SET short, and the removal of the last.
     ("commits", |text, _| text == "4"),
