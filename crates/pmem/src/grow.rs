@@ -165,10 +165,10 @@ impl Region {
         }
     }
 
-    /// Gives the space of whole pages inside ranges (offsets and bytes) back to the file system; they read as zero
-    /// afterwards and must be [taken again](Self::reallocate) before it is stored to. Where there is a journal,
-    /// all records are written home first: one with lines of the range would fill it again. Where the file
-    /// system cannot do this, nothing happens. Returns the bytes given back.
+    /// Gives the space of whole pages inside ranges (offsets and bytes) back to the file system; they read as
+    /// zero afterwards and must be [taken again](Self::reallocate) before it is stored to. Where there is a
+    /// journal, all records are written home first: one with lines of the range would fill it again. Where
+    /// the file system cannot do this, nothing happens. Returns the bytes given back.
     pub fn punch(&self, ranges: impl IntoIterator<Item = (u64, u64)>) -> u64 {
         let Some(file) = &self.file else { return 0 };
         let whole_pages = |(off, bytes): (u64, u64)| {

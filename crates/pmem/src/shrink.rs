@@ -75,7 +75,8 @@ impl Region {
             return Ok(0);
         }
         if let Some(journal) = self.journal() {
-            // PERSIST: after a kill in a cut, what was found in the ring may have lines of the part that goes.
+            // PERSIST: after a kill in a cut, what was found in the ring may have lines of the part that
+            // goes.
             let vacated = journal.vacate(&[(bytes, length - bytes)]);
             vacated.map_err(|e| RegionError::io("cutting the file", std::io::Error::other(e)))?;
         }

@@ -108,9 +108,9 @@ impl Pool {
 
     /// Gives the free end of the pool up, but for `slack_bytes`, if it is at least `least_bytes` long, and
     /// cuts the file there. The pool keeps its [least length](Self::min_bytes), and can grow again. Commits
-    /// wait while the length changes; the file is cut after that. Where there is a journal, it is written home
-    /// first. Returns the bytes by which the pool became shorter. `alloc/tail.rs` says why nobody uses that
-    /// part, and when a crash may come.
+    /// wait while the length changes; the file is cut after that. Where there is a journal, it is written
+    /// home first. Returns the bytes by which the pool became shorter. `alloc/tail.rs` says why nobody uses
+    /// that part, and when a crash may come.
     ///
     /// # Errors
     ///

@@ -43,6 +43,7 @@ use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::KEY_BYTES_MAX;
 use crate::log::Kind;
+use crate::permission::NO_AUTHENTICATION;
 use crate::pubsub::ClientRef;
 use crate::replica::Phase;
 use crate::retry::Tries;
@@ -365,7 +366,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     #[inline(always)]
     fn not_allowed(&mut self, session: &Session, command: &Command, request: &Request<'_>) -> Option<Fault> {
         if self.needs_password(session) && !command.has(NO_AUTH) {
-            return Some(Fault::Quoting(b"NOAUTH Authentication required.".to_vec()));
+            return Some(Fault::Quoting(NO_AUTHENTICATION.as_bytes().to_vec()));
         }
         if !session.user.may_all
             && let Some(fault) = self.refusal(session, command, request)
@@ -619,8 +620,10 @@ impl<'s, 'p> Executor<'s, 'p> {
                 let message = format_args!("{command} failed: {MALFORMED}");
                 self.state.log(LogLevel::Warning, Kind::Damage, message);
             }
+            // The executor runs such a command again, where that is possible.
             Fault::NeedsCommit | Fault::MissingDatabase(_) => {
-                unreachable!("the executor runs such a command again")
+                reply.error("ERR the command cannot run here");
+                self.state.commands.note_error(b"ERR");
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::fault::{Answer, Fault};
 use crate::session::{Session, Standing};
 use crate::state::State;
 
+pub(crate) const NO_AUTHENTICATION: &str = "NOAUTH Authentication required.";
 const CHANGED: &str = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
     This command is no longer allowed for the following reason:";
 
@@ -49,6 +50,10 @@ impl Executor<'_, '_> {
         command: &Command,
         request: &Request<'_>,
     ) -> Answer {
+        // A command in front of this one may have removed its user.
+        if self.needs_password(session) {
+            return Err(Fault::Quoting(NO_AUTHENTICATION.as_bytes().to_vec()));
+        }
         if session.user.may_all {
             return Ok(());
         }

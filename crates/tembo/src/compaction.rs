@@ -294,8 +294,8 @@ impl Pool {
 
     /// Gives the free end of the pool up, but for `slack_bytes`, if it is at least `least_bytes` long, and
     /// cuts the file there. Not below [`Options::min_bytes`](crate::Options::min_bytes); growth takes the
-    /// space again. Where there is a journal, it is written home first, and stays where it lies. Returns the bytes
-    /// by which the pool became shorter. Changes wait while its length changes; readers never.
+    /// space again. Where there is a journal, it is written home first, and stays where it lies. Returns the
+    /// bytes by which the pool became shorter. Changes wait while its length changes; readers never.
     ///
     /// # Errors
     ///

@@ -2,6 +2,7 @@
 
 use super::model::{self, Model};
 use super::tiny_options;
+use crate::alloc::CutRule;
 use crate::layout::{COMMITTED_BITS, PAGE_BYTES, PmHeader, seal};
 use crate::{Geometry, Options, Pool};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -128,6 +129,41 @@ fn a_journal_does_not_bring_back_what_went() {
             assert_eq!(model::read(&pool).unwrap(), expected);
             pool.marks().unwrap();
         }
+    }
+}
+
+/// A kill behind the commit of the shorter length, with records of what is cut off in the ring. The next
+/// opening finds these records, and cuts the file; the one after that finds a pool that is whole.
+#[test]
+fn a_kill_inside_of_a_cut_leaves_a_pool_that_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let pool = Pool::open(&path, &options(NEVER_SYNCHRONISED).journal_bytes(256 << 10)).unwrap();
+    let table = new_table(&pool);
+    put(&pool, table, 0, 4, 100);
+    put(&pool, table, 10, 3, 20_000);
+    put(&pool, table, 20, 4, 20_000);
+    remove(&pool, table, 20..24);
+    let expected = model::read(&pool).unwrap();
+    pool.inner.reclaim_all().unwrap();
+    let rule = CutRule { floor_bytes: 0, slack_bytes: 0, least_bytes: 1 };
+    let killed_here = pool.inner.log.while_quiet(|| {
+        pool.inner.alloc.cut(pool.region(), rule, |length| {
+            assert!(length + (60 << 10) < pool.region().len());
+            pool.inner.commit_length(length)?;
+            Err(crate::ErrorKind::Forked.into())
+        })
+    });
+    assert!(killed_here.is_err());
+    let mut image = std::fs::read(&path).unwrap();
+    drop(pool);
+    for durability in [NEVER_SYNCHRONISED, NEVER_SYNCHRONISED, Durability::PageCache] {
+        std::fs::write(&path, &image).unwrap();
+        let pool = Pool::open(&path, &options(durability)).unwrap();
+        assert_eq!(length(&path), pool.stats().pool_bytes);
+        assert_eq!(model::read(&pool).unwrap(), expected);
+        pool.marks().unwrap();
+        image = std::fs::read(&path).unwrap();
     }
 }
 

@@ -20,8 +20,12 @@ impl Blocks {
     fn new(max_bytes: u64) -> Blocks {
         let dir = tempfile::tempdir().unwrap();
         let geometry = Geometry { zone_chunks: 1 << 12, lane_bytes: 4096, ..Geometry::tiny() };
-        let options =
-            Options::new().create(true).initial_bytes(512 << 10).max_bytes(max_bytes).geometry(geometry);
+        let options = Options::new()
+            .create(true)
+            .initial_bytes(512 << 10)
+            .max_bytes(max_bytes)
+            .geometry(geometry)
+            .durability(tembo_pmem::Durability::PageCache);
         let pool = Pool::open(dir.path().join("a.pool"), &options.min_bytes(0)).unwrap();
         let mut lane = pool.lane().unwrap();
         let mut tx = lane.begin();

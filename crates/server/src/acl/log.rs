@@ -65,6 +65,7 @@ impl AclLog {
     pub(crate) fn note(&mut self, mut entry: Entry, len_max: usize) {
         entry.object.truncate(KEPT_BYTES_MAX);
         entry.user.truncate(KEPT_BYTES_MAX);
+        entry.client.truncate(4 * KEPT_BYTES_MAX);
         let is_same = |known: &Entry| {
             (known.reason, known.origin) == (entry.reason, entry.origin)
                 && (&known.object, &known.user) == (&entry.object, &entry.user)

@@ -170,6 +170,7 @@ impl Selector {
         if arg.is_empty() {
             return Err(RuleError::Syntax);
         }
+        expect_no_spaces(arg)?;
         if !known.subcommands.is_empty() {
             return Err(RuleError::Unknown);
         }

@@ -15,7 +15,7 @@ use crate::commands::table::Command;
 use crate::commands::table::flag::{MOVABLE_KEYS, NOT_KEYS, RUNS_QUEUE};
 use crate::commands::tembo::ONCE_COMMAND;
 use crate::commands::transaction::discard;
-use crate::commands::{Registry, places_of_keys};
+use crate::commands::{Registry, places_of_keys, results_of_radius};
 use crate::executor::{Executor, writes};
 use crate::fault::Fault;
 use crate::session::Session;
@@ -55,6 +55,9 @@ impl Slots {
             if command.name.ends_with("store") && !places.is_empty() {
                 // Redis looks at the key of the result last.
                 places.rotate_left(1);
+            }
+            if command.group == "geo" {
+                places.extend(results_of_radius(request));
             }
             places.into_iter().for_each(|place| self.add(&request[place]));
         } else {

@@ -76,6 +76,16 @@ fn ranges_of(text: &[u8]) -> Answer<Vec<RangeInclusive<u16>>> {
     if ranges.is_empty() || ranges.len() > SLOTS.into() { Err(SYNTAX) } else { Ok(ranges) }
 }
 
+/// Slots in ascending ranges that do not touch, whatever their order was, and however often each was named.
+fn disjoint(ranges: impl IntoIterator<Item = RangeInclusive<u16>>) -> Vec<RangeInclusive<u16>> {
+    let mut named = vec![false; SLOTS.into()];
+    for range in ranges {
+        named[usize::from(*range.start())..=usize::from(*range.end())].fill(true);
+    }
+    let slots: Vec<u16> = (0..SLOTS).filter(|slot| named[usize::from(*slot)]).collect();
+    slots.chunk_by(|one, next| one + 1 == *next).map(|run| run[0]..=run[run.len() - 1]).collect()
+}
+
 fn setnodeid(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (id, topology) = (id(&request[2])?, node(ctx)?.topology.clone());
     ctx.adopt((Some(id), topology), None)?;
@@ -138,7 +148,7 @@ fn find_here(ctx: &Context<'_, '_>, topology: &Topology) -> Option<NodeId> {
 }
 
 fn setslot(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let ranges = ranges_of(&request[2])?;
+    let ranges = disjoint(ranges_of(&request[2])?);
     if !is(&request[3], "NODE") {
         return Err(Fault::Error("ERR Invalid setslot options"));
     }
@@ -165,6 +175,7 @@ fn flushslots(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     for arg in request.args().skip(2) {
         ranges.extend(ranges_of(arg)?);
     }
+    let ranges = disjoint(ranges);
     if ranges == [0..=SLOTS - 1] {
         ctx.keys.clear(0)?;
         ctx.tell(["FLUSHDB"]);

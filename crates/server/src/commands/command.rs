@@ -192,11 +192,22 @@ fn key_positions(registry: &Registry, request: &Request<'_>) -> Answer<(&'static
         return Err(invalid_count());
     }
     if command.name == "tembo.once" {
-        let (inner, positions) = key_positions(registry, &request.from(ONCE_COMMAND))?;
+        let inner = request.from(ONCE_COMMAND);
+        // It does not run itself.
+        if is(inner.name(), "tembo.once") {
+            return Err(invalid());
+        }
+        let (inner, positions) = key_positions(registry, &inner)?;
         return Ok((inner, positions.iter().map(|position| position + ONCE_COMMAND).collect()));
     }
     let invalid_arguments = || Fault::Error("ERR Invalid arguments specified for command");
     Ok((command, places_of_keys(command, request).ok_or_else(invalid_arguments)?))
+}
+
+/// The places behind all words of a GEORADIUS that name a result. The last of each word counts when it runs.
+pub(crate) fn results_of_radius(request: &Request<'_>) -> impl Iterator<Item = usize> {
+    let words = 2..request.arg_count().saturating_sub(1);
+    words.filter(|at| is(&request[*at], "STORE") || is(&request[*at], "STOREDIST")).map(|at| at + 1)
 }
 
 /// Where the keys of a command are in a request for it, which has as many arguments as it takes; `None` if

@@ -6,7 +6,7 @@ use tembo_wire::Request;
 
 use super::args::is;
 use super::bitfield;
-use super::command::places_of_keys;
+use super::command::{places_of_keys, results_of_radius};
 use super::key_places::{Specification, specifications_of};
 use super::table::Command;
 use super::table::flag::{MOVABLE_KEYS, NOT_KEYS};
@@ -119,13 +119,11 @@ impl KeyAccess {
                 (!is_allowed).then_some(1)
             }
             Way::Movable | Way::Geo => {
-                let mut places = places_of_keys(command, request).unwrap_or_default();
-                if self.way == Way::Geo {
-                    let words = 2..request.arg_count() - 1;
-                    let is_store = |at: &usize| is(&request[*at], "STORE") || is(&request[*at], "STOREDIST");
-                    places.extend(words.filter(is_store).map(|at| at + 1));
-                }
-                places.into_iter().find(is_denied)
+                let places = places_of_keys(command, request).unwrap_or_default();
+                places.into_iter().find(is_denied).or_else(|| {
+                    let is_denied = |place: &usize| !allows(&request[*place], false, false, true);
+                    results_of_radius(request).filter(|_| self.way == Way::Geo).find(is_denied)
+                })
             }
         }
     }

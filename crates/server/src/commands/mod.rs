@@ -73,7 +73,7 @@ use crate::keyspace::Keyspace;
 use crate::script::Scripts;
 use crate::session::Session;
 use crate::state::State;
-pub(crate) use command::places_of_keys;
+pub(crate) use command::{places_of_keys, results_of_radius};
 pub(crate) use key_access::KeyAccess;
 pub(crate) use scan::KeysJob;
 use table::Command;

@@ -5,7 +5,7 @@ use tembo_wire::Request;
 use super::Context;
 use super::args::integer;
 use super::table::Command;
-use super::table::flag::{BLOCKING, DENYOOM, FAST, KEYSPACE, MOVABLE_KEYS, READONLY, WRITE};
+use super::table::flag::{BLOCKING, DANGEROUS, DENYOOM, FAST, KEYSPACE, MOVABLE_KEYS, READONLY, WRITE};
 use crate::fault::{Answer, Fault};
 use crate::glob;
 use crate::keyspace::once::TOKEN_BYTES_MAX;
@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "7.0.0",
         "Returns the number of keys that begin so, in logarithmic time; not a command of Redis",
     ),
-    Command::new("tembo.unlink", 2, WRITE | KEYSPACE, unlink).doc(
+    Command::new("tembo.unlink", 2, WRITE | KEYSPACE | DANGEROUS, unlink).doc(
         "generic",
         "7.0.0",
         "Removes the keys that begin so, all or none; not a command of Redis",

@@ -159,7 +159,8 @@ fn seek(place: &[u8], prefix: &[u8]) -> Option<Vec<u8>> {
     match key {
         key if key.starts_with(prefix) => None,
         key if key < prefix => Some(place_in(slot, prefix)),
-        _ => Some(place_in(slot.saturating_add(1), prefix)),
+        // Behind the last number of two bytes, which no slot has, is only a damaged place.
+        _ => Some(slot.checked_add(1).map_or_else(|| [place, &[0]].concat(), |slot| place_in(slot, prefix))),
     }
 }
 

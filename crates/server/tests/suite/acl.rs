@@ -30,6 +30,10 @@ fn users_are_made_shown_and_removed() {
         ACL SETUSER alice +del foo => -ERR Error in ACL SETUSER modifier 'foo': Syntax error
         ACL SETUSER 'a b' on => -ERR Usernames can't contain spaces or null characters
         ACL SETUSER alice (+get => -ERR Unmatched parenthesis in acl selector starting at '(+get'.
+        ACL SETUSER alice '+get|a b' => -ERR Error in ACL SETUSER modifier '+get|a b': Syntax error
+        ACL SETUSER safe on ~* +@all -@dangerous => +OK
+        ACL DRYRUN safe tembo.unlink * => $This user has no permissions to run the 'tembo.unlink' command
+        ACL DELUSER safe => :1
         ACL USERS => [$alice $default]
         ACL GETUSER nobody => nil
         ACL DRYRUN alice set k v => $This user has no permissions to run the 'set' command

@@ -58,6 +58,26 @@ fn a_node_without_a_topology_serves_no_keys() {
     server.check();
 }
 
+/// Each of them was wrong once: a panic, a key in a slot that the node has not, a doubled event.
+#[test]
+fn odd_requests_have_an_end_and_reach_no_other_slot() {
+    let shards = Shards::ready(0);
+    let mut client = shards.client(0);
+    client.talk(
+        "
+        MULTI => +OK
+        CLUSTER RESET => -ERR Command not allowed inside a transaction
+        DISCARD => +OK
+        GEOADD {b}k 1 1 m => :1
+        GEORADIUS {b}k 1 1 1 m STORE {b}x STORE {a}y => -CROSSSLOT Keys in request don't hash to the same slot
+        GEORADIUS {b}k 1 1 1 m STORE {b}x STORE {b}y => :1
+        COMMAND GETKEYS TEMBO.ONCE t 1 TEMBO.ONCE t 1 SET k v => -ERR Invalid command specified
+        CLUSTERX FLUSHSLOTS 3300 3300 '3299-3301 3300' => +OK
+        DBSIZE => :0
+        ",
+    );
+}
+
 #[test]
 fn keys_are_served_by_their_owners_and_moved_by_the_others() {
     let shards = Shards::ready(0);
