@@ -42,7 +42,16 @@ impl Space {
     pub(crate) fn of(pool: &Pool) -> tembo::Result<Space> {
         let report = pool.check()?;
         let has_heap = pool.list()?.iter().any(|listed| listed.kind == Kind::Heap);
-        Ok(Space { held_by: held_by(pool)?, ..Space::new(&report, has_heap) })
+        let mut space = Space { held_by: held_by(pool)?, ..Space::new(&report, has_heap) };
+        let journal = pool.stats().journal_bytes;
+        if journal > 0 {
+            space.structures.push(StructureSpace {
+                name: "the journal".to_owned(),
+                blocks: 1,
+                bytes: journal,
+            });
+        }
+        Ok(space)
     }
 
     fn new(report: &CheckReport, has_heap: bool) -> Space {

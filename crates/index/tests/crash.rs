@@ -542,9 +542,9 @@ fn compaction_survives_crashes() {
         let gained = dry.pool.stats().unused_bytes - before;
         assert!(gained >= 16 << 10, "{records}: {gained}");
         assert_eq!(scenario.observe(&dry).unwrap(), model);
-        // A second one moves the little that the first has made room for, and a third finds nothing.
-        dry.compact().unwrap();
-        assert_eq!(dry.compact(), Ok(0));
+        // The next ones move the little that was in slabs from which a lane still allocated. They have an end.
+        let is_done = (0..4).any(|_| dry.compact().unwrap() == 0);
+        assert!(is_done, "{records}");
         let simulation = Simulation::new(&scenario).limit(6).nested_limit(2).depth(1);
         survived(simulation.audit(audit(true)).run());
     }

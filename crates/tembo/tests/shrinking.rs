@@ -4,12 +4,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tembo::{Compacted, Error, Map, MapOptions, Options, Pool};
+use tembo::{Compacted, Durability, Error, Map, MapOptions, Options, Pool};
 
 const MIB: u64 = 1 << 20;
 
 fn options() -> Options {
-    Options::new().create(true).initial_bytes(MIB).min_bytes(0)
+    // A journal would be most of so small a file.
+    Options::new().create(true).initial_bytes(MIB).min_bytes(0).durability(Durability::PageCache)
 }
 
 fn length(path: &Path) -> u64 {

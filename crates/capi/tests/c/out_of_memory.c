@@ -27,7 +27,9 @@ int main(int argc, char **argv) {
     tembo_pool *pool, *other = NULL;
     tembo_fixed *fixed;
     tembo_map *map;
-    tembo_options options = {.struct_bytes = sizeof options, .initial_bytes = 128 << 20, .max_bytes = 128 << 20};
+    /* A journal has buffers of a few MiB, which its threads allocate when they need them. */
+    tembo_options options = {.struct_bytes = sizeof options, .initial_bytes = 128 << 20, .max_bytes = 128 << 20,
+                             .durability = TEMBO_PAGE_CACHE};
     CHECK(tembo_pool_create(argv[1], &options, &pool) == TEMBO_OK);
     CHECK(tembo_fixed_open(pool, "fixed", TEMBO_CREATE, &fixed) == TEMBO_OK);
     CHECK(tembo_map_open(pool, "strings", TEMBO_CREATE, &map) == TEMBO_OK);

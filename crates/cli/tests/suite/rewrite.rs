@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use tembo::heap::{Heap, PArr, Persist};
 use tembo::store::Retention;
-use tembo::{Counting, MapOptions, Options};
+use tembo::{Counting, Durability, MapOptions, Options};
 
 tembo::heap::brand!(Rewritten);
 
@@ -19,7 +19,8 @@ struct Root {
 
 /// A structure of every kind but a heap, with snapshots where there can be some, and holes.
 fn fill(path: &Path) {
-    let pool = Options::new().create(true).initial_bytes(1 << 20).root_count(200).open(path).unwrap();
+    let options = Options::new().create(true).initial_bytes(1 << 20).durability(Durability::PageCache);
+    let pool = options.root_count(200).open(path).unwrap();
     let map = pool.open_map("map").unwrap();
     (0..20_000u32).for_each(|i| _ = map.put(i.to_be_bytes(), vec![i as u8; 30 + i as usize % 90]).unwrap());
     (0..20_000u32).filter(|i| i % 8 > 0).for_each(|i| assert!(map.remove(i.to_be_bytes()).unwrap()));
@@ -89,7 +90,8 @@ fn a_new_pool_has_everything_without_the_holes() {
     let (old, new) = (workspace.path("old.pool"), workspace.path("new.pool"));
     fill(&old);
     let before = std::fs::read(&old).unwrap();
-    let report = workspace.run("compact old.pool --into new.pool --json").ok().json();
+    let compact = "compact old.pool --into new.pool --durability page-cache --json";
+    let report = workspace.run(compact).ok().json();
     assert!(std::fs::read(&old).unwrap() == before, "the source has changed");
     let length = new.metadata().unwrap().len();
     assert!(report["pool_bytes"].as_u64() == Some(length) && length < before.len() as u64 / 2, "{report}");

@@ -4,6 +4,7 @@ use crate::{Place, objects, prove};
 use std::collections::BTreeSet;
 use tembo_heap::collections::{MapKey, PHashMap};
 use tembo_heap::{Brand, Heap, NamedBrand, PArr, Persist, ReadTx, Ref, Result, Tx, brand};
+use tembo_pmem::Durability;
 
 #[derive(Default, Persist)]
 #[repr(C)]
@@ -17,6 +18,8 @@ struct Root {
 fn open<B: NamedBrand>(bytes: u64) -> (Place, Heap<B, Root>) {
     let mut place = Place::new();
     (place.options.initial_bytes, place.options.max_bytes) = (bytes, Some(bytes));
+    // A journal would leave another rest when the heap is full.
+    place.options.region.durability = Durability::PageCache;
     let heap = place.open();
     (place, heap)
 }

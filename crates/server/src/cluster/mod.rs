@@ -97,7 +97,7 @@ impl Cluster {
             return Some(NOT_SERVED);
         };
         if self.myself == Some(owner) {
-            return access.is_replica.then_some(NOT_YET);
+            return (access.is_replica && !access.from_replica).then_some(NOT_YET);
         }
         if access.from_replica && self.myself().is_some_and(|node| node.master == Some(owner)) {
             return None;

@@ -4,7 +4,7 @@ use tembo_wire::Request;
 
 use super::args::{integer, is, quoting};
 use super::table::Command;
-use super::table::flag::{ADMIN, CONNECTION, FAST, LOADING, NO_MULTI, NOSCRIPT, STALE};
+use super::table::flag::{ADMIN, CONNECTION, FAST, LOADING, NOSCRIPT, STALE};
 use super::{Context, write_help};
 use crate::cluster::slot::{parse_slot, slot_of};
 use crate::cluster::topology::{NodeId, Topology};
@@ -68,7 +68,7 @@ const SUBCOMMANDS: &[Command] = &[
         "5.0.0",
         "Returns the lines of the replicas of a master",
     ),
-    Command::new("cluster|reset", -2, ADMIN | NOSCRIPT | STALE | NO_MULTI, reset).doc(
+    Command::new("cluster|reset", -2, ADMIN | NOSCRIPT | STALE, reset).doc(
         "cluster",
         "3.0.0",
         "Lets an empty node forget its id, the topology and its master",

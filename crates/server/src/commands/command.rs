@@ -192,13 +192,13 @@ fn key_positions(registry: &Registry, request: &Request<'_>) -> Answer<(&'static
         return Err(invalid_count());
     }
     if command.name == "tembo.once" {
-        let inner = request.from(ONCE_COMMAND);
-        // It does not run itself.
-        if is(inner.name(), "tembo.once") {
-            return Err(invalid());
+        // The innermost command, without a call for each around it.
+        let mut at = ONCE_COMMAND;
+        while is(&request[at], "tembo.once") && command.takes(request.arg_count() - at) {
+            at += ONCE_COMMAND;
         }
-        let (inner, positions) = key_positions(registry, &inner)?;
-        return Ok((inner, positions.iter().map(|position| position + ONCE_COMMAND).collect()));
+        let (inner, positions) = key_positions(registry, &request.from(at))?;
+        return Ok((inner, positions.iter().map(|position| position + at).collect()));
     }
     let invalid_arguments = || Fault::Error("ERR Invalid arguments specified for command");
     Ok((command, places_of_keys(command, request).ok_or_else(invalid_arguments)?))

@@ -37,7 +37,8 @@ fn run(client: &mut Client, commands: &[Args]) -> Vec<Value> {
 fn in_order(value: &Value) -> String {
     let sorted = |text: String| {
         let is_common = |word: &&str| {
-            !word[1.min(word.len())..].starts_with("tembo.") && !word.contains("client|setinfo")
+            let name = &word[1.min(word.len())..];
+            !["tembo.", "clusterx", "client|setinfo"].iter().any(|own| name.starts_with(own))
         };
         // Parentheses are at other words, then.
         let text = text.replace('(', " ( ").replace(')', " ) ");
