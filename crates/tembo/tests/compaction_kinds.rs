@@ -241,7 +241,7 @@ fn a_pool_follows_what_is_alive_in_it_whatever_its_past() {
             }
         }
         kind.settle();
-        (0..3).for_each(|_| _ = pool.compact().unwrap());
+        (0..8).for_each(|_| _ = pool.compact().unwrap());
         let fresh_pool = new_pool(&dir, "fresh.pool", 256 << 20);
         let fresh = Kind::new(&fresh_pool, name);
         alive.values().for_each(|(number, len)| fresh.put(*number, *len).unwrap());
