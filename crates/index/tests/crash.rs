@@ -542,7 +542,8 @@ fn compaction_survives_crashes() {
         let gained = dry.pool.stats().unused_bytes - before;
         assert!(gained >= 16 << 10, "{records}: {gained}");
         assert_eq!(scenario.observe(&dry).unwrap(), model);
-        // The next ones move the little that was in slabs from which a lane still allocated. They have an end.
+        // The next ones move the little that was in slabs from which a lane still allocated. They have an
+        // end.
         let is_done = (0..4).any(|_| dry.compact().unwrap() == 0);
         assert!(is_done, "{records}");
         let simulation = Simulation::new(&scenario).limit(6).nested_limit(2).depth(1);
