@@ -54,7 +54,7 @@
 //!   record behind a hole never comes back.
 //! * I7: *growth of the region*. Space for a line is part of the file, and the file's length on the device,
 //!   before a record has the line (`Region::grow`). Before space is given back to the file system, or the
-//!   region is cut, everything is written home ([`Journal::vacate`]): an older record could fill it again.
+//!   region is cut, everything is written home (`Journal::vacate`): an older record could fill it again.
 //! * I8: *growth of the ring*. The capacity is doubled only while all records from the tail on have the same
 //!   places in the ring of the new capacity (`Ring::keeps_places`). A head with the new length is on the
 //!   device before a record lies behind the old one. So either head describes the same records.
