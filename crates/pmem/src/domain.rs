@@ -91,9 +91,9 @@ impl fmt::Display for Domain {
 /// The durability asked for when a pool is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// `Dax` where the file supports it; else, on a disk, [`ON_DISK`](Durability::ON_DISK); the page cache in a
-    /// file system in memory, and on a disk where the pool has no room for a journal. A region that is mapped
-    /// without a pool is in the page cache.
+    /// `Dax` where the file supports it; else, on a disk, [`ON_DISK`](Durability::ON_DISK); the page cache in
+    /// a file system in memory, and on a disk where the pool has no room for a journal. A region that is
+    /// mapped without a pool is in the page cache.
     #[default]
     Auto,
     /// Persistent memory, or an error.

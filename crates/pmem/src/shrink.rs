@@ -29,7 +29,8 @@ impl Region {
     }
 
     /// Makes the region shorter: `bytes` long, whole pages, if it is longer. Nobody uses the part that goes,
-    /// and all that was stored there may be lost. Lines of it that were noted are left out of later fences. The file keeps its length until [`cut_file`](Self::cut_file).
+    /// and all that was stored there may be lost. Lines of it that were noted are left out of later fences.
+    /// The file keeps its length until [`cut_file`](Self::cut_file).
     ///
     /// # Errors
     ///

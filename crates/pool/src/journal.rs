@@ -36,7 +36,8 @@ impl Pool {
         pool.add_journal_and_open(path, options)
     }
 
-    /// As [`open`](Pool::open), as the medium demands: a pool on a disk has a journal, if it has room for one.
+    /// As [`open`](Pool::open), as the medium demands: a pool on a disk has a journal, if it has room for
+    /// one.
     pub(crate) fn open_by_medium(path: &Path, options: &Options) -> Result<Pool> {
         if !options.create_new && has_journal(path) {
             let file = header::open_file(path, false)?;

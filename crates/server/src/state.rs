@@ -127,7 +127,7 @@ pub(crate) struct State {
     pub(crate) listen: SocketAddr,
     pub(crate) registry: Registry,
     pub(crate) users: Users,
-    /// What was denied lately.
+    /// The latest denials.
     pub(crate) acl_log: AclLog,
     pub(crate) stats: Stats,
     pub(crate) commands: CommandStats,

@@ -67,7 +67,7 @@ fn the_end_moves_down_where_the_middle_became_free() {
     }
 }
 
-/// What a snapshot holds stays, and so does the file's length.
+/// Blocks that a snapshot holds stay, and so does the file's length.
 #[test]
 fn a_snapshot_holds_the_file() {
     let dir = tempfile::tempdir().unwrap();

@@ -115,7 +115,7 @@ impl User {
     }
 }
 
-/// What a selector denies, if it does.
+/// The denial of a selector, if it denies.
 #[inline]
 fn denied_by(
     selector: &Selector,

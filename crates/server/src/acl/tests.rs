@@ -14,7 +14,7 @@ fn user(rules: &str) -> User {
     user
 }
 
-/// What a user is denied of a command, if anything.
+/// The denial of a command to a user, if it is denied.
 fn denied(user: &User, request: &str) -> Option<(Reason, usize)> {
     let registry = Registry::new();
     let mut queue = RequestQueue::default();

@@ -16,7 +16,8 @@
 //! # Who serves
 //!
 //! - A master serves the slots of its line. It serves none while its role is another one than its line says:
-//!   REPLICAOF and Sentinel change a role at once, and slots go with the next topology only.
+//!   REPLICAOF and Sentinel change a role at once, and slots go with the next topology only. Clients that
+//!   said READONLY still read what it has.
 //! - A replica serves reads of its master's slots to clients that said READONLY.
 //! - Everything else is somewhere else (MOVED), or nowhere (CLUSTERDOWN).
 //!

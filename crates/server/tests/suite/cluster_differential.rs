@@ -176,7 +176,7 @@ fn commands_are_refused_as_redis_refuses_them() {
         if is_refusal(&tembo) || is_refusal(&redis) || template.starts_with("CLUSTER") {
             // The texts of errors within scripts end with the name of the script.
             let cut = |reply: &str| reply.split(" script:").next().unwrap_or_default().to_owned();
-            // What was queued before a refusal is not kept, so that its keys are not looked at again.
+            // Commands queued before a refusal are not kept, and their keys are not looked at again.
             let is_discarded = words == "EXEC" && tembo.starts_with("-EXECABORT") && is_refusal(&redis);
             assert!(is_discarded || cut(&tembo) == cut(&redis), "step {step}: {words}: {tembo}, and {redis}");
             refused += 1;
