@@ -186,9 +186,9 @@ impl Pool {
     }
 
     /// Begins to empty the end of the pool, so that the file can be [cut](Self::cut): moves no more bytes
-    /// than the file becomes shorter by. `None` if the file would not become much shorter (by a sixteenth, and
-    /// 1 MiB), or another compaction is under way. Otherwise as [`compaction`](Self::compaction), which does
-    /// this when there is nothing else to gain.
+    /// than the file becomes shorter by. `None` if the file would not become much shorter (by a sixteenth,
+    /// and 1 MiB), or another compaction is under way. Otherwise as [`compaction`](Self::compaction), which
+    /// does this when there is nothing else to gain.
     ///
     /// # Errors
     ///
