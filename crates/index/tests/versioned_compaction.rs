@@ -92,6 +92,7 @@ impl<S: Structure> State<S> {
             let step = self.map.compact_at(&compaction, &at).map_err(text)?;
             (from, moved_bytes) = (step.next, moved_bytes + step.moved_bytes);
         }
+        while self.map.collect_moved().map_err(text)? {}
         drop(compaction);
         self.pool.trim().map_err(text)?;
         Ok(moved_bytes)
@@ -217,10 +218,15 @@ fn compaction_survives_crashes<S: Structure>() {
     println!("{moved_bytes} bytes moved, {gained} gained");
     assert!(moved_bytes > 1000 && gained >= 16 << 10, "{moved_bytes} {gained}");
     assert_eq!(scenario.observe(&dry).unwrap(), model);
-    // The second one moves the little that the first has made room for.
-    (0..3).for_each(|_| _ = dry.compact().unwrap());
-    let version = dry.map.version();
-    assert_eq!((dry.compact(), dry.map.version()), (Ok(0), version), "a compacted map is left alone");
+    // The next ones move the little that the first has made room for; readers of other tests delay that. Then
+    // the map is left alone.
+    let is_left_alone = |_: &i32| {
+        let version = dry.map.version();
+        dry.compact().unwrap() == 0 && dry.map.version() == version
+    };
+    let rounds = (1..50).find(is_left_alone);
+    println!("{rounds:?} more rounds");
+    assert!(rounds.is_some());
     survived(Simulation::new(&scenario).limit(6).nested_limit(2).depth(1).audit(audit()).run());
 }
 

@@ -12,7 +12,7 @@
 use crate::alloc::{Allocator, CloseLimits, CutRule};
 use crate::{Pool, Result};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tembo_pmem::Region;
 
 /// Slabs that are being emptied. Dropping it allows allocations from them again.
@@ -21,6 +21,10 @@ pub struct Compaction {
     pool: Pool,
     /// Where the blocks of closed slabs lie, in ascending order.
     spans: Vec<Range<u64>>,
+    /// It is to empty a run of chunks.
+    is_of_run: bool,
+    /// A block stayed for a time only.
+    has_held: AtomicBool,
 }
 
 impl Compaction {
@@ -37,6 +41,26 @@ impl Compaction {
     /// Whether it is a compaction of this pool.
     pub fn is_of(&self, pool: &Pool) -> bool {
         std::sync::Arc::ptr_eq(&self.pool.inner, &pool.inner)
+    }
+
+    /// Notes that a block of it stays for now: a snapshot holds it.
+    pub fn note_held(&self) {
+        self.has_held.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends it once every structure has moved its blocks. Where it was to empty a run of chunks, later ones
+    /// leave alone what stayed there, until some of it is freed; also where it was called off, because there
+    /// was no room elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// As for a commit: of lanes whose freed blocks become free.
+    pub fn complete(self) -> Result<()> {
+        self.pool.inner.reclaim_all()?;
+        if self.is_of_run && !self.has_held.load(Ordering::Relaxed) {
+            self.pool.inner.alloc.note_stuck(self.pool.region(), &self.spans);
+        }
+        Ok(())
     }
 
     /// Whether there is nothing to gain.
@@ -90,7 +114,13 @@ impl Pool {
         let floor_bytes = if self.region().can_shrink() { self.min_bytes() } else { u64::MAX };
         let limits = CloseLimits { floor_bytes, fixed: self.journal_off()? };
         let spans = close(&self.inner.alloc, self.region(), limits)?;
-        Ok(spans.map(|spans| Compaction { pool: self.clone(), spans }))
+        let is_of_run = self.inner.alloc.is_evacuating();
+        Ok(spans.map(|spans| Compaction {
+            pool: self.clone(),
+            spans,
+            is_of_run,
+            has_held: AtomicBool::new(false),
+        }))
     }
 
     /// Asks all lanes to give up the slabs that they allocate from. Each does when it begins its next

@@ -85,8 +85,10 @@ impl Store {
         let tx = &mut lead.tx;
         let outcome = inner.compact_part(tx, compaction, place);
         tx.use_kept_space(KeptSpace::None);
-        if outcome.is_err() {
-            tx.roll_back();
+        match &outcome {
+            Ok(step) if step.next.is_none() => tx.give_up_slabs(),
+            Ok(_) => {}
+            Err(_) => tx.roll_back(),
         }
         outcome
     }

@@ -8,6 +8,8 @@ use tembo_store::{Store, StorePlace};
 
 /// The time of one step in [`Pool::compact`], between which other writers get their turn.
 const STEP: Duration = Duration::from_millis(1);
+/// The most times that [`Pool::compact`] empties the end of the pool: writers beside it may fill it again.
+const TAILS_MAX: usize = 16;
 /// The file is not cut for less than this.
 const CUT_BYTES_MIN: u64 = 1 << 20;
 
@@ -30,6 +32,8 @@ pub struct Compaction {
     chosen: tembo_pool::Compaction,
     /// The structures that are left, the next one last.
     left: Vec<Part>,
+    /// A structure was passed over.
+    is_partial: bool,
     moved_bytes: u64,
 }
 
@@ -43,8 +47,9 @@ struct Part {
 /// Where the compaction of a structure goes on.
 #[derive(Debug, Clone)]
 enum Place {
-    Map(Vec<u8>),
-    Hash(Vec<u8>),
+    /// `None` once all has moved, and is to be freed.
+    Map(Option<Vec<u8>>),
+    Hash(Option<Vec<u8>>),
     Fixed(u64),
     Store(StorePlace),
 }
@@ -53,8 +58,8 @@ impl Place {
     /// The beginning of a structure of this kind; `None` if its blocks stay where they are.
     fn first(kind: &Kind) -> Option<Place> {
         match kind {
-            Kind::Map | Kind::VersionedMap => Some(Place::Map(Vec::new())),
-            Kind::HashTable => Some(Place::Hash(Vec::new())),
+            Kind::Map | Kind::VersionedMap => Some(Place::Map(Some(Vec::new()))),
+            Kind::HashTable => Some(Place::Hash(Some(Vec::new()))),
             Kind::FixedMap => Some(Place::Fixed(0)),
             Kind::Store => Some(Place::Store(StorePlace::default())),
             _ => None,
@@ -90,13 +95,17 @@ impl Opened {
     /// Moves blocks at a place; returns their bytes, and the place where to go on.
     fn compact_at(&self, chosen: &tembo_pool::Compaction, at: &Place) -> Result<(u64, Option<Place>)> {
         match (self, at) {
-            (Opened::Map(map), Place::Map(from)) => {
+            (Opened::Map(map), Place::Map(Some(from))) => {
                 let step = map.compact_at(chosen, from)?;
-                Ok((step.moved_bytes, step.next.map(Place::Map)))
+                Ok((step.moved_bytes, Some(Place::Map(step.next))))
             }
-            (Opened::Hash(table), Place::Hash(from)) => {
+            (Opened::Map(map), Place::Map(None)) => Ok((0, map.collect_moved()?.then_some(Place::Map(None)))),
+            (Opened::Hash(table), Place::Hash(Some(from))) => {
                 let step = table.table.compact_at(chosen, from)?;
-                Ok((step.moved_bytes, step.next.map(Place::Hash)))
+                Ok((step.moved_bytes, Some(Place::Hash(step.next))))
+            }
+            (Opened::Hash(table), Place::Hash(None)) => {
+                Ok((0, table.table.collect_moved()?.then_some(Place::Hash(None))))
             }
             (Opened::Fixed(map), Place::Fixed(from)) => {
                 let step = map.tree.compact_at(chosen, *from)?;
@@ -123,6 +132,7 @@ impl Compaction {
         let started = Instant::now();
         while let Some(part) = self.left.last_mut() {
             let Some(opened) = Opened::find(&self.pool, part)? else {
+                self.is_partial = true;
                 self.left.pop();
                 continue;
             };
@@ -135,6 +145,7 @@ impl Compaction {
                     }
                     Err(Error::Full { .. }) => {
                         self.left.clear();
+                        self.is_partial = true;
                         return Ok(false);
                     }
                     Err(error) => return Err(error),
@@ -163,9 +174,10 @@ impl Compaction {
     ///
     /// As for [`Pool::trim`].
     pub fn finish(self) -> Result<()> {
-        let Compaction { pool, chosen, .. } = self;
-        // Closed slabs are not freed.
-        drop(chosen);
+        let Compaction { pool, chosen, left, is_partial, .. } = self;
+        if !is_partial && left.is_empty() {
+            chosen.complete()?;
+        }
         pool.trim().map(drop)
     }
 }
@@ -201,7 +213,7 @@ impl Pool {
         let Some(chosen) = chosen.filter(|chosen| !chosen.is_empty()) else { return Ok(None) };
         let part = |listed: Listed| Some(Part { at: Place::first(&listed.kind)?, name: listed.name });
         let left = self.list()?.into_iter().filter_map(part).collect();
-        Ok(Some(Compaction { pool: self.clone(), chosen, left, moved_bytes: 0 }))
+        Ok(Some(Compaction { pool: self.clone(), chosen, left, is_partial: false, moved_bytes: 0 }))
     }
 
     /// Compacts the pool until nothing more can be gained, and cuts its file at the end. Crashes and readers
@@ -236,17 +248,19 @@ impl Pool {
     pub fn compact_for(&self, budget: Option<Duration>) -> Result<Compacted> {
         let started = Instant::now();
         let is_over = || budget.is_some_and(|budget| started.elapsed() >= budget);
-        let mut sum = self.compact_while(&is_over, true)?;
-        // Blocks that nobody moves may lie in the sparse slabs, and others at the end.
-        while !is_over()
-            && let Some(compaction) = self.tail_compaction()?
-        {
-            sum.add_round(self.compact_round(compaction, &is_over, true)?);
-            if sum.cut_in_round == 0 {
+        let mut all = Compacted::default();
+        for _ in 0..TAILS_MAX {
+            all.add(self.compact_while(&is_over, true)?.all);
+            // Blocks that nobody moves may lie in the sparse slabs, and others at the end.
+            let tail = if is_over() { None } else { self.tail_compaction()? };
+            let Some(tail) = tail else { break };
+            let round = self.compact_round(tail, &is_over, true)?;
+            all.add(round);
+            if round == Compacted::default() {
                 break;
             }
         }
-        Ok(sum.all)
+        Ok(all)
     }
 
     /// Makes rounds until nothing is gained. The file is cut if that was asked for.
@@ -277,6 +291,7 @@ impl Pool {
         let before = self.stats().unused_bytes;
         while compaction.step(STEP)? && !is_over() {}
         let moved_bytes = compaction.moved_bytes();
+        self.recall_slabs();
         compaction.finish()?;
         let freed_bytes = self.stats().unused_bytes.saturating_sub(before);
         let cut_bytes = if cuts { self.cut(CUT_BYTES_MIN, 0)? } else { 0 };
@@ -362,11 +377,17 @@ struct Rounds {
     has_made_run: bool,
 }
 
+impl Compacted {
+    fn add(&mut self, other: Compacted) {
+        self.moved_bytes += other.moved_bytes;
+        self.freed_bytes += other.freed_bytes;
+        self.cut_bytes += other.cut_bytes;
+    }
+}
+
 impl Rounds {
     fn add_round(&mut self, round: Compacted) {
-        self.all.moved_bytes += round.moved_bytes;
-        self.all.freed_bytes += round.freed_bytes;
-        self.all.cut_bytes += round.cut_bytes;
+        self.all.add(round);
         (self.freed_in_round, self.cut_in_round) = (round.freed_bytes, round.cut_bytes);
     }
 }

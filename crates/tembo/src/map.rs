@@ -296,6 +296,14 @@ impl Map {
         }
     }
 
+    /// After the last step: frees what has moved, as far as that is left; returns whether to go on.
+    pub(crate) fn collect_moved(&self) -> Result<bool> {
+        match &self.tree {
+            Tree::Plain(_) => Ok(false),
+            Tree::Versioned(tree) => Ok(tree.collect_moved()?),
+        }
+    }
+
     /// The sums that the map keeps.
     pub fn counting(&self) -> Counting {
         match &self.tree {

@@ -241,7 +241,7 @@ fn a_pool_follows_what_is_alive_in_it_whatever_its_past() {
             }
         }
         kind.settle();
-        (0..8).for_each(|_| _ = pool.compact().unwrap());
+        pool.compact().unwrap();
         let fresh_pool = new_pool(&dir, "fresh.pool", 256 << 20);
         let fresh = Kind::new(&fresh_pool, name);
         alive.values().for_each(|(number, len)| fresh.put(*number, *len).unwrap());
@@ -274,7 +274,9 @@ fn compacted_structures_of_every_kind_are_left_alone() {
     let first = pool.compact().unwrap();
     println!("{first:?}");
     assert!(first.moved_bytes > 100_000 && first.freed_bytes > 1 << 19, "{first:?}");
-    (0..4).for_each(|_| _ = pool.compact().unwrap());
+    let calls = (1..5).find(|_| pool.compact().unwrap() == Compacted::default());
+    println!("{calls:?} more calls");
+    assert!(calls.is_some());
     let versions = |pool: &Pool| pool.find_map("versioned").unwrap().unwrap().version().unwrap();
     let (before, version) = (tembo::snapshot(), versions(&pool));
     assert_eq!(pool.compact().unwrap(), Compacted::default());

@@ -58,6 +58,9 @@ impl U64Tree {
                 step.moved_bytes += u64::from(tree.move_leaf(key, lock, lane)?) * NODE_BYTES;
             }
             step.next = next;
+            if next.is_none() {
+                lane.give_up_slabs();
+            }
             Ok(())
         })?;
         Ok(step)

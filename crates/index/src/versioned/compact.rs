@@ -21,8 +21,8 @@ use tembo_pool::{Compaction, KeptSpace};
 /// A step stops after the node with which it has copied this many bytes, or blocks.
 const BYTES_PER_STEP: u64 = 128 << 10;
 const BLOCKS_PER_STEP: usize = 128;
-/// Items of the queue that the last step looks at.
-const COLLECTED_AT_THE_END: usize = 1024;
+/// Items of the queues that a step looks at.
+const ITEMS_PER_STEP: usize = 1024;
 
 /// The moves of a step.
 #[doc(hidden)]
@@ -37,7 +37,11 @@ pub struct Moves<'c> {
 impl Moves<'_> {
     /// Whether a block of the newest version that was made in version `birth` is to be moved.
     pub(super) fn wants(&self, off: u64, birth: u64) -> bool {
-        birth > self.newest_held && self.compaction.has(off)
+        let is_in_closed = self.compaction.has(off);
+        if is_in_closed && birth <= self.newest_held {
+            self.compaction.note_held();
+        }
+        is_in_closed && birth > self.newest_held
     }
 
     pub(super) fn note(&mut self, bytes: u64) {
@@ -65,7 +69,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
     /// If the compaction is one of another pool.
     pub fn compact_at(&self, compaction: &Compaction, from: &[u8]) -> Result<CompactionStep> {
         assert!(compaction.is_of(self.pool()), "a compaction of another pool");
-        let step = self.write_alone(|builder, tx| {
+        self.write_alone(|builder, tx| {
             let held = self.shared.held.lock().keys().next_back().copied();
             let kept = self.shared.kept.lock().iter().map(|kept| kept.version.number).max();
             let newest_held = held.max(kept).unwrap_or(0);
@@ -73,10 +77,20 @@ impl<S: VersionedStructure> VersionedMap<S> {
             let mut moves = Moves { compaction, newest_held, bytes: 0, blocks: 0 };
             let next = <S as BuildVersion>::compact(builder, tx, &mut moves, from)?;
             Ok(CompactionStep { moved_bytes: moves.bytes, next })
-        })?;
-        if step.next.is_none() {
-            self.collect(COLLECTED_AT_THE_END)?;
+        })
+    }
+
+    /// After the last step: frees blocks that are dead since they were moved, as [`collect`](Self::collect)
+    /// does; returns whether to go on. The last call gives up the slabs that the map allocates from.
+    ///
+    /// # Errors
+    ///
+    /// As for [`collect`](Self::collect).
+    pub fn collect_moved(&self) -> Result<bool> {
+        let has_more = self.collect(ITEMS_PER_STEP)?;
+        if !has_more && let Some(lane) = &mut self.lock_writer()?.lane {
+            lane.give_up_slabs();
         }
-        Ok(step)
+        Ok(has_more)
     }
 }

@@ -10,7 +10,7 @@ use crate::layout::{ChunkWord, Geometry};
 use crate::{Error, ErrorKind, Result};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,6 +32,9 @@ pub(super) struct Shared {
     pub(super) is_compacting: bool,
     /// Offsets in which nothing is allocated, because a compaction empties them.
     pub(super) evacuated: Option<Range<u64>>,
+    /// Slabs and extents that stayed in a run although all was moved that can be: where they begin, and which
+    /// blocks of a slab were in use.
+    pub(super) stuck: HashMap<u64, Vec<u64>>,
     /// The chunks of the largest block that found no run of chunks since the last compaction.
     pub(super) missed_chunks: u64,
     /// The chunks of the run that the last compaction was to empty, or 0.
@@ -84,6 +87,7 @@ impl Allocator {
             closed: Vec::new(),
             is_compacting: false,
             evacuated: None,
+            stuck: HashMap::new(),
             missed_chunks: 0,
             made_chunks: 0,
             zones,
@@ -337,7 +341,9 @@ impl Allocator {
                     }
                 }
                 Home::Extent { zone, chunk, chunks } => {
-                    self.shared.lock().zones[*zone as usize].put_run(*chunk, *chunks);
+                    let mut shared = self.shared.lock();
+                    shared.stuck.remove(&block.off);
+                    shared.zones[*zone as usize].put_run(*chunk, *chunks);
                 }
             }
         }
@@ -481,7 +487,11 @@ impl Allocator {
 
     /// Frees the chunks of slabs that media no longer names.
     pub(crate) fn forget_slabs(&self, slabs: &[Arc<Slab>]) {
-        self.free_chunks_of(&mut self.shared.lock().zones, slabs);
+        let mut shared = self.shared.lock();
+        for slab in slabs {
+            shared.stuck.remove(&slab.off);
+        }
+        self.free_chunks_of(&mut shared.zones, slabs);
     }
 
     fn free_chunks_of(&self, zones: &mut [Zone], slabs: &[Arc<Slab>]) {

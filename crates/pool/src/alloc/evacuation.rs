@@ -2,7 +2,9 @@
 //! run that costs least to empty, for a block that found no run of chunks.
 //!
 //! The pool is surveyed as a row of *units*: slabs, extents, and free runs. A unit is *fixed* if nobody moves
-//! it: tagged lines, the journal, and chunks whose owner has not committed yet. A slab that a lane allocates
+//! it: tagged lines, the journal, chunks whose owner has not committed yet, and what an earlier evacuation has
+//! left, as long as nothing of it was freed (`Shared::stuck`): otherwise blocks would leave such a run in vain
+//! and come back, again and again. A slab that a lane allocates
 //! from is closed when the lane gives it up, which it is asked to do with its next transaction. The blocks of
 //! the others move if there is room for them outside of the run: in slabs of their class, or in free chunks.
 //! While the run is being emptied, nothing is allocated in it (`Shared::evacuated`), unless there is no room
@@ -242,9 +244,11 @@ impl Allocator {
             walk_chunks(region, &self.geometry, &self.classes, zone.number, end, |chunk, word| {
                 let off = off_of(chunk);
                 let (chunks, what) = match word {
-                    ChunkWord::Extent { chunks } if fixed == Some(off) => (chunks, What::Fixed),
+                    ChunkWord::Extent { chunks } if fixed == Some(off) || shared.stuck.contains_key(&off) => {
+                        (chunks, What::Fixed)
+                    }
                     ChunkWord::Extent { chunks } => (chunks, What::Extent),
-                    ChunkWord::Slab { .. } => self.survey_slab(off, &listed),
+                    ChunkWord::Slab { .. } => self.survey_slab(off, shared, &listed),
                     // Free runs are added below; others have an owner who has not committed.
                     _ => (1, What::Fixed),
                 };
@@ -265,7 +269,7 @@ impl Allocator {
     }
 
     /// The number of chunks of the slab at `off`, and its state.
-    fn survey_slab(&self, off: u64, listed: &HashSet<u64>) -> (u64, What) {
+    fn survey_slab(&self, off: u64, shared: &Shared, listed: &HashSet<u64>) -> (u64, What) {
         let Some(slab) = self.slabs.get(self.geometry.chunk_key(off)).filter(|slab| slab.off == off) else {
             return (1, What::Fixed);
         };
@@ -274,7 +278,29 @@ impl Allocator {
             return (chunks, What::Fixed);
         }
         let used = slab.class.blocks - slab.free_blocks();
+        if shared.stuck.get(&off).is_some_and(|stuck| slab.keeps_busy(stuck)) {
+            return (chunks, What::Fixed);
+        }
         (chunks, What::Slab { slab, used, is_listed })
+    }
+
+    /// Whether a run is being emptied.
+    pub(crate) fn is_evacuating(&self) -> bool {
+        self.shared.lock().evacuated.is_some()
+    }
+
+    /// After the moves of an evacuation: remembers what is left of these spans.
+    pub(crate) fn note_stuck(&self, region: &Region, spans: &[Range<u64>]) {
+        let mut shared = self.shared.lock();
+        for span in spans {
+            let slab = self.slabs.get(self.geometry.chunk_key(span.start));
+            match slab.filter(|slab| slab.blocks_span() == *span) {
+                Some(slab) if slab.is_empty() => {}
+                Some(slab) => _ = shared.stuck.insert(slab.off, slab.busy_words()),
+                None if self.extent_bytes(region, span.start) == 0 => {}
+                None => _ = shared.stuck.insert(span.start, Vec::new()),
+            }
+        }
     }
 
     /// Closes the slabs of an evacuation, and its chunks. Returns where the blocks lie that are to be moved.

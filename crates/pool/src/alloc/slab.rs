@@ -255,6 +255,17 @@ impl Slab {
         self.class.blocks - u64::from(used)
     }
 
+    /// The bits of the blocks that are not free.
+    pub(super) fn busy_words(&self) -> Vec<u64> {
+        self.words.iter().map(|word| word.busy.load(Ordering::SeqCst)).collect()
+    }
+
+    /// Whether all of these blocks are still not free.
+    pub(super) fn keeps_busy(&self, words: &[u64]) -> bool {
+        let mut pairs = self.words.iter().zip(words);
+        pairs.all(|(word, busy)| word.busy.load(Ordering::SeqCst) & busy == *busy)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.free_blocks() == self.class.blocks
     }

@@ -1,7 +1,7 @@
 //! Evacuations: the end of a pool, and runs of chunks in its middle, are emptied at the least cost.
 
 use crate::{Compaction, Geometry, KeptSpace, Lane, Options, Pool};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const MIB: u64 = 1 << 20;
 
@@ -11,6 +11,8 @@ struct Blocks {
     lane: Lane,
     table: u64,
     blocks: BTreeMap<u64, u64>,
+    /// Those that never move.
+    fixed: BTreeSet<u64>,
     _dir: tempfile::TempDir,
 }
 
@@ -33,7 +35,7 @@ impl Blocks {
         tx.write_fresh(table, &[0; 8 * NUMBERS as usize]).unwrap();
         tx.set_root("table", 1, table).unwrap();
         tx.commit().unwrap();
-        Blocks { pool, lane, table, blocks: BTreeMap::new(), _dir: dir }
+        Blocks { pool, lane, table, blocks: BTreeMap::new(), fixed: BTreeSet::new(), _dir: dir }
     }
 
     fn put(&mut self, number: u64, bytes: u64) -> crate::Result<()> {
@@ -64,7 +66,7 @@ impl Blocks {
     /// Moves the blocks of a compaction; returns their bytes.
     fn move_all(&mut self, compaction: &Compaction) -> u64 {
         let mut moved = 0;
-        for (number, bytes) in &self.blocks {
+        for (number, bytes) in self.blocks.iter().filter(|(number, _)| !self.fixed.contains(number)) {
             let word = self.table + 8 * number;
             let old = self.pool.region().load_u64(word).unwrap();
             if compaction.has(old) {
@@ -92,7 +94,7 @@ impl Blocks {
             return None;
         }
         let moved = self.move_all(&chosen);
-        drop(chosen);
+        chosen.complete().unwrap();
         self.pool.trim().unwrap();
         Some(moved)
     }
@@ -126,6 +128,32 @@ fn the_end_is_emptied_where_that_makes_the_file_much_shorter() {
     assert!(before - gone < 3 * MIB / 2, "{gone} of {before}");
     assert_eq!((blocks.compact(false), blocks.compact(true)), (None, None));
     blocks.check();
+}
+
+/// A block of a slab, or an extent, that nobody moves: the end is not emptied in vain a second time, before
+/// it is freed.
+#[test]
+fn what_stays_at_the_end_is_left_alone_until_it_is_freed() {
+    for stays in [1000, 1302] {
+        let mut blocks = Blocks::new(64 * MIB);
+        (0..100).for_each(|number| blocks.put(number, 300).unwrap());
+        (100..120).for_each(|number| blocks.put(number, 400_000).unwrap());
+        (200..1200).for_each(|number| blocks.put(number, 300).unwrap());
+        (1300..1303).for_each(|number| blocks.put(number, 100_000).unwrap());
+        (100..120).for_each(|number| blocks.remove(number));
+        blocks.fixed.insert(stays);
+        blocks.pool.cut(1, 0).unwrap();
+        assert!(blocks.compact(true).unwrap() > 400_000);
+        assert_eq!((blocks.pool.cut(4 * MIB, 0).unwrap(), blocks.compact(true)), (0, None), "{stays}");
+        // Another block there changes nothing.
+        blocks.put(1500, 300).unwrap();
+        assert_eq!(blocks.compact(true), None, "{stays}");
+        blocks.remove(stays);
+        blocks.pool.trim().unwrap();
+        blocks.compact(true);
+        assert!(blocks.pool.cut(1, 0).unwrap() > 4 * MIB, "{stays}");
+        blocks.check();
+    }
 }
 
 /// Nothing is moved for little, and nothing below the least length.

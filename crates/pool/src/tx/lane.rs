@@ -72,8 +72,13 @@ impl Lane {
         inner.alloc.prefetch_for_free(&inner.log.region, off);
     }
 
-    /// Gives up the slabs that it allocates from, and space for long records, if a compaction has asked for
-    /// that. No transaction is open.
+    /// Gives up the slabs that it allocates from, and space for long records, so that the next compaction can
+    /// close them. Its next transaction finds others.
+    pub fn give_up_slabs(&mut self) {
+        self.give_up();
+    }
+
+    /// As [`give_up_slabs`](Self::give_up_slabs), if a compaction has asked for that. No transaction is open.
     #[inline(always)]
     pub(super) fn answer_recall(&mut self) {
         if self.pool.inner.alloc.is_recalled(&self.arena) {

@@ -105,6 +105,16 @@ impl<'l> Tx<'l> {
         &self.lane.pool
     }
 
+    /// As [`Lane::give_up_slabs`](crate::Lane::give_up_slabs), in a transaction that has changed nothing.
+    ///
+    /// # Panics
+    ///
+    /// If it has.
+    pub fn give_up_slabs(&mut self) {
+        assert!(self.lane.writes.is_untouched(), "a transaction with changes may need its slabs");
+        self.lane.give_up_slabs();
+    }
+
     /// The number of its lane. Transactions that overlap have different lanes.
     #[inline]
     pub fn lane_number(&self) -> u32 {
