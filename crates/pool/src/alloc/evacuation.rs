@@ -2,13 +2,13 @@
 //! run that costs least to empty, for a block that found no run of chunks.
 //!
 //! The pool is surveyed as a row of *units*: slabs, extents, and free runs. A unit is *fixed* if nobody moves
-//! it: tagged lines, the journal, chunks whose owner has not committed yet, and what an earlier evacuation has
-//! left, as long as nothing of it was freed (`Shared::stuck`): otherwise blocks would leave such a run in vain
-//! and come back, again and again. A slab that a lane allocates
-//! from is closed when the lane gives it up, which it is asked to do with its next transaction. The blocks of
-//! the others move if there is room for them outside of the run: in slabs of their class, or in free chunks.
-//! While the run is being emptied, nothing is allocated in it (`Shared::evacuated`), unless there is no room
-//! elsewhere: then the compaction is called off.
+//! it: tagged lines, the journal, and chunks whose owner has not committed yet. It also is if an earlier
+//! evacuation has left it, as long as nothing of it was freed (`Shared::stuck`): otherwise blocks would leave
+//! such a run in vain and come back, again and again. A slab that a lane allocates from is closed when the
+//! lane gives it up, which it is asked to do with its next transaction. The blocks of the others move if
+//! there is room for them outside of the run: in slabs of their class, or in free chunks. While the run is
+//! being emptied, nothing is allocated in it (`Shared::evacuated`), unless there is no room elsewhere: then
+//! the compaction is called off.
 
 use super::allocator::{Allocator, Shared};
 use super::slab::Slab;
