@@ -95,9 +95,12 @@ impl<'p> Device<'p> {
     /// Puts off waiting, where commits would wait for a device. `waker` tells of the end.
     pub(crate) fn new(pool: &'p Pool, waker: Arc<Waker>) -> Self {
         let puts_off = pool.domain() == Domain::Journaled;
+        // A loop that has ended is not woken; the next event is a tenth of a second away at most.
+        let wake = move || _ = waker.wake();
         if puts_off {
-            // A loop that has ended is not woken; the next event is a tenth of a second away at most.
-            pool.put_off_durability(move || _ = waker.wake());
+            pool.put_off_durability(wake);
+        } else {
+            pool.wake_when_durable(wake);
         }
         let committed = pool.commit_position();
         Device { pool, puts_off, has_failed: false, committed, durable: committed, holding: Vec::new() }
@@ -158,9 +161,7 @@ impl<'p> Device<'p> {
 
 impl Drop for Device<'_> {
     fn drop(&mut self) {
-        if self.puts_off {
-            self.pool.wait_for_durability();
-        }
+        self.pool.wait_for_durability();
     }
 }
 

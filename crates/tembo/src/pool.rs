@@ -476,6 +476,14 @@ impl Pool {
         }
     }
 
+    /// Lets `wake` be called after each synchronisation that was [asked for](Self::want_durable).
+    #[doc(hidden)]
+    pub fn wake_when_durable(&self, wake: impl Fn() + Send + Sync + 'static) {
+        if let Some(journal) = self.shared.pool.journal() {
+            journal.set_wake(Some(Box::new(wake)));
+        }
+    }
+
     /// Lets commits of this thread wait for the device again.
     #[doc(hidden)]
     pub fn wait_for_durability(&self) {

@@ -1,7 +1,8 @@
-//! PSYNC, REPLCONF and WAIT: see [`crate::master`].
+//! PSYNC, REPLCONF, WAIT and WAITAOF: see [`crate::master`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tembo::Domain;
 use tembo_wire::Request;
 use tembo_wire::number::{parse_i64, parse_u64};
 
@@ -15,8 +16,8 @@ use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::replication::{Position, Second};
-use crate::master::feed::acknowledged;
-use crate::master::{Awaiting, Replica, Stage};
+use crate::master::feed::{acknowledged, answer, copies};
+use crate::master::{AwaitedDevice, Awaiting, Replica, Stage};
 use crate::pubsub::ClientRef;
 use crate::replica::Phase;
 
@@ -41,6 +42,9 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("wait", 3, NOSCRIPT | CONNECTION, wait)
         .tips(&["request_policy:all_shards", "response_policy:agg_min"])
         .doc("generic", "3.0.0", "Waits until so many replicas have the writes of this connection"),
+    Command::new("waitaof", 4, NOSCRIPT | CONNECTION, wait_for_devices)
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
+        .doc("generic", "7.2.0", "Waits until the devices of this server and of so many replicas have them"),
 ];
 
 const NO_LINK: Fault = Fault::Error("NOMASTERLINK Can't SYNC while not connected with my master");
@@ -76,7 +80,10 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     for at in (1..request.arg_count()).step_by(2) {
         let (option, value) = (&request[at], &request[at + 1]);
         match option {
-            _ if is(option, "ack") => return acknowledge(ctx, value),
+            _ if is(option, "ack") => {
+                let is_told = request.arg_count() > at + 3 && is(&request[at + 2], "fack");
+                return acknowledge(ctx, value, is_told.then(|| &request[at + 3]));
+            }
             // A question of a master; this is not its link.
             _ if is(option, "getack") => return Ok(()),
             _ if is(option, "listening-port") => {
@@ -99,13 +106,15 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// A replica says how far it is; nobody answers.
-fn acknowledge(ctx: &mut Context<'_, '_>, value: &[u8]) -> Answer {
+/// A replica says how far it is, and may say how far its device is; nobody answers.
+fn acknowledge(ctx: &mut Context<'_, '_>, value: &[u8], durable: Option<&[u8]>) -> Answer {
     let now = ctx.state.now;
     if let (Some(replica), Some(offset)) = (&mut ctx.session.replica, parse_u64(value)) {
         // Nobody has what was not sent.
         replica.acknowledged = offset.min(replica.cursor).max(replica.acknowledged);
         replica.heard = now;
+        let durable = durable.and_then(parse_u64).unwrap_or(0);
+        replica.durable = durable.min(replica.cursor).max(replica.durable);
     }
     Ok(())
 }
@@ -207,18 +216,65 @@ fn wait(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         return Err(Fault::Error(text));
     }
     let count = u64::try_from(integer(&request[1])?).unwrap_or(0);
-    let not_integer = Fault::Error("ERR timeout is not an integer or out of range");
-    let ms = parse_i64(&request[2]).ok_or(not_integer)?;
-    let ms = u64::try_from(ms).map_err(|_| Fault::Error("ERR timeout is negative"))?;
+    let deadline = deadline(ctx, &request[2])?;
     let offset = ctx.keys.replication.position.map_or(0, |position| position.offset);
-    let now = acknowledged(ctx.clients.iter(), offset);
-    if now >= count || ctx.session.queue.is_some() {
-        ctx.out.write().integer(now as i64);
-        return Ok(());
+    let awaiting = Awaiting { offset, count, device: None, deadline };
+    if acknowledged(ctx.clients.iter(), offset) >= count {
+        return answer_now(ctx, &awaiting);
     }
-    let deadline = (ms > 0).then(|| ctx.state.now.checked_add(Duration::from_millis(ms))).flatten();
-    ctx.session.awaiting = Some(Box::new(Awaiting { offset, count, deadline }));
+    wait_for_copies(ctx, awaiting)
+}
+
+fn wait_for_devices(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let out_of_range = "ERR value is out of range, must be between 0 and 1";
+    let is_wanted = match integer(&request[1])? {
+        local @ (0 | 1) => local == 1,
+        _ => return Err(Fault::Error(out_of_range)),
+    };
+    let out_of_range = "ERR value is out of range, must be positive";
+    let count = u64::try_from(integer(&request[2])?).map_err(|_| Fault::Error(out_of_range))?;
+    let deadline = deadline(ctx, &request[3])?;
+    if ctx.state.role.master.is_some() {
+        let text = "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas \
+            are just local and are not propagated.";
+        return Err(Fault::Error(text));
+    }
+    if is_wanted && ctx.keys.pool().domain() == Domain::PageCache {
+        let text = "ERR WAITAOF cannot be used when numlocal is set but the durability is page-cache: nothing is \
+            ever synchronised with a device";
+        return Err(Fault::Error(text));
+    }
+    let offset = ctx.keys.replication.position.map_or(0, |position| position.offset);
+    let device = Some(AwaitedDevice { is_wanted, position: None });
+    wait_for_copies(ctx, Awaiting { offset, count, device, deadline })
+}
+
+/// Reads a timeout in milliseconds, of which 0 is none.
+fn deadline(ctx: &Context<'_, '_>, word: &[u8]) -> Answer<Option<Instant>> {
+    let not_integer = Fault::Error("ERR timeout is not an integer or out of range");
+    let ms = parse_i64(word).ok_or(not_integer)?;
+    let ms = u64::try_from(ms).map_err(|_| Fault::Error("ERR timeout is negative"))?;
+    Ok((ms > 0).then(|| ctx.state.now.checked_add(Duration::from_millis(ms))).flatten())
+}
+
+/// Blocks the client until others have copies of its writes; within EXEC says who has them.
+fn wait_for_copies(ctx: &mut Context<'_, '_>, awaiting: Awaiting) -> Answer {
+    if ctx.session.queue.is_some() {
+        return answer_now(ctx, &awaiting);
+    }
+    ctx.session.awaiting = Some(Box::new(awaiting));
     ctx.state.replicas.wants_acks = true;
     ctx.state.replicas.awaiting.push(ClientRef { slot: ctx.session.slot, id: ctx.session.id });
+    Ok(())
+}
+
+fn answer_now(ctx: &mut Context<'_, '_>, awaiting: &Awaiting) -> Answer {
+    let pool = ctx.keys.pool();
+    // What is in this batch is on no device yet.
+    let position = Some(pool.commit_position());
+    let device = awaiting.device.map(|device| AwaitedDevice { position, ..device });
+    let awaiting = Awaiting { device, ..*awaiting };
+    let copies = copies(pool, ctx.clients.iter(), &awaiting);
+    answer(&mut ctx.out.write(), &awaiting, copies);
     Ok(())
 }

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use tembo::{Domain, Pool};
 use tembo_wire::ReplyWriter;
 
-use super::{POOL_SHARE, Replica, Stage, copy};
+use super::{AwaitedDevice, Awaiting, POOL_SHARE, Replica, Stage, copy};
 use crate::config::LogLevel;
+use crate::conn::Conn;
 use crate::executor::Executor;
 use crate::log::Kind;
 use crate::pubsub::ClientRef;
@@ -131,29 +133,64 @@ impl Executor<'_, '_> {
         Ok(())
     }
 
-    /// Answers clients that have waited for enough replicas, or long enough.
+    /// Answers clients that have waited for enough copies, or long enough. Their writes are committed.
     fn end_waits_for_replicas(&mut self) {
         for client in std::mem::take(&mut self.state.replicas.awaiting) {
             let found = self.clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);
-            let Some(awaiting) = found.and_then(|conn| conn.session.awaiting.as_deref().copied()) else {
+            let Some(awaiting) = found.and_then(|conn| conn.session.awaiting.as_deref_mut()) else {
                 continue;
             };
-            let count = acknowledged(self.clients.iter(), awaiting.offset);
+            let pool = self.keys.pool();
+            if let Some(AwaitedDevice { is_wanted, position: position @ None }) = &mut awaiting.device {
+                let end = pool.commit_position();
+                *position = Some(end);
+                if *is_wanted {
+                    pool.want_durable(end);
+                }
+            }
+            let awaiting = *awaiting;
+            let (is_local, count) = copies(pool, self.clients.iter(), &awaiting);
             let is_over = awaiting.deadline.is_some_and(|deadline| deadline <= self.state.now);
-            if count < awaiting.count && !is_over {
+            let lacks_device = awaiting.device.is_some_and(|device| device.is_wanted) && !is_local;
+            if (count < awaiting.count || lacks_device) && !is_over {
                 self.state.replicas.awaiting.push(client);
                 continue;
             }
             let Some(conn) = self.clients.get_mut(client.slot) else { continue };
             conn.session.awaiting = None;
-            ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol).integer(count as i64);
+            let mut out = ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol);
+            answer(&mut out, &awaiting, (is_local, count));
             self.clients.note_unblocked(client.slot);
         }
     }
 }
 
+/// Writes the reply of WAIT or WAITAOF.
+pub(crate) fn answer(out: &mut ReplyWriter<'_>, awaiting: &Awaiting, (is_local, count): (bool, u64)) {
+    if awaiting.device.is_some() {
+        out.array(2);
+        out.integer(i64::from(is_local));
+    }
+    out.integer(count as i64);
+}
+
+/// Whether this server's device has the writes of a client, and how many replicas have them, or their devices
+/// in WAITAOF.
+pub(crate) fn copies<'c>(
+    pool: &Pool,
+    conns: impl Iterator<Item = &'c Conn>,
+    awaiting: &Awaiting,
+) -> (bool, u64) {
+    let Some(device) = awaiting.device else { return (false, acknowledged(conns, awaiting.offset)) };
+    let is_local = pool.domain() != Domain::PageCache
+        && device.position.is_some_and(|end| pool.durable_position().is_ok_and(|durable| durable >= end));
+    let replicas = conns.filter_map(|conn| conn.session.replica.as_deref());
+    let count = replicas.filter(|replica| replica.is_online() && replica.durable >= awaiting.offset).count();
+    (is_local, count as u64)
+}
+
 /// How many replicas have acknowledged an offset.
-pub(crate) fn acknowledged<'c>(conns: impl Iterator<Item = &'c crate::conn::Conn>, offset: u64) -> u64 {
+pub(crate) fn acknowledged<'c>(conns: impl Iterator<Item = &'c Conn>, offset: u64) -> u64 {
     let replicas = conns.filter_map(|conn| conn.session.replica.as_deref());
     replicas.filter(|replica| replica.is_online() && replica.acknowledged >= offset).count() as u64
 }

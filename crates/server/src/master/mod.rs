@@ -65,6 +65,8 @@ pub(crate) struct Replica {
     /// Where in the stream the bytes begin that its connection has not got.
     pub(crate) cursor: u64,
     pub(crate) acknowledged: u64,
+    /// As far as it has said that its device has the stream.
+    pub(crate) durable: u64,
     pub(crate) heard: Instant,
     /// Since when it is behind by more than the soft limit.
     pub(crate) behind_since: Option<Instant>,
@@ -80,6 +82,7 @@ impl Replica {
             stage: Stage::Introducing,
             cursor: 0,
             acknowledged: 0,
+            durable: 0,
             heard: now,
             behind_since: None,
         }
@@ -104,12 +107,24 @@ impl Replica {
     }
 }
 
-/// A client that waits for replicas.
+/// A client that waits for copies of its writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Awaiting {
     pub(crate) offset: u64,
+    /// So many replicas are to have them: in WAITAOF, on their devices.
     pub(crate) count: u64,
+    /// In WAITAOF.
+    pub(crate) device: Option<AwaitedDevice>,
     pub(crate) deadline: Option<Instant>,
+}
+
+/// The part of WAITAOF that is about this server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AwaitedDevice {
+    /// Its device is to have them.
+    pub(crate) is_wanted: bool,
+    /// The position in the journal behind them, once they are committed.
+    pub(crate) position: Option<u64>,
 }
 
 /// The replicas of this server.
@@ -117,7 +132,7 @@ pub(crate) struct Awaiting {
 pub(crate) struct Replicas {
     /// Those that have asked for the stream.
     pub(crate) list: Vec<ClientRef>,
-    /// Clients in WAIT.
+    /// Clients in WAIT and WAITAOF.
     pub(crate) awaiting: Vec<ClientRef>,
     /// Replicas are to be asked how far they are.
     pub(crate) wants_acks: bool,

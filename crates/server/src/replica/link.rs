@@ -9,6 +9,7 @@
 //! Each turn does a little: a slice of the file, or a number of commands. What the commands did is committed
 //! with what the clients of the turn did, and acknowledged after that.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Waker};
-use tembo::Domain;
+use tembo::{Domain, Pool};
 use tembo_wire::write_request;
 
 use super::apply::Stream;
@@ -58,6 +59,11 @@ struct Streaming {
     /// Bytes that the socket has not taken yet.
     unsent: Vec<u8>,
     acknowledged: Instant,
+    /// Offsets that were acknowledged before the device had them, each with the position in the journal that
+    /// it waits for. Both ascend.
+    undurable: VecDeque<(u64, u64)>,
+    /// The offset up to which the device has the stream.
+    durable: u64,
     last_io: Instant,
 }
 
@@ -286,10 +292,12 @@ impl<'p> Link<'p> {
             is_readable: true,
             unsent: Vec::new(),
             acknowledged: now,
+            undurable: VecDeque::new(),
+            durable: 0,
             last_io: now,
         };
         // A master without a disk sends nothing before it hears this.
-        streaming.acknowledge(executor)?;
+        streaming.acknowledge(executor, false)?;
         (executor.state.role.phase, executor.state.role.error) = (Phase::Up, None);
         executor.state.role.last_io = Some(now);
         self.stage = Stage::Streaming(Box::new(streaming));
@@ -302,8 +310,9 @@ impl<'p> Link<'p> {
         let now = executor.state.now;
         let is_due = now.saturating_duration_since(streaming.acknowledged) >= ALIVE_EVERY;
         let is_asked = std::mem::take(&mut streaming.stream.is_asked);
-        let acknowledged = executor.expect_no_way_back().and_then(|()| match is_due || is_asked {
-            true => streaming.acknowledge(executor),
+        let is_news = is_due || is_asked || streaming.has_become_durable(executor.keys.pool());
+        let acknowledged = executor.expect_no_way_back().and_then(|()| match is_news {
+            true => streaming.acknowledge(executor, is_asked),
             false => Ok(()),
         });
         if let Err(failure) = acknowledged {
@@ -356,8 +365,39 @@ impl Streaming {
         }
     }
 
+    /// Notes an offset that is committed, and how far the device is. A client may wait for it if the master
+    /// has asked.
+    fn note_durable(&mut self, pool: &Pool, offset: u64, is_asked: bool) {
+        match pool.domain() {
+            Domain::PageCache => {}
+            Domain::Relaxed => {
+                let end = pool.commit_position();
+                if self.undurable.back().is_none_or(|(_, noted)| *noted < offset) {
+                    self.undurable.push_back((end, offset));
+                }
+                if is_asked {
+                    pool.want_durable(end);
+                }
+                self.has_become_durable(pool);
+            }
+            _ => self.durable = offset,
+        }
+    }
+
+    /// Whether the device has more of the stream than at the last call.
+    fn has_become_durable(&mut self, pool: &Pool) -> bool {
+        let before = self.durable;
+        if !self.undurable.is_empty() {
+            let durable = pool.durable_position().unwrap_or(0);
+            while let Some((_, offset)) = self.undurable.pop_front_if(|(end, _)| *end <= durable) {
+                self.durable = offset;
+            }
+        }
+        self.durable > before
+    }
+
     /// Tells the master how far the pool is.
-    fn acknowledge(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), Failure> {
+    fn acknowledge(&mut self, executor: &mut Executor<'_, '_>, is_asked: bool) -> Result<(), Failure> {
         self.acknowledged = executor.state.now;
         let pool = executor.keys.pool();
         // Commits of the event loop may not be on the device yet.
@@ -365,7 +405,10 @@ impl Streaming {
             return Err(failed("the device failed"));
         }
         let offset = executor.keys.replication.position.map_or(0, |position| position.offset);
-        write_request(&mut self.unsent, [&b"REPLCONF"[..], b"ACK", offset.to_string().as_bytes()]);
+        self.note_durable(pool, offset, is_asked);
+        let (offset, durable) = (offset.to_string(), self.durable.to_string());
+        let words = [&b"REPLCONF"[..], b"ACK", offset.as_bytes(), b"FACK", durable.as_bytes()];
+        write_request(&mut self.unsent, words[..if self.durable > 0 { 5 } else { 3 }].iter().copied());
         while !self.unsent.is_empty() {
             match self.socket.write(&self.unsent) {
                 Ok(0) => return Err(failed("the connection takes nothing")),

@@ -1,6 +1,6 @@
 //! Every acknowledged write is durable; a write that cannot be made durable is not acknowledged.
 
-use crate::support::{Client, Fixture, show};
+use crate::support::{Client, Fixture, eventually, show};
 
 #[test]
 fn acknowledged_writes_are_there_after_a_restart() {
@@ -98,4 +98,67 @@ fn many_clients_write_at_once_and_nothing_is_lost() {
     server.restart();
     server.client().talk("GET total => $2400\nDBSIZE => :2401");
     server.check();
+}
+
+const SLOW: tembo::Durability = tembo::Durability::Relaxed { interval_ms: 60_000 };
+
+fn with_durability(durability: tembo::Durability) -> Fixture {
+    Fixture::with(|_| {}, |options| options.durability(durability).journal_bytes(1 << 20))
+}
+
+/// The device would have it half a minute later without being asked.
+#[test]
+fn waitaof_makes_the_writes_before_it_durable() {
+    let server = with_durability(SLOW);
+    let mut client = server.client();
+    client.talk("SET k v => +OK");
+    assert_ne!(client.info("journal_behind_bytes"), "0");
+    client.talk("WAITAOF 0 0 0 => [:0 :0]\nMULTI => +OK\nWAITAOF 1 0 0 => +QUEUED\nEXEC => [[:0 :0]]");
+    client.talk("WAITAOF 1 0 10000 => [:1 :0]");
+    assert_eq!(client.info("journal_behind_bytes"), "0");
+    client.talk("WAITAOF 1 1 1 => [:1 :0]\nMULTI => +OK\nWAITAOF 1 0 0 => +QUEUED\nEXEC => [[:1 :0]]");
+    // In one turn with what it waits for, and before what comes behind it.
+    client.send_raw(b"SET k w\r\nWAITAOF 1 0 10000\r\nSET k x\r\nGET k\r\n");
+    let replies: Vec<_> = (0..4).map(|_| show(&client.receive())).collect();
+    assert_eq!(replies, ["+OK", "[:1 :0]", "+OK", "$x"]);
+    for line in [
+        "WAITAOF 2 0 0 => -ERR value is out of range, must be between 0 and 1",
+        "WAITAOF 1 -1 0 => -ERR value is out of range, must be positive",
+        "WAITAOF 1 0 -1 => -ERR timeout is negative",
+        "WAITAOF x 0 0 => -ERR value is not an integer or out of range",
+        "WAITAOF 0 0 x => -ERR timeout is not an integer or out of range",
+    ] {
+        client.talk(line);
+    }
+    server.check();
+    // Here a write is acknowledged when it is durable, and there it never is.
+    let never = "-ERR WAITAOF cannot be used when numlocal is set but the durability is page-cache";
+    for (durability, replies) in [
+        (tembo::Durability::Journaled, ["[:1 :0]", "[:1 :0]"]),
+        (tembo::Durability::PageCache, ["[:0 :0]", never]),
+    ] {
+        let server = with_durability(durability);
+        let mut client = server.client();
+        client.talk(&format!("SET k v => +OK\nWAITAOF 0 0 1 => {}", replies[0]));
+        assert!(client.ask("WAITAOF 1 0 10000").starts_with(replies[1]), "{durability:?}");
+        server.check();
+    }
+}
+
+/// Replicas say how far their devices are; one that has none never counts.
+#[test]
+fn waitaof_counts_the_devices_of_replicas() {
+    let durabilities = [SLOW, tembo::Durability::Journaled, tembo::Durability::PageCache];
+    let master = with_durability(tembo::Durability::PageCache);
+    let mut client = master.client();
+    let replicas = durabilities.map(with_durability);
+    for replica in &replicas {
+        replica.client().talk(&format!("REPLICAOF 127.0.0.1 {} => +OK", master.address.port()));
+    }
+    client.talk("SET k v => +OK");
+    eventually(|| client.ask("WAIT 3 1000") == ":3");
+    client
+        .talk("SET k w => +OK\nWAITAOF 0 2 10000 => [:0 :2]\nWAITAOF 0 3 300 => [:0 :2]\nWAIT 3 10000 => :3");
+    let refused = replicas[0].client().ask("WAITAOF 0 0 0");
+    assert!(refused.starts_with("-ERR WAITAOF cannot be used with replica instances."), "{refused}");
 }
