@@ -44,9 +44,7 @@ impl Region {
                         .map_err(|e| RegionError::io("synchronising the grown file", e))?;
                 }
                 self.range.map_file(file, mapped, new, self.sharing)?;
-                if self.sharing != Sharing::Private {
-                    self.range.advise_huge(mapped, new);
-                }
+                self.paging.advise(&self.range, (mapped, new), self.sharing);
                 if self.prefaults {
                     self.range.populate(mapped, new, self.sharing.population());
                 }

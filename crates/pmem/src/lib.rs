@@ -38,6 +38,7 @@ mod media;
 #[cfg(miri)]
 mod miri;
 mod observer;
+mod paging;
 mod private;
 mod region;
 mod shrink;
@@ -49,6 +50,7 @@ pub use flush::FlushInstruction;
 pub use fork::{OfProcess, assert_not_left_behind, forks};
 pub use media::{Field, MediaLayout};
 pub use observer::{Observer, ThreadTag};
+pub use paging::is_in_memory;
 pub use region::{
     Access, Line, LineStores, LoadableWords, Region, RegionOptions, WritableLine, prefetch_for_store,
 };

@@ -322,12 +322,22 @@ impl AddressRange {
         }
     }
 
-    /// Asks for huge pages in `[from, to)`; a refusal is no error.
-    pub(crate) fn advise_huge(&self, from: u64, to: u64) {
-        // SAFETY: the advice changes no contents, and the range is mapped by this object.
-        let _ = unsafe {
-            mm::madvise(self.base.add(from as usize).cast(), (to - from) as usize, Advice::LinuxHugepage)
+    /// Whether the page at an offset is in memory; true if the system does not say.
+    pub(crate) fn has_page(&self, off: u64) -> bool {
+        let mut is_there = 1_u8;
+        #[cfg(not(miri))]
+        // SAFETY: the page is in the range, and the call writes one byte.
+        unsafe {
+            libc::mincore(self.base.add(off as usize).cast(), 1, &raw mut is_there)
         };
+        is_there & 1 == 1
+    }
+
+    /// Gives advice about the paging of `[from, to)`; a refusal is no error.
+    pub(crate) fn advise(&self, from: u64, to: u64, advice: Advice) {
+        debug_assert!(advice != Advice::LinuxDontNeed, "advice that changes contents");
+        // SAFETY: the advice changes no contents, and the range is mapped by this object.
+        let _ = unsafe { mm::madvise(self.base.add(from as usize).cast(), (to - from) as usize, advice) };
     }
 }
 

@@ -7,7 +7,6 @@
 
 use crate::feature::Feature;
 use crate::file::header::{self, Header, seed_of};
-use crate::file::opening::is_in_memory;
 use crate::file::options::Options;
 use crate::inner::Pool;
 use crate::layout::{JOURNAL_BITS, JOURNAL_OFF, PAGE_BYTES, unseal};
@@ -16,7 +15,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tembo_pmem::journal::{Journal, JournalPlace, JournalStats, RING_MIN_BYTES};
-use tembo_pmem::{Domain, Durability, Region};
+use tembo_pmem::{Domain, Durability, Region, is_in_memory};
 
 /// Bytes up to which a journal grows, where the pool's maximum allows that.
 const USUAL_BYTES: u64 = 256 << 20;

@@ -24,6 +24,12 @@
 //! is kept, up to its limit on output. All clients together have a limit too; beyond it the largest are
 //! disconnected, after each round.
 //!
+//! # Data that is larger than memory
+//!
+//! A page that is on the disk only stops the loop. Where the pool is larger than memory, a round receives
+//! from all its clients first, and asks for the keys of their requests together. The loop then waits for
+//! about two reads, one of a leaf and one of a record, and not for two reads of each client.
+//!
 //! # System calls
 //!
 //! Events are edge-triggered and registered once per connection; readiness is remembered until a call finds
@@ -34,6 +40,7 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
+use tembo::PREFETCH_KEYS_MAX;
 
 use crate::address::Acceptor;
 use crate::admission::{ACCEPTS_PER_TURN, Door};
@@ -58,6 +65,8 @@ const LINGER_MAX: Duration = Duration::from_secs(60);
 const COMMANDS_PER_ROUND: u64 = 4096;
 /// Bytes of replies after which they do.
 const REPLY_BYTES_PER_ROUND: usize = 16 << 20;
+/// Turns after which keys are asked for ahead, where none was missing.
+const TURNS_PER_LOOK: u64 = 64;
 /// Commands that a message about a slow turn names.
 const SLOW_COMMANDS_MAX: usize = 8;
 const EVENTS_PER_POLL: usize = 1024;
@@ -277,6 +286,11 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     fn round<'r>(&mut self, ready: &'r [usize]) -> &'r [usize] {
         let enough = self.executor.state.stats.commands + COMMANDS_PER_ROUND;
         let (mut served, mut reply_bytes) = (0, 0);
+        let pool = self.executor.keys.pool();
+        let is_due = self.executor.state.stats.turns % TURNS_PER_LOOK == 0;
+        if pool.is_larger_than_memory() && (is_due || pool.lacks_pages()) {
+            self.look_ahead(ready);
+        }
         while served < ready.len()
             && self.executor.state.stats.commands < enough
             && reply_bytes < REPLY_BYTES_PER_ROUND
@@ -385,6 +399,35 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let reply_bytes = conn.output.bytes.len();
         self.executor.clients.put_back(slot, conn);
         reply_bytes
+    }
+
+    /// Receives from all clients of a round, and asks for the keys of their requests together: one that is on
+    /// the disk only keeps others waiting for no longer than it takes itself.
+    #[cold]
+    fn look_ahead(&mut self, ready: &[usize]) {
+        let mut keys: Vec<(usize, Vec<u8>)> = Vec::new();
+        for &slot in ready {
+            let Some(conn) = self.executor.clients.get_mut(slot) else { continue };
+            let may_receive = conn.readable && conn.heard && !conn.stalled && !conn.is_blocked();
+            if !(conn.queued && may_receive && !conn.session.killed) {
+                continue;
+            }
+            let received = conn.receive(&mut self.buffers);
+            self.executor.state.stats.reads += u64::from(received > 0);
+            self.executor.state.stats.bytes_in += received as u64;
+            if received > 0 {
+                (conn.stalled, conn.session.active) = (true, self.executor.state.now);
+            }
+            let database = conn.session.database;
+            let ahead = tembo_wire::keys_ahead(conn.input.unread(), PREFETCH_KEYS_MAX);
+            keys.extend(ahead.map(|key| (database, key.to_vec())));
+        }
+        keys.sort_by_key(|(database, _)| *database);
+        for of_one in keys.chunk_by(|(left, _), (right, _)| left == right) {
+            for some in of_one.chunks(PREFETCH_KEYS_MAX) {
+                self.executor.keys.prefetch(some[0].0, some.iter().map(|(_, key)| &key[..]));
+            }
+        }
     }
 
     fn serve_taken(&mut self, slot: usize, conn: &mut Conn) {

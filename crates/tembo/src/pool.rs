@@ -531,6 +531,18 @@ impl Pool {
         self.shared.pool.journal_lines()
     }
 
+    /// Whether the pool lies on a disk and is larger than half of the memory that this process may use. Its
+    /// pages then come one by one, and what is needed soon is asked for ahead.
+    pub fn is_larger_than_memory(&self) -> bool {
+        self.shared.pool.region().is_larger_than_memory()
+    }
+
+    /// Whether it pays to ask for what is needed soon, in a pool that is larger than memory.
+    #[doc(hidden)]
+    pub fn lacks_pages(&self) -> bool {
+        self.shared.pool.region().lacks_pages()
+    }
+
     /// The failures that an acknowledged write survives, in words.
     pub fn survives(&self) -> &'static str {
         self.domain().survives()

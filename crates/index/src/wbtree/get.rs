@@ -10,6 +10,8 @@ use tembo_pool::{Pin, Tx};
 /// The most keys of one [`WbTree::prefetch`]: about as many as the line fetches that a core can have
 /// outstanding.
 pub const PREFETCH_KEYS_MAX: usize = 16;
+/// The part of a record that is asked for where it may be on a disk only. Its length is in its first line.
+const ASKED_BYTES: u64 = 2048;
 
 impl WbTree {
     /// The value of `key`, borrowed in place. It stays readable as long as the pin lives. A concurrent change
@@ -81,6 +83,7 @@ impl WbTree {
         for &(leaf, key) in &*places {
             let record = Leaf::open(self.region(), leaf).and_then(|leaf| likely_record(view, &leaf, key));
             if let Ok(Some(record)) = record {
+                self.region().ask_for(record, ASKED_BYTES);
                 self.region().prefetch(record);
             }
         }

@@ -4,7 +4,8 @@
 //! borrowed in place; words that change are loaded one by one through a [`View`].
 
 use super::layout::{
-    FANOUT, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, SEPARATOR_HEAD_BYTES, SeparatorWord, field,
+    FANOUT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LeafState, NodeKind, PmEntry, SEPARATOR_HEAD_BYTES,
+    SeparatorWord, field,
 };
 use super::separator::Separator;
 use super::unnamed::ValuePlace;
@@ -72,6 +73,14 @@ pub(crate) fn prefetch_node(region: &Region, off: u64, level: usize) {
     } else {
         region.prefetch_lines::<INNER_LINES>(off);
     }
+}
+
+/// As [`prefetch_node`], and asks for its pages, where they may be on a disk only: for a node that is needed
+/// after others.
+#[inline(always)]
+pub(crate) fn ask_for_node(region: &Region, off: u64, level: usize) {
+    region.ask_for(off, if level == 0 { LEAF_BYTES } else { INNER_BYTES });
+    prefetch_node(region, off, level);
 }
 
 /// A record: its key, borrowed in place, and the place of its value. The value is borrowed only when it is

@@ -9,7 +9,7 @@
 use super::WbTree;
 use super::items::Items;
 use super::layout::{LeafState, TreeWord};
-use super::node::{Inner, Leaf, Media, Record, View, prefetch_node};
+use super::node::{Inner, Leaf, Media, Record, View, ask_for_node};
 use super::search::{Goal, descend};
 use super::unnamed::ValuePlace;
 use crate::error::{Result, corrupt};
@@ -457,7 +457,7 @@ impl Fenced<'_, '_> {
         };
         match separator {
             Some((node, i)) if node.off == self.parent => {
-                prefetch_node(view.region(), view.load(node.child_off(i + usize::from(is_up)))?, 0);
+                ask_for_node(view.region(), view.load(node.child_off(i + usize::from(is_up)))?, 0);
             }
             _ => {}
         }

@@ -4,7 +4,7 @@ use super::WbTree;
 use super::layout::{LeafState, MAX_HEIGHT, SeparatorWord, TreeWord};
 use super::locks::HeldLocks;
 use super::node::{
-    Inner, Leaf, Media, Pending, Record, View, after, matches, prefetch_node, separator_bytes,
+    Inner, Leaf, Media, Pending, Record, View, after, ask_for_node, matches, prefetch_node, separator_bytes,
 };
 use crate::error::{Result, corrupt};
 use crate::key_prefix::{fingerprint, prefix8};
@@ -98,7 +98,7 @@ pub(crate) fn descend_together<'p, 'k, 'm>(
         });
         places = advance(places, |word, _| {
             let child = view.load(word)?;
-            prefetch_node(region, child, level);
+            ask_for_node(region, child, level);
             Ok(child)
         });
     }

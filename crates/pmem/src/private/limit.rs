@@ -10,8 +10,12 @@ const LEAST_BYTES: u64 = 16 << 20;
 
 /// A quarter of the memory that the process may use: of the machine's, or of its control group's.
 pub(crate) fn usual_limit_bytes() -> u64 {
-    let all = machine_bytes().into_iter().chain(group_bytes()).min();
-    all.map_or(1 << 30, |bytes| bytes / PART).max(LEAST_BYTES)
+    (memory_bytes() / PART).max(LEAST_BYTES)
+}
+
+/// The memory that the process may use; 4 GiB if the system does not say.
+pub(crate) fn memory_bytes() -> u64 {
+    machine_bytes().into_iter().chain(group_bytes()).min().unwrap_or(4 << 30)
 }
 
 fn machine_bytes() -> Option<u64> {

@@ -39,7 +39,7 @@ mod table;
 #[cfg(all(test, not(miri)))]
 mod tests;
 
-pub(crate) use limit::usual_limit_bytes;
+pub(crate) use limit::{memory_bytes, usual_limit_bytes};
 
 use crate::LINE_BYTES;
 use crate::map::AddressRange;

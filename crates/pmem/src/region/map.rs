@@ -8,6 +8,7 @@ use crate::flush::{self, FlushInstruction};
 use crate::journal::{JournalPlace, Records};
 use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
 use crate::observer::Observer;
+use crate::paging::Paging;
 use crate::{Domain, Durability, RegionError, WORD_BYTES, domain};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -96,9 +97,8 @@ impl Region {
             (None, true) => return Err(RegionError::NoJournal),
             (_, false) => None,
         };
-        if journal.is_none() {
-            range.advise_huge(0, mapped_bytes);
-        }
+        let paging = Paging::of(&file, domain);
+        paging.advise(&range, (0, mapped_bytes), sharing);
         if options.huge_pages && access == Access::ReadWrite {
             crate::grow::gather_into_huge(&file, &range, mapped_bytes);
         }
@@ -116,6 +116,7 @@ impl Region {
         let mut region = Region::over(range, bytes, max_bytes, sharing, domain, flusher);
         region.file = Some(file);
         region.journal = journal;
+        region.paging = paging;
         region.prefaults = options.prefault;
         region.huge_pages = options.huge_pages;
         region.non_temporal = non_temporal;
@@ -176,6 +177,7 @@ impl Region {
             loadable_words: AtomicU64::new(bytes / WORD_BYTES),
             file: None,
             journal: None,
+            paging: Paging::of_memory(),
             prefaults: false,
             huge_pages: false,
             sharing,

@@ -17,6 +17,7 @@ pub use prefetch::prefetch_for_store;
 use crate::flush::FlushInstruction;
 use crate::map::{AddressRange, Sharing};
 use crate::observer::Observer;
+use crate::paging::Paging;
 use crate::private::Inside;
 use crate::{Domain, LINE_BYTES, OutOfBounds, WORD_BYTES};
 use journaled::Journaled;
@@ -38,6 +39,7 @@ pub struct Region {
     loadable_words: AtomicU64,
     pub(crate) file: Option<Arc<File>>,
     pub(crate) journal: Option<Journaled>,
+    pub(crate) paging: Paging,
     /// Whether new pages are mapped at once when the region grows.
     pub(crate) prefaults: bool,
     /// Whether it grows in huge pages.

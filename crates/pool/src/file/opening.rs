@@ -36,10 +36,10 @@
 use crate::ending::Ending;
 use crate::layout::{PmHeader, seal, unseal};
 use crate::{Error, ErrorKind, Result};
-use rustix::fs::{fstat, fstatfs};
+use rustix::fs::fstat;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use tembo_pmem::{Domain, Region, SyncError, offset_of};
+use tembo_pmem::{Domain, Region, SyncError, is_in_memory, offset_of};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const OPENING_OFF: u64 = offset_of!(PmHeader, opening) as u64;
@@ -138,13 +138,6 @@ impl Here {
     fn open_word(&self, kind: Kind) -> u64 {
         seal(kind as u64 | OPEN | self.file << FILE_SHIFT | self.boot << BOOT_SHIFT, OPENING_BITS)
     }
-}
-
-/// Whether a file lies in a file system in memory.
-pub(crate) fn is_in_memory(file: &File) -> rustix::io::Result<bool> {
-    // The magic numbers of tmpfs, ramfs and hugetlbfs.
-    const IN_MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58F6, 0x9584_58F6];
-    Ok(IN_MEMORY.contains(&(fstatfs(file)?.f_type as u64 & 0xFFFF_FFFF)))
 }
 
 /// The low bits of a boot id's hash; never 0.

@@ -2,7 +2,7 @@
 
 use super::{model, tiny_options};
 use crate::feature::Feature;
-use crate::file::opening::{OPENING_OFF, is_in_memory, moved};
+use crate::file::opening::{OPENING_OFF, moved};
 use crate::layout::{JOURNAL_BITS, JOURNAL_OFF, unseal};
 use crate::{Ending, ErrorKind, Options, Pool};
 use std::fs;
@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tembo_pmem::{Domain, Durability};
+use tembo_pmem::{Domain, Durability, is_in_memory};
 
 const RELAXED: Durability = Durability::Relaxed { interval_ms: 20 };
 const JOURNAL_BYTES: u64 = 64 << 10;
