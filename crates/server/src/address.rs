@@ -10,6 +10,9 @@ use std::sync::Arc;
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustls::ServerConfig;
+
+use crate::tls::stream::{TlsFailure, TlsStream};
 
 /// One end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +46,66 @@ impl fmt::Display for Address {
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// The encryption, if there is one.
+    fn tls(&self) -> Option<&TlsStream<TcpStream>> {
+        match self {
+            Stream::Tls(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// The socket, if it is one of the network.
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Stream::Tcp(stream) => Some(stream),
+            Stream::Tls(stream) => Some(&stream.socket),
+            Stream::Unix(_) => None,
+        }
+    }
+
+    /// Whether the next read tells something without an event ([`TlsStream::has_more`]).
+    pub(crate) fn has_more(&self) -> bool {
+        self.tls().is_some_and(TlsStream::has_more)
+    }
+
+    /// Whether bytes that were taken wait for the socket ([`TlsStream::has_unsent`]).
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.tls().is_some_and(TlsStream::has_unsent)
+    }
+
+    /// Gives the socket the bytes that wait for it; whether it took all.
+    pub(crate) fn push(&mut self) -> io::Result<bool> {
+        match self {
+            Stream::Tls(stream) => stream.push(),
+            _ => Ok(true),
+        }
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls().is_some_and(TlsStream::is_handshaking)
+    }
+
+    /// Why the encryption ended, if it did.
+    pub(crate) fn failure(&self) -> Option<&TlsFailure> {
+        self.tls().and_then(TlsStream::failure)
+    }
+
+    /// Memory beside the buffers of the connection, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.tls().map_or(0, TlsStream::memory_bytes)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Stream::Tls(stream) = self {
+            stream.close();
+        }
+    }
 }
 
 impl Read for Stream {
@@ -50,6 +113,7 @@ impl Read for Stream {
         match self {
             Stream::Tcp(stream) => stream.read(room),
             Stream::Unix(stream) => stream.read(room),
+            Stream::Tls(stream) => stream.read(room),
         }
     }
 }
@@ -59,6 +123,7 @@ impl Write for Stream {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
             Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tls(stream) => stream.write(bytes),
         }
     }
 
@@ -66,6 +131,7 @@ impl Write for Stream {
         match self {
             Stream::Tcp(stream) => stream.write_vectored(slices),
             Stream::Unix(stream) => stream.write_vectored(slices),
+            Stream::Tls(stream) => stream.write_vectored(slices),
         }
     }
 
@@ -79,6 +145,7 @@ impl AsRawFd for Stream {
         match self {
             Stream::Tcp(stream) => stream.as_raw_fd(),
             Stream::Unix(stream) => stream.as_raw_fd(),
+            Stream::Tls(stream) => stream.socket.as_raw_fd(),
         }
     }
 }
@@ -88,6 +155,7 @@ impl Source for Stream {
         match self {
             Stream::Tcp(stream) => stream.register(registry, token, interests),
             Stream::Unix(stream) => stream.register(registry, token, interests),
+            Stream::Tls(stream) => stream.socket.register(registry, token, interests),
         }
     }
 
@@ -95,6 +163,7 @@ impl Source for Stream {
         match self {
             Stream::Tcp(stream) => stream.reregister(registry, token, interests),
             Stream::Unix(stream) => stream.reregister(registry, token, interests),
+            Stream::Tls(stream) => stream.socket.reregister(registry, token, interests),
         }
     }
 
@@ -102,6 +171,7 @@ impl Source for Stream {
         match self {
             Stream::Tcp(stream) => stream.deregister(registry),
             Stream::Unix(stream) => stream.deregister(registry),
+            Stream::Tls(stream) => stream.socket.deregister(registry),
         }
     }
 }
@@ -111,20 +181,26 @@ impl Source for Stream {
 pub(crate) enum Acceptor {
     Tcp(TcpListener),
     Unix(UnixListener, Arc<str>),
+    /// Of the network, where TLS is spoken.
+    Tls(TcpListener),
 }
 
 /// A connection that was accepted, with both of its ends: the client's first.
 pub(crate) type Accepted = (Stream, Address, Address);
 
 impl Acceptor {
-    /// Accepts one connection.
-    pub(crate) fn accept(&self) -> io::Result<Accepted> {
+    /// Accepts one connection; those of TLS get the end that is given.
+    pub(crate) fn accept(&self, tls: Option<&Arc<ServerConfig>>) -> io::Result<Accepted> {
         match self {
             Acceptor::Tcp(listener) => {
-                let (stream, peer) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                let local = stream.local_addr()?;
-                Ok((Stream::Tcp(stream), Address::Ip(peer), Address::Ip(local)))
+                let (stream, peer, local) = accept_tcp(listener)?;
+                Ok((Stream::Tcp(stream), peer, local))
+            }
+            Acceptor::Tls(listener) => {
+                let (stream, peer, local) = accept_tcp(listener)?;
+                let config = tls.ok_or(io::ErrorKind::ConnectionAborted)?;
+                let stream = TlsStream::server(stream, config.clone())?;
+                Ok((Stream::Tls(Box::new(stream)), peer, local))
             }
             Acceptor::Unix(listener, path) => {
                 let (stream, _) = listener.accept()?;
@@ -136,8 +212,17 @@ impl Acceptor {
 
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match self {
-            Acceptor::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+            Acceptor::Tcp(listener) | Acceptor::Tls(listener) => {
+                registry.register(listener, token, Interest::READABLE)
+            }
             Acceptor::Unix(listener, _) => registry.register(listener, token, Interest::READABLE),
         }
     }
+}
+
+fn accept_tcp(listener: &TcpListener) -> io::Result<(TcpStream, Address, Address)> {
+    let (stream, peer) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let local = stream.local_addr()?;
+    Ok((stream, Address::Ip(peer), Address::Ip(local)))
 }

@@ -17,6 +17,7 @@ use crate::machine;
 use crate::password::Password;
 use crate::replica::ReplicaSettings;
 use crate::session::Session;
+use crate::tls::TlsSettings;
 
 /// How a server listens and what it allows its clients. Those marked *settable* can be changed while it runs,
 /// by CONFIG SET.
@@ -29,6 +30,8 @@ pub struct Config {
     pub bind: Vec<Bind>,
     /// Whether to listen on the network at all. `true`.
     pub tcp: bool,
+    /// The port where TLS is spoken, certificates and authorities: the directives `tls-*`.
+    pub(crate) tls: TlsSettings,
     /// A socket of the file system to listen on, too. None.
     pub unix_socket: Option<PathBuf>,
     /// The permissions of that socket. None: those that the process gives to files.
@@ -344,6 +347,12 @@ impl Config {
         users_at_start(self).map(drop)
     }
 
+    /// Whether there are addresses of the network to listen on: an empty `bind` has none, and `port 0` only
+    /// turns the plain port off.
+    pub(crate) fn has_addresses(&self) -> bool {
+        self.tcp || self.listen.port() == 0 || !self.bind.is_empty()
+    }
+
     /// The largest batch for a pool of this domain.
     pub(crate) fn batch_words_max(&self, domain: Domain) -> usize {
         self.batch_words_max.unwrap_or(match domain {
@@ -359,6 +368,7 @@ impl Default for Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
             bind: Vec::new(),
             tcp: true,
+            tls: TlsSettings::default(),
             unix_socket: None,
             unix_socket_mode: None,
             protected_mode: true,

@@ -91,7 +91,7 @@ impl Conn {
 
     /// Lets TCP probe the connection once it was silent for so long.
     pub(crate) fn keep_alive(&self, after: Duration) -> io::Result<()> {
-        let Stream::Tcp(stream) = &self.stream else {
+        let Some(stream) = self.stream.tcp() else {
             return Ok(());
         };
         sockopt::set_socket_keepalive(stream, true)?;
@@ -106,7 +106,7 @@ impl Conn {
         match self.input.fill(&mut self.stream, self.needed, pool) {
             Ok(Filled::More(bytes)) => bytes,
             Ok(Filled::Drained(bytes)) => {
-                self.readable = self.hung_up && bytes > 0;
+                self.readable = bytes > 0 && (self.hung_up || self.stream.has_more());
                 bytes
             }
             Ok(Filled::Closed) => {
@@ -122,13 +122,16 @@ impl Conn {
 
     /// Writes once, if there is something and the socket may take it, and returns how many bytes went.
     pub(crate) fn send(&mut self) -> usize {
+        if self.writable && self.stream.has_unsent() {
+            self.push();
+        }
         let sendable = self.held.sendable(self.output.unsent());
         if sendable == 0 || !self.writable {
             return 0;
         }
         match self.output.flush(&mut self.stream, sendable) {
             Ok(flushed) => {
-                self.writable = !flushed.full;
+                self.writable = !flushed.full && !self.stream.has_unsent();
                 self.held.note_sent(flushed.bytes);
                 flushed.bytes
             }
@@ -136,6 +139,15 @@ impl Conn {
                 self.broken = true;
                 0
             }
+        }
+    }
+
+    /// Gives the socket what the encryption has for it.
+    #[cold]
+    fn push(&mut self) {
+        match self.stream.push() {
+            Ok(is_done) => self.writable = is_done,
+            Err(_) => self.broken = true,
         }
     }
 
@@ -151,14 +163,15 @@ impl Conn {
 
     /// Whether nothing is left to do.
     pub(crate) fn is_over(&self) -> bool {
-        let at_rest = self.output.unsent() == 0 && self.job.is_none();
+        let at_rest = self.output.unsent() == 0 && self.job.is_none() && !self.stream.has_unsent();
         let no_more = self.session.quitting || self.ended && !self.stalled;
         self.broken || self.session.killed || at_rest && no_more
     }
 
     /// Whether something can be done for it without another event.
     pub(crate) fn is_ready(&self) -> bool {
-        let can_send = self.writable && self.held.sendable(self.output.unsent()) > 0;
+        let sendable = self.held.sendable(self.output.unsent());
+        let can_send = self.writable && (sendable > 0 || self.stream.has_unsent());
         let can_go_on = (self.readable || self.stalled) && !self.is_blocked() && !self.paused;
         can_send || can_go_on || self.job.is_some()
     }
@@ -192,6 +205,7 @@ impl Conn {
             + self.parser.memory_bytes()
             + self.job.as_ref().map_or(0, KeysJob::memory_bytes)
             + self.session.memory_bytes()
+            + self.stream.memory_bytes()
     }
 
     pub(crate) fn buffer_sizes(&self) -> BufferSizes {

@@ -4,8 +4,7 @@
 //!
 //! - a *setting* of this server ([`crate::commands::config`]);
 //! - *without meaning* here, for a reason that the table below gives; it is taken and changes nothing;
-//! - *refused*, unless it says what is so here anyway: to go on without it would be dangerous, as with
-//!   encryption that clients rely on.
+//! - *refused*: to go on without it would be dangerous, as with commands that were to have other names.
 //!
 //! Anything else is an error that names the nearest directive.
 
@@ -46,7 +45,6 @@ pub enum ConfigError {
 const NO_FILES: &str = "every write is in the pool: there are no append-only files, and SAVE writes a file only when it is called";
 const NO_CLUSTER: &str = "nodes of a cluster do not talk to each other: the topology is pushed by CLUSTERX";
 const NO_REPLICATION: &str = "replication works in another way";
-const NO_TLS: &str = "TLS is not spoken";
 const POOL_SPACE: &str = "the pool frees and arranges its space by itself";
 const SERVICE: &str = "the server stays in the foreground and logs to standard error, for a service manager";
 const ENCODING: &str = "encodings are the pool's own";
@@ -102,6 +100,7 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
             "cluster-require-full-coverage",
             "cluster-slave-no-failover",
             "cluster-slave-validity-factor",
+            "tls-cluster",
         ],
     ),
     (
@@ -120,29 +119,11 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        NO_TLS,
-        &[
-            "tls-auth-clients",
-            "tls-ca-cert-dir",
-            "tls-ca-cert-file",
-            "tls-cert-file",
-            "tls-ciphers",
-            "tls-ciphersuites",
-            "tls-client-cert-file",
-            "tls-client-key-file",
-            "tls-client-key-file-pass",
-            "tls-cluster",
-            "tls-dh-params-file",
-            "tls-key-file",
-            "tls-key-file-pass",
-            "tls-prefer-server-ciphers",
-            "tls-protocols",
-            "tls-replication",
-            "tls-session-cache-size",
-            "tls-session-cache-timeout",
-            "tls-session-caching",
-        ],
+        "keys are read without a passphrase, which `openssl pkey -in OLD -out NEW` takes away",
+        &["tls-client-key-file-pass", "tls-key-file-pass"],
     ),
+    ("TLS 1.2 is spoken with elliptic curves, and without other groups", &["tls-dh-params-file"]),
+    ("sessions are remembered as long as there is room for them", &["tls-session-cache-timeout"]),
     (
         POOL_SPACE,
         &[
@@ -200,24 +181,21 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
     ("there are no modules", &["enable-module-command"]),
 ];
 
-/// Directives whose disregard would be dangerous, with the values that are no contradiction.
-const REFUSED: &[(&str, &[&str], &str)] = &[
-    ("rename-command", &[], "commands keep their names"),
-    ("tls-port", &["0"], NO_TLS),
-    ("loadmodule", &[], "there are no modules"),
-];
+/// Directives whose disregard would be dangerous.
+const REFUSED: &[(&str, &str)] =
+    &[("rename-command", "commands keep their names"), ("loadmodule", "there are no modules")];
 
 /// Why a directive is without meaning here, or refused.
 pub(crate) fn why_not(name: &str) -> Option<&'static str> {
     let is = |other: &&str| other.eq_ignore_ascii_case(name);
     let without = WITHOUT_MEANING.iter().find(|(_, names)| names.iter().any(is)).map(|(why, _)| *why);
-    without.or_else(|| REFUSED.iter().find(|(refused, _, _)| is(refused)).map(|(_, _, why)| *why))
+    without.or_else(|| REFUSED.iter().find(|(refused, _)| is(refused)).map(|(_, why)| *why))
 }
 
 /// The directive whose name is most like this one.
 fn nearest(name: &str) -> Option<&'static str> {
     let known = WITHOUT_MEANING.iter().flat_map(|(_, names)| names.iter().copied());
-    let known = known.chain(REFUSED.iter().map(|(name, _, _)| *name)).chain(settings::names());
+    let known = known.chain(REFUSED.iter().map(|(name, _)| *name)).chain(settings::names());
     let likeness = |known: &str| strsim::jaro_winkler(known, &name.to_ascii_lowercase());
     let nearest = known.chain(["include", "user"]).max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
     (likeness(nearest) > 0.7).then_some(nearest)
@@ -299,11 +277,7 @@ impl Config {
         if let Some(set) = settings::setter_at_start(name) {
             return set(self, value).map_err(|why| format!("{name}: {why}"));
         }
-        if let Some((_, harmless, why)) = REFUSED.iter().find(|(refused, _, _)| *refused == name) {
-            let value = value.to_ascii_lowercase();
-            if harmless.iter().any(|harmless| harmless.as_bytes() == value) {
-                return Ok(());
-            }
+        if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
             return Err(format!("{name} cannot be obeyed here: {why}"));
         }
         if why_not(name).is_some() {
@@ -332,18 +306,17 @@ mod tests {
     #[test]
     fn what_would_be_dangerous_to_ignore_is_refused() {
         let mut config = Config::default();
-        for name in ["rename-command", "tls-port", "loadmodule"] {
+        for name in ["rename-command", "loadmodule"] {
             let why = config.take_directive(name, b"secret").unwrap_err();
             assert!(why.starts_with(&format!("{name} cannot be obeyed here: ")) && !why.contains("secret"));
         }
         config.take_directive("maxmemory-policy", b"allkeys-lru").unwrap();
-        config.take_directive("tls-port", b"0").unwrap();
     }
 
     #[test]
     fn a_directive_has_one_place() {
         let mut names: Vec<_> = WITHOUT_MEANING.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-        names.extend(REFUSED.iter().map(|(name, _, _)| *name));
+        names.extend(REFUSED.iter().map(|(name, _)| *name));
         for name in &names {
             assert!(settings::setter_at_start(name).is_none(), "{name} is a setting");
         }

@@ -35,6 +35,9 @@ pub enum Error {
     /// has no passwords.
     #[error("{0}")]
     Users(String),
+    /// The settings of TLS are wrong, or one of their files is. The message has no secrets.
+    #[error("TLS cannot be spoken: {0}")]
+    Tls(String),
     /// The pool's databases cannot be opened.
     #[error("cannot open the pool's databases: {0}")]
     Pool(#[from] tembo::Error),

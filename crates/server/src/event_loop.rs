@@ -20,9 +20,9 @@
 //! # Memory
 //!
 //! A client that takes its replies later than it sends requests is read from and served all the same:
-//! clients that send a whole pipeline before they read would wait for ever otherwise. The rest of its replies
-//! is kept, up to its limit on output. All clients together have a limit too; beyond it the largest are
-//! disconnected, after each round.
+//! clients that send a whole pipeline before they read would wait for ever otherwise. The rest of its
+//! replies is kept, up to its limit on output. All clients together have a limit too; beyond it the
+//! largest are disconnected, after each round.
 //!
 //! # Data that is larger than memory
 //!
@@ -70,6 +70,8 @@ const TURNS_PER_LOOK: u64 = 64;
 /// Commands that a message about a slow turn names.
 const SLOW_COMMANDS_MAX: usize = 8;
 const EVENTS_PER_POLL: usize = 1024;
+/// Steps of handshakes in a turn. Each may sign something, which takes up to a millisecond.
+const HANDSHAKES_PER_TURN: usize = 8;
 
 pub(crate) struct EventLoop<'s, 'p> {
     pub(crate) poll: &'s mut Poll,
@@ -86,6 +88,8 @@ pub(crate) struct EventLoop<'s, 'p> {
     /// There may be connections to accept.
     accepting: bool,
     link: Link<'p>,
+    /// Steps of handshakes that this turn may still do.
+    handshakes: usize,
     /// There may be expired keys to remove or space to give back.
     tidying: bool,
     next_cron: Instant,
@@ -121,6 +125,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             spare: Vec::new(),
             accepting: true,
             link: Link::new(stop.waker.clone()),
+            handshakes: HANDSHAKES_PER_TURN,
             tidying: true,
             next_cron: Instant::now(),
         }
@@ -228,6 +233,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     }
 
     fn turn(&mut self) {
+        self.handshakes = HANDSHAKES_PER_TURN;
         self.release_held();
         if self.accepting {
             self.accept();
@@ -381,8 +387,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             return 0;
         };
         if !conn.queued {
-            // The client that was queued in this slot is gone, and another one, which got the slot, has been
-            // served in this round. Served again, its replies would be sent before their commit.
+            // The client that was queued in this slot is gone, and another one, which got the slot, has
+            // been served in this round. Served again, its replies would be sent before their commit.
             self.executor.clients.put_back(slot, conn);
             return 0;
         }
@@ -440,7 +446,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if conn.stalled {
             self.executor.process(slot, conn);
         }
-        if conn.readable && !conn.stalled && !conn.is_blocked() {
+        if conn.readable && !conn.stalled && !conn.is_blocked() && self.may_receive(conn) {
             let received = conn.receive(&mut self.buffers);
             if received > 0 {
                 let state = &mut *self.executor.state;
@@ -454,6 +460,24 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
         // Now, not when the replies are sent: the next client's requests come into the same cached buffer.
         conn.input.release(&mut self.buffers);
+    }
+
+    /// Whether a client may be read from in this turn; if not, in the next one.
+    fn may_receive(&mut self, conn: &Conn) -> bool {
+        if !conn.stream.is_handshaking() {
+            return true;
+        }
+        let may = self.handshakes > 0;
+        self.handshakes = self.handshakes.saturating_sub(1);
+        may
+    }
+
+    /// Logs why a connection is over, if that is the fault of its encryption.
+    fn note_failure(&mut self, conn: &Conn) {
+        if let Some(failure) = conn.stream.failure() {
+            let message = format_args!("client {} is disconnected: it {failure}", conn.session);
+            self.executor.state.log(LogLevel::Warning, Kind::Security, message);
+        }
     }
 
     /// Looks at the first bytes of a connection. If they are TLS it is disconnected: what follows has no
@@ -490,6 +514,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.hold_to_limit(&mut conn);
         }
         if conn.is_over() {
+            self.note_failure(&conn);
             let message = format_args!("client {} is gone", conn.session);
             self.executor.state.log(LogLevel::Verbose, Kind::Connection, message);
             self.executor.part_with(&mut conn.session);
@@ -532,7 +557,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
 
     fn accept_from(&mut self, acceptor: &Acceptor) {
         for _ in 0..ACCEPTS_PER_TURN {
-            match acceptor.accept() {
+            match acceptor.accept(self.executor.state.tls.server.as_ref()) {
                 Ok(accepted) => {
                     if let Some(slot) = self.executor.admit(accepted) {
                         self.register(slot);
@@ -583,6 +608,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         state.sample(space);
         self.buffers.shrink();
         let (idle_timeout, output_limits) = (state.config.idle_timeout, state.config.output_limits);
+        let handshake_max = state.config.tls.handshake_max;
         clients.kill(|conn| {
             let silence = now.saturating_duration_since(conn.session.active);
             let seconds = silence.as_secs();
@@ -592,6 +618,15 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 || conn.session.awaiting.is_some()
                 || conn.session.monitors.is_some()
                 || conn.session.waiting.is_some();
+            let age = now.saturating_duration_since(conn.session.since);
+            if conn.stream.is_handshaking() && handshake_max.is_some_and(|max| age > max) {
+                let message = format_args!(
+                    "client {} is disconnected: its TLS handshake takes too long (tls-handshake-timeout)",
+                    conn.session
+                );
+                state.log(LogLevel::Notice, Kind::Security, message);
+                return true;
+            }
             let message = if !may_idle && idle_timeout.is_some_and(|timeout| silence > timeout) {
                 format_args!(
                     "client {} is disconnected: it was silent for {seconds} s (timeout)",

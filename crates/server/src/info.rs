@@ -105,7 +105,7 @@ fn server(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         multiplexing_api: if cfg!(target_os = "linux") { "epoll" } else { "kqueue" },
         process_id: std::process::id(),
         run_id: state.run_id,
-        tcp_port: state.listen.port(),
+        tcp_port: state.main_port(),
         server_time_usec: clock::unix_time().as_micros(),
         uptime_in_seconds: uptime,
         uptime_in_days: uptime / 86400,

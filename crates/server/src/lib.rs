@@ -5,6 +5,7 @@
 //!                     |- conn, buffer, chunk, clients, session, queue
 //!                     |- held            replies that wait for the device
 //!                     |- log, foreign_input    messages to the operator; input of other protocols
+//!                     |- tls/          encryption of a connection, between its socket and its buffers
 //!                     acl/            users and what they may do; permission: in the path of commands
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     script/         EVAL: a script in one batch; BUSY for the others
@@ -126,6 +127,7 @@ mod script;
 mod server;
 mod session;
 mod state;
+mod tls;
 mod tracking;
 mod transaction;
 mod waiting;

@@ -22,6 +22,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::{ModeError, prepare};
 use crate::machine::clients_allowed;
 use crate::state::State;
+use crate::tls::Tls;
 use tembo::Pool;
 
 /// Connections that the system may hold before they are accepted; it has a maximum of its own.
@@ -49,8 +50,10 @@ pub struct Server {
 #[derive(Debug)]
 pub struct Listener {
     acceptors: Vec<Acceptor>,
-    /// The first address.
+    /// The first address; port 0 if there is none.
     local: SocketAddr,
+    /// The first one where TLS is spoken.
+    tls_local: Option<SocketAddr>,
 }
 
 impl Listener {
@@ -62,26 +65,25 @@ impl Listener {
         let listen_error = |source| Error::Listen { address, source };
         let inner = TcpListener::bind(address).map_err(listen_error)?;
         let local = inner.local_addr().map_err(listen_error)?;
-        Ok(Listener { acceptors: vec![Acceptor::Tcp(inner)], local })
+        Ok(Listener { acceptors: vec![Acceptor::Tcp(inner)], local, tls_local: None })
     }
 
-    /// [`Listener::bind`], where an address of IPv6 leaves that of IPv4 to others.
-    fn bind_alone(address: SocketAddr) -> Result<Self, Error> {
-        if address.is_ipv4() {
-            return Listener::bind(address);
-        }
-        let bind = || -> io::Result<Self> {
+    /// Listens on an address, of which one of IPv6 leaves that of IPv4 to others.
+    fn bind_alone(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+        let bind = || -> io::Result<TcpListener> {
+            if address.is_ipv4() {
+                return TcpListener::bind(address);
+            }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = net::socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
             sockopt::set_ipv6_v6only(&socket, true)?;
             sockopt::set_socket_reuseaddr(&socket, true)?;
             net::bind(&socket, &address)?;
             net::listen(&socket, BACKLOG)?;
-            let inner = TcpListener::from_std(socket.into());
-            let local = inner.local_addr()?;
-            Ok(Listener { acceptors: vec![Acceptor::Tcp(inner)], local })
+            Ok(TcpListener::from_std(socket.into()))
         };
-        bind().map_err(|source| Error::Listen { address, source })
+        let bound = bind().and_then(|inner| inner.local_addr().map(|local| (inner, local)));
+        bound.map_err(|source| Error::Listen { address, source })
     }
 
     /// Listens on all that is configured: addresses, and a socket of the file system.
@@ -90,29 +92,45 @@ impl Listener {
     /// [`Error::Listen`] if one of the addresses cannot be listened on, unless it is optional;
     /// [`Error::UnixSocket`] likewise. A socket that nobody listens on any more is replaced.
     pub fn of(config: &Config) -> Result<Self, Error> {
-        let mut listener = Listener { acceptors: Vec::new(), local: SocketAddr::new(config.listen.ip(), 0) };
+        let local = SocketAddr::new(config.listen.ip(), 0);
+        let mut listener = Listener { acceptors: Vec::new(), local, tls_local: None };
         if config.tcp {
-            let own = Bind { ip: config.listen.ip(), optional: false };
-            let mut port = config.listen.port();
-            let all = if config.bind.is_empty() { &[own][..] } else { &config.bind };
-            for bind in all {
-                match Listener::bind_alone(SocketAddr::new(bind.ip, port)) {
-                    Err(_) if bind.optional => {}
-                    Err(error) => return Err(error),
-                    Ok(one) => {
-                        if listener.acceptors.is_empty() {
-                            (listener.local, port) = (one.local, one.local.port());
-                        }
-                        listener.acceptors.extend(one.acceptors);
-                    }
-                }
-            }
+            let first = listener.bind_all(config, config.listen.port(), Acceptor::Tcp)?;
+            listener.local = first.unwrap_or(local);
+        }
+        if config.tls.port > 0 && config.has_addresses() {
+            listener.tls_local = listener.bind_all(config, config.tls.port, Acceptor::Tls)?;
         }
         if let Some(path) = &config.unix_socket {
             let error = |source| Error::UnixSocket { path: path.clone(), source };
             listener.acceptors.push(listen_in_file_system(path, config.unix_socket_mode).map_err(error)?);
         }
         Ok(listener)
+    }
+}
+
+impl Listener {
+    /// Listens on all addresses, at one port; returns the first address.
+    fn bind_all(
+        &mut self,
+        config: &Config,
+        mut port: u16,
+        kind: fn(TcpListener) -> Acceptor,
+    ) -> Result<Option<SocketAddr>, Error> {
+        let own = Bind { ip: config.listen.ip(), optional: false };
+        let all = if config.bind.is_empty() { &[own][..] } else { &config.bind };
+        let mut first = None;
+        for bind in all {
+            match Listener::bind_alone(SocketAddr::new(bind.ip, port)) {
+                Err(_) if bind.optional => {}
+                Err(error) => return Err(error),
+                Ok((inner, local)) => {
+                    port = first.get_or_insert(local).port();
+                    self.acceptors.push(kind(inner));
+                }
+            }
+        }
+        Ok(first)
     }
 }
 
@@ -162,13 +180,15 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Poll`] if the system has no event queue to give; [`Error::Users`] if the users are wrong;
+    /// [`Error::Tls`] if the settings of TLS or their files are;
     /// [`Error::ClusterMode`] if the pool has keys and is not of the mode that `config.cluster` chooses.
     pub fn with_listener(mut config: Config, listener: Listener, pool: Pool) -> Result<Self, Error> {
         prepare(&pool, config.cluster).map_err(|error| match error {
             ModeError::Pool(error) => Error::Pool(error),
             error => Error::ClusterMode(error.to_string()),
         })?;
-        let Listener { mut acceptors, local } = listener;
+        let tls = Tls::of(&config.tls).map_err(Error::Tls)?;
+        let Listener { mut acceptors, local, tls_local } = listener;
         let poll = Poll::new()?;
         acceptors.iter_mut().try_for_each(|acceptor| acceptor.register(poll.registry(), LISTENER))?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
@@ -178,13 +198,24 @@ impl Server {
         pool.set_compact_unasked(false);
         let mut state = State::new(config, local, &pool);
         state.users = users_at_start(&state.config)?;
+        state.tls = tls;
+        state.tls_listen = tls_local;
         state.log_without_meaning();
         Ok(Server { poll, acceptors, stop, state, pool })
     }
 
-    /// The address that is listened on, with the port that the system chose if it was to choose.
+    /// The address that is listened on, with the port that the system chose if it was to choose. If TLS is
+    /// spoken everywhere, the first address of that.
     pub fn local_addr(&self) -> SocketAddr {
-        self.state.listen
+        match self.state.tls_listen {
+            Some(address) if self.state.listen.port() == 0 => address,
+            _ => self.state.listen,
+        }
+    }
+
+    /// The address where TLS is spoken, if there is one.
+    pub fn tls_addr(&self) -> Option<SocketAddr> {
+        self.state.tls_listen
     }
 
     /// Whether a client may do something without a password.

@@ -22,6 +22,7 @@ use crate::password::Password;
 use crate::random::Random;
 use crate::replica::Role;
 use crate::saving::Saving;
+use crate::tls::Tls;
 
 /// Counts for INFO.
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,6 +126,10 @@ pub(crate) struct State {
     pub(crate) folder: String,
     /// The address that is listened on.
     pub(crate) listen: SocketAddr,
+    /// The address where TLS is spoken.
+    pub(crate) tls_listen: Option<SocketAddr>,
+    /// The ends of encrypted connections.
+    pub(crate) tls: Tls,
     pub(crate) registry: Registry,
     pub(crate) users: Users,
     /// The latest denials.
@@ -172,6 +177,8 @@ impl State {
             folder: pool.path().and_then(std::path::Path::parent).map(folder_name).unwrap_or_default(),
             log: Log::default(),
             listen,
+            tls_listen: None,
+            tls: Tls::default(),
             registry: Registry::new(),
             users,
             acl_log: AclLog::default(),
@@ -261,6 +268,20 @@ impl State {
     pub(crate) fn backlog_bytes(&self) -> u64 {
         let share = (self.pool_bytes_max / 64).clamp(1 << 20, 64 << 20);
         self.config.replica.backlog_bytes.unwrap_or(share)
+    }
+
+    /// The port that masters of this server's replicas are told.
+    pub(crate) fn port_for_replicas(&self) -> u16 {
+        let tls = self.tls_listen.filter(|_| self.config.tls.replication);
+        tls.map_or(self.listen.port(), |address| address.port())
+    }
+
+    /// The port that clients use; that of TLS, if there is no other.
+    pub(crate) fn main_port(&self) -> u16 {
+        match (self.listen.port(), self.tls_listen) {
+            (0, Some(address)) => address.port(),
+            (port, _) => port,
+        }
     }
 
     /// How much memory all clients may have together, in bytes, if there is a limit.

@@ -123,7 +123,8 @@ fn setnodes(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 /// whose host is an address of this machine.
 fn find_here(ctx: &Context<'_, '_>, topology: &Topology) -> Option<NodeId> {
     let settings = &ctx.state.config.replica;
-    let ports = [Some(ctx.state.listen.port()), settings.announced_port];
+    let tls_port = ctx.state.tls_listen.map(|address| address.port());
+    let ports = [Some(ctx.state.listen.port()), tls_port, settings.announced_port];
     let nodes = || topology.nodes.iter().filter(|node| ports.contains(&Some(node.port)));
     let bound = ctx.state.config.bind.iter().map(|bind| bind.ip).chain([ctx.state.listen.ip()]);
     // The client has reached this server by its address.

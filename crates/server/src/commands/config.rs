@@ -11,7 +11,9 @@ use tembo_wire::{Limits, Request};
 use super::args::quoting;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use super::{Context, config_compaction, config_eviction, config_replica, config_users, write_help};
+use super::{
+    Context, config_compaction, config_eviction, config_replica, config_tls, config_users, write_help,
+};
 use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
 use crate::fault::{Answer, Fault, SYNTAX};
@@ -343,6 +345,7 @@ fn parameters() -> impl Iterator<Item = &'static Parameter> {
         .chain(of_subsystems)
         .chain(config_compaction::PARAMETERS)
         .chain(config_users::PARAMETERS)
+        .chain(config_tls::PARAMETERS)
 }
 
 /// The names of all settings.
@@ -586,8 +589,13 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         chosen.push((name, value, parameter));
     }
     let mut config = ctx.state.config.clone();
-    for (name, value, parameter) in chosen {
+    for (name, value, parameter) in &chosen {
         parameter.set.map_or(Ok(()), |set| set(&mut config, value)).map_err(|why| refused(name, &why))?;
+    }
+    let of_tls = chosen.iter().find(|(name, ..)| name.to_ascii_lowercase().starts_with(b"tls-"));
+    if let Some((name, ..)) = of_tls {
+        let made = config_tls::made_anew(ctx.state, &config).map_err(|why| refused(name, &why))?;
+        ctx.state.tls = made.unwrap_or_else(|| std::mem::take(&mut ctx.state.tls));
     }
     ctx.keys.pubsub.notified = config.notified_events;
     ctx.keys.pubsub.tracking.keys_max = config.tracking_keys_max;

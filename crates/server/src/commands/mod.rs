@@ -19,6 +19,7 @@ pub(crate) mod config;
 mod config_compaction;
 mod config_eviction;
 mod config_replica;
+mod config_tls;
 mod config_users;
 mod connection;
 mod counter;

@@ -17,9 +17,11 @@ use tembo_wire::number::parse_u64;
 use tembo_wire::write_request;
 
 use super::Transfer;
+use super::socket::MasterSocket;
 use crate::import::{Survey, survey};
 use crate::keyspace::replication::{Id, Master, Position, is_id};
 use crate::password::Password;
+use rustls::ClientConfig;
 
 /// How often a thread that waits looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(200);
@@ -33,6 +35,8 @@ pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// A link that is wanted.
 pub(super) struct Question {
     pub(super) master: Master,
+    /// The master is reached by TLS.
+    pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) password: Option<Password>,
     pub(super) user: Option<String>,
     pub(super) port: u16,
@@ -48,13 +52,13 @@ pub(super) struct Question {
 /// A link that is ready.
 pub(super) enum Ready {
     /// The stream goes on at the position; the history may have another name.
-    Goes { stream: TcpStream, id: Option<Id> },
+    Goes { stream: MasterSocket, id: Option<Id> },
     /// A whole state, and its place in the stream that follows.
     Whole(Box<Whole>),
 }
 
 pub(super) struct Whole {
-    pub(super) stream: TcpStream,
+    pub(super) stream: MasterSocket,
     pub(super) id: Id,
     pub(super) offset: u64,
     pub(super) file: File,
@@ -80,7 +84,7 @@ impl From<io::Error> for Failure {
 }
 
 struct Asking<'q> {
-    stream: TcpStream,
+    stream: MasterSocket,
     question: &'q Question,
 }
 
@@ -90,6 +94,7 @@ pub(super) fn ask(question: &Question) -> Result<Ready, Failure> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(LOOK))?;
     stream.set_write_timeout(Some(question.timeout))?;
+    let stream = MasterSocket::new(stream, question.tls.clone(), &question.master.host)?;
     let mut asking = Asking { stream, question };
     asking.introduce()?;
     asking.synchronise()
@@ -274,7 +279,7 @@ impl Asking<'_> {
 
     fn read_whole(&mut self, file: &File) -> Result<Survey, Failure> {
         let broken = |error: tembo_rdb::Error| failed(format!("the master's data are broken: {error}"));
-        let (mut told, mut stream) = (Instant::now(), &self.stream);
+        let (mut told, stream) = (Instant::now(), &mut self.stream);
         let mut progress = |_| {
             if told.elapsed() > ALIVE_EVERY {
                 told = Instant::now();

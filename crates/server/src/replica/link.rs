@@ -18,15 +18,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Interest, Registry, Waker};
 use tembo::{Domain, Pool};
 use tembo_wire::write_request;
 
-use super::apply::Stream;
+use super::apply;
 use super::ask::{ALIVE_EVERY, Failure, Question, Ready, Whole, ask, failed, is_wait};
 use super::load::Loading;
+use super::socket::MasterSocket;
 use super::{Phase, Transfer};
+use crate::address;
 use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::keyspace::DATABASES;
@@ -48,13 +49,13 @@ enum Stage<'p> {
     /// A thread is asking; it ends when this is set.
     Asking(Arc<AtomicBool>),
     /// Also when the master was told last that the replica is alive.
-    Loading(Box<Loading<'p, File>>, std::net::TcpStream, Instant),
+    Loading(Box<Loading<'p, File>>, MasterSocket, Instant),
     Streaming(Box<Streaming>),
 }
 
 struct Streaming {
-    socket: TcpStream,
-    stream: Stream,
+    socket: address::Stream,
+    stream: apply::Stream,
     is_readable: bool,
     /// Bytes that the socket has not taken yet.
     unsent: Vec<u8>,
@@ -193,9 +194,10 @@ impl<'p> Link<'p> {
         state.role.transfer = Arc::new(Transfer::default());
         let question = Question {
             master,
+            tls: state.tls.client.clone(),
             password: settings.password.clone(),
             user: settings.user.clone(),
-            port: settings.announced_port.unwrap_or(state.listen.port()),
+            port: settings.announced_port.unwrap_or(state.port_for_replicas()),
             announced_ip: settings.announced_ip.clone(),
             position: executor.keys.replication.position,
             timeout: settings.timeout,
@@ -279,16 +281,15 @@ impl<'p> Link<'p> {
         &mut self,
         executor: &mut Executor<'_, 'p>,
         registry: &Registry,
-        stream: std::net::TcpStream,
+        stream: MasterSocket,
     ) -> Result<(), Failure> {
-        let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
-        stream.set_nonblocking(true)?;
-        let mut socket = TcpStream::from_std(stream);
+        let (peer, local) = (stream.tcp().peer_addr()?, stream.tcp().local_addr()?);
+        let mut socket = stream.into_stream()?;
         registry.register(&mut socket, MASTER, Interest::READABLE | Interest::WRITABLE)?;
         let now = executor.state.now;
         let mut streaming = Streaming {
             socket,
-            stream: Stream::new(executor, peer, local),
+            stream: apply::Stream::new(executor, peer, local),
             is_readable: true,
             unsent: Vec::new(),
             acknowledged: now,

@@ -43,7 +43,7 @@ impl Executor<'_, '_> {
         };
         for acceptor in door.acceptors {
             for _ in 0..ACCEPTS_PER_TURN {
-                match acceptor.accept() {
+                match acceptor.accept(self.state.tls.server.as_ref()) {
                     Ok(accepted) => {
                         if let Some(slot) = self.admit(accepted)
                             && let Some(conn) = self.clients.get_mut(slot)
@@ -75,7 +75,7 @@ impl Executor<'_, '_> {
             self.state.stats.bytes_out += sent as u64;
         }
         conn.output.release(buffers);
-        if conn.is_over() || conn.output.unsent() > 0 || conn.ended {
+        if conn.is_over() || conn.output.unsent() > 0 || conn.stream.has_unsent() || conn.ended {
             // The event loop ends it, or sends the rest.
             self.clients.note_unblocked(slot);
         }

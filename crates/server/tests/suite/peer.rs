@@ -42,7 +42,8 @@ impl Redis {
         Self::start_as(|_| {}, &["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"])
     }
 
-    fn start_as(prepare: impl Fn(&std::path::Path), arguments: &[&str]) -> Option<(Self, Client)> {
+    /// [`Redis::start_with`], with arguments of its own.
+    pub(crate) fn start_as(prepare: impl Fn(&std::path::Path), arguments: &[&str]) -> Option<(Self, Client)> {
         loop {
             let mut redis = match Self::spawn(&prepare, arguments) {
                 Ok(redis) => redis,

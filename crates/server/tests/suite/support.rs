@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use tembo_server::{Config, Handle, Server};
 use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 
+use crate::logged::Log;
+
 /// Long enough for anything that is to happen; only a failing test waits so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -20,6 +22,8 @@ pub(crate) const PAYLOAD_OF_SET: &str = "\x02\x02\x01a\x06m04345\n\x000;Pd$e<m";
 /// A server on a pool of its own.
 pub(crate) struct Fixture {
     pub(crate) address: SocketAddr,
+    /// The messages to the operator.
+    pub(crate) log: Log,
     handle: Handle,
     thread: Option<JoinHandle<Result<(), tembo_server::Error>>>,
     options: tembo::Options,
@@ -46,8 +50,9 @@ impl Fixture {
         config.listen = "127.0.0.1:0".parse().unwrap();
         config.debug_commands = tembo_server::DebugCommands::Local;
         change(&mut config);
-        let (address, handle, thread) = start(&config, &options, dir.path().join("test.pool"));
-        Fixture { address, handle, thread: Some(thread), options, config, dir }
+        let log = Log::default();
+        let (address, handle, thread) = start(&config, &options, dir.path().join("test.pool"), &log);
+        Fixture { address, log, handle, thread: Some(thread), options, config, dir }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -69,7 +74,7 @@ impl Fixture {
         self.stop();
         let path = self.dir.path().join("test.pool");
         change(&self.options.open(&path).unwrap());
-        let (address, handle, thread) = start(&self.config, &self.options, path);
+        let (address, handle, thread) = start(&self.config, &self.options, path, &self.log);
         (self.address, self.handle, self.thread) = (address, handle, Some(thread));
     }
 
@@ -114,24 +119,38 @@ impl Drop for Fixture {
 
 type Started = (SocketAddr, Handle, JoinHandle<Result<(), tembo_server::Error>>);
 
-fn start(config: &Config, options: &tembo::Options, path: PathBuf) -> Started {
+fn start(config: &Config, options: &tembo::Options, path: PathBuf, log: &Log) -> Started {
     let pool = options.open(path).unwrap();
     let mut server = Server::bind(config.clone(), pool).unwrap();
-    (server.local_addr(), server.handle(), std::thread::spawn(move || server.run()))
+    let (address, handle, log) = (server.local_addr(), server.handle(), log.clone());
+    let run = move || tracing::subscriber::with_default(log, || server.run());
+    (address, handle, std::thread::spawn(run))
 }
 
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Client<S = TcpStream> {
+    pub(crate) stream: S,
     parser: ReplyParser,
     input: Vec<u8>,
 }
 
-impl Client {
+impl Client<TcpStream> {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Client::over(stream)
+    }
+
+    /// Sends no more, but goes on receiving.
+    pub(crate) fn finish_sending(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// A client of a connection.
+    pub(crate) fn over(stream: S) -> Self {
         Client { stream, parser: ReplyParser::new(ReplyLimits::default()), input: Vec::new() }
     }
 
@@ -196,11 +215,6 @@ impl Client {
     #[track_caller]
     pub(crate) fn expect_closed(&mut self) {
         assert_eq!(self.try_receive(), None);
-    }
-
-    /// Sends no more, but goes on receiving.
-    pub(crate) fn finish_sending(&mut self) {
-        self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
     /// A field of INFO.

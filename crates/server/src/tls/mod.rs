@@ -1,0 +1,209 @@
+//! TLS: the settings, and what rustls makes of them.
+//!
+//! ```text
+//!   TlsSettings  --Tls::of-->  server: for the clients of the TLS port
+//!    (tls-*)                   client: for the link to a master (tls-replication)
+//!   stream: records on one side, plain bytes on the other, the handshake included
+//! ```
+//!
+//! Certificates, keys and authorities are read when the server starts, and again whenever CONFIG SET
+//! names one of the settings, with the value that it has or another one. Connections keep what they began
+//! with.
+//!
+//! # Who is verified
+//!
+//! A client's certificate must be of one of the authorities, and be valid now; `tls-auth-clients` says
+//! whether a client needs one. A master's certificate likewise. The name in it is not compared with the
+//! host that the replica connects to: as in Redis, every holder of a certificate of the authorities is
+//! believed.
+//!
+//! # What is bounded
+//!
+//! A handshake has a time (`tls-handshake-timeout`) and a number of bytes
+//! ([`HANDSHAKE_BYTES_MAX`](stream::HANDSHAKE_BYTES_MAX)); a turn of the event loop takes few steps of
+//! handshakes, because each may sign something.
+
+mod files;
+pub(crate) mod stream;
+mod suites;
+mod verify;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::config::Config;
+use crate::error::Error;
+use verify::ChainVerifier;
+
+/// How long a client may take to finish its handshake, if nothing else is said.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// Which clients need a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AuthClients {
+    No,
+    Yes,
+    /// None needs one, and one that a client has is verified.
+    Optional,
+}
+
+/// The settings of the directives `tls-*`.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsSettings {
+    /// 0 for none.
+    pub(crate) port: u16,
+    pub(crate) cert_file: Option<PathBuf>,
+    pub(crate) key_file: Option<PathBuf>,
+    /// Those for the link to a master, if they are others.
+    pub(crate) client_cert_file: Option<PathBuf>,
+    pub(crate) client_key_file: Option<PathBuf>,
+    pub(crate) ca_cert_file: Option<PathBuf>,
+    pub(crate) ca_cert_dir: Option<PathBuf>,
+    pub(crate) auth_clients: AuthClients,
+    pub(crate) protocols: String,
+    pub(crate) ciphers: String,
+    pub(crate) ciphersuites: String,
+    pub(crate) prefers_own_ciphers: bool,
+    pub(crate) caches_sessions: bool,
+    pub(crate) session_cache_size: u64,
+    /// The link to a master is encrypted.
+    pub(crate) replication: bool,
+    /// `None` for no limit.
+    pub(crate) handshake_max: Option<Duration>,
+    /// How often one of these was set, so that the same value again is a reason to read the files again.
+    pub(crate) settings_made: u64,
+}
+
+impl Default for TlsSettings {
+    fn default() -> Self {
+        TlsSettings {
+            port: 0,
+            cert_file: None,
+            key_file: None,
+            client_cert_file: None,
+            client_key_file: None,
+            ca_cert_file: None,
+            ca_cert_dir: None,
+            auth_clients: AuthClients::Yes,
+            protocols: String::new(),
+            ciphers: String::new(),
+            ciphersuites: String::new(),
+            prefers_own_ciphers: false,
+            caches_sessions: true,
+            session_cache_size: 20 << 10,
+            replication: false,
+            handshake_max: Some(HANDSHAKE_MAX),
+            settings_made: 0,
+        }
+    }
+}
+
+/// The ends of connections, ready for use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tls {
+    /// If there is a port for TLS.
+    pub(crate) server: Option<Arc<ServerConfig>>,
+    /// If a master is reached by TLS.
+    pub(crate) client: Option<Arc<ClientConfig>>,
+}
+
+impl Config {
+    /// Whether a server can begin with these settings of TLS. Reads the certificates.
+    ///
+    /// # Errors
+    /// [`Error::Tls`], as that of [`Server::with_listener`](crate::Server::with_listener).
+    pub fn check_tls(&self) -> Result<(), Error> {
+        Tls::of(&self.tls).map(drop).map_err(Error::Tls)
+    }
+}
+
+impl Tls {
+    /// Reads the files of the settings.
+    ///
+    /// # Errors
+    /// The mistake in the settings or in a file. It has no secrets.
+    pub(crate) fn of(settings: &TlsSettings) -> Result<Tls, String> {
+        let server = (settings.port > 0).then(|| server_config(settings)).transpose()?;
+        let client = settings.replication.then(|| client_config(settings)).transpose()?;
+        Ok(Tls { server: server.map(Arc::new), client: client.map(Arc::new) })
+    }
+}
+
+/// The algorithms that the settings allow.
+fn provider(settings: &TlsSettings) -> Result<Arc<CryptoProvider>, String> {
+    let mut provider = ring::default_provider();
+    suites::choose(&mut provider.cipher_suites, &settings.ciphers, &settings.ciphersuites)?;
+    Ok(Arc::new(provider))
+}
+
+fn authorities(settings: &TlsSettings) -> Result<Arc<RootCertStore>, String> {
+    let (file, folder) = (settings.ca_cert_file.as_deref(), settings.ca_cert_dir.as_deref());
+    if file.is_none() && folder.is_none() {
+        let why =
+            "tls-ca-cert-file or tls-ca-cert-dir must name the authorities whose certificates are believed";
+        return Err(format!("{why}, unless tls-auth-clients is no and tls-replication is off"));
+    }
+    files::authorities(file, folder).map(Arc::new)
+}
+
+fn server_config(settings: &TlsSettings) -> Result<ServerConfig, String> {
+    let cert = settings.cert_file.as_deref().ok_or("there is a tls-port, and no tls-cert-file")?;
+    let key = settings.key_file.as_deref().ok_or("there is a tls-port, and no tls-key-file")?;
+    let provider = provider(settings)?;
+    let builder = ServerConfig::builder_with_provider(provider.clone());
+    let builder =
+        builder.with_protocol_versions(&suites::versions(&settings.protocols)?).map_err(unusable)?;
+    let builder = match settings.auth_clients {
+        AuthClients::No => builder.with_no_client_auth(),
+        asked => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(authorities(settings)?, provider);
+            let verifier =
+                if asked == AuthClients::Optional { verifier.allow_unauthenticated() } else { verifier };
+            builder.with_client_cert_verifier(verifier.build().map_err(|error| error.to_string())?)
+        }
+    };
+    let (chain, key) = files::certificate(cert, key)?;
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| files::misfit(cert, &error))?;
+    config.ignore_client_order = settings.prefers_own_ciphers;
+    if settings.caches_sessions {
+        config.session_storage = ServerSessionMemoryCache::new(settings.session_cache_size as usize);
+    } else {
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(config)
+}
+
+fn client_config(settings: &TlsSettings) -> Result<ClientConfig, String> {
+    let provider = provider(settings)?;
+    let verifier = ChainVerifier::new(authorities(settings)?, &provider);
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder =
+        builder.with_protocol_versions(&suites::versions(&settings.protocols)?).map_err(unusable)?;
+    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    let pair = match (&settings.client_cert_file, &settings.client_key_file) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => settings.cert_file.as_ref().zip(settings.key_file.as_ref()),
+        _ => return Err("tls-client-cert-file and tls-client-key-file need each other".to_owned()),
+    };
+    let mut config = match pair {
+        Some((cert, key)) => {
+            let (chain, key) = files::certificate(cert, key)?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| files::misfit(cert, &error))?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.resumption = Resumption::disabled();
+    config.enable_sni = false;
+    Ok(config)
+}
+
+fn unusable(error: rustls::Error) -> String {
+    format!("tls-protocols and the ciphers do not fit together: {error}")
+}
