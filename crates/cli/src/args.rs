@@ -10,6 +10,7 @@ pub(crate) use store::{
 
 use crate::memcached::MemcachedChoices;
 use crate::size::Size;
+use crate::tls::TlsChoices;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -184,6 +185,7 @@ Examples:
   tembo serve --durability synced --max-bytes 8G
   tembo serve --pool a.pool --stores
   tembo serve --memcached 127.0.0.1:11211
+  tembo serve --tls-port 6380 --tls-cert-file a.pem --tls-key-file a.key --tls-ca-cert-file ca.pem
 
 The server acknowledges a write when it is durable, and prints at its start which failures that survives. \
 On a disk, by default, a power failure costs the last second at most. Stop the server with \
@@ -208,6 +210,8 @@ pub(crate) struct Serve {
     /// pool: its path and `.sock`
     #[arg(long)]
     pub(crate) stores: bool,
+    #[command(flatten)]
+    pub(crate) tls: Box<TlsChoices>,
     #[command(flatten)]
     pub(crate) memcached: MemcachedChoices,
     #[command(flatten)]

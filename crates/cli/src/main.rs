@@ -26,6 +26,7 @@ mod snapshot;
 mod space;
 mod store;
 mod texts;
+mod tls;
 mod unclean;
 mod unfinished;
 

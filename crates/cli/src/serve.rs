@@ -84,6 +84,7 @@ fn configure(arguments: &Serve) -> Outcome<Config> {
     if let Some(file) = &arguments.requirepass_file {
         config.password = Some(read_password(file)?);
     }
+    arguments.tls.apply(&mut config)?;
     config.check_users().map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(config)
 }
@@ -180,8 +181,11 @@ fn greeting(
 ) -> String {
     let stats = pool.stats();
     let mut lines = Lines::default();
+    lines.add("listening", server.local_addr());
+    if let Some(address) = server.tls_addr() {
+        lines.add("tls", address);
+    }
     lines
-        .add("listening", server.local_addr())
         .add("pool", format!("{} ({})", path.display(), how_opened(existed, pool)))
         .add("size", size(&stats))
         .add("durability", durability(pool));

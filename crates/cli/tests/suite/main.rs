@@ -26,6 +26,7 @@ mod served;
 mod snapshots;
 mod store;
 mod support;
+mod tls;
 mod tools;
 mod unclean;
 mod usage;
