@@ -6,6 +6,7 @@
 //! bounded: by the longest value, a line of keys, and about a megabyte and a value of replies.
 
 use crate::conn::Conn;
+use crate::foreign::{Warnings, is_http, protocol_of};
 use crate::items::Items;
 use crate::request::{Step, failure_line, line_of, put_line};
 use crate::server::{Handle, LISTENER, WAKER, unix_seconds};
@@ -25,8 +26,6 @@ const COMMANDS_PER_TURN: usize = 512;
 const EVENTS_PER_POLL: usize = 1024;
 /// Connections accepted per turn.
 const ACCEPTS_PER_TURN: usize = 256;
-/// The first byte of a request in the binary protocol.
-const BINARY_REQUEST: u8 = 0x80;
 
 pub(crate) struct EventLoop<'s, 'p> {
     poll: &'s mut Poll,
@@ -40,6 +39,7 @@ pub(crate) struct EventLoop<'s, 'p> {
     accepting: bool,
     started: u32,
     now: Instant,
+    warnings: Warnings,
     next_tick: Instant,
 }
 
@@ -64,6 +64,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             ready: Vec::new(),
             accepting: true,
             now,
+            warnings: Warnings::new(now),
             next_tick: now,
         }
     }
@@ -198,9 +199,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     }
 
     fn run_command(&mut self, conn: &mut Conn, input: &[u8]) -> Step {
-        if input[0] == BINARY_REQUEST {
-            tracing::warn!("a client that speaks the binary protocol is disconnected");
-            return Step::Close;
+        if let Some(protocol) = protocol_of(input[0]) {
+            return self.disconnect(conn, &format!("is disconnected: it speaks {protocol}"));
         }
         let Some((line, line_bytes)) = line_of(input) else {
             if conn.is_line_too_long(input) {
@@ -210,6 +210,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             return Step::Needs(input.len() + 1);
         };
         let rest = &input[line_bytes..];
+        if is_http(line) {
+            return self.disconnect(conn, "is disconnected: it sent a line of HTTP");
+        }
         if !conn.may {
             return self.authenticate(conn, line, line_bytes, rest);
         }
@@ -223,6 +226,16 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 None => turn.run_text(line, line_bytes, rest),
             },
         }
+    }
+
+    /// Logs why a client is to be disconnected.
+    #[cold]
+    fn disconnect(&mut self, conn: &Conn, why: &str) -> Step {
+        if self.warnings.admit(self.now, true) {
+            let peer = conn.peer().map_or_else(|_| "a client".to_owned(), |peer| peer.to_string());
+            tracing::warn!("{peer} {why}");
+        }
+        Step::Close
     }
 
     /// The first command of a client: a set of any key whose value is `name password`.
@@ -245,10 +258,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             .is_some_and(|token| accounts.is_some_and(|accounts| accounts.has(token)));
         if !is_one {
             self.items.stats.auth_errors += 1;
-            let peer = conn.peer().map_or_else(|_| "a client".to_owned(), |peer| peer.to_string());
-            tracing::warn!("{peer} is refused: it has no account");
             put_line(&mut conn.output, b"CLIENT_ERROR authentication failure");
-            return Step::Close;
+            return self.disconnect(conn, "is refused: it has no account");
         }
         conn.may = true;
         put_line(&mut conn.output, b"STORED");
@@ -312,6 +323,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     fn tick(&mut self) {
         self.next_tick = self.now + TICK;
         self.accepting = true;
+        self.warnings.admit(self.now, false);
         if let Err(failure) = self.items.tidy(LOOKS_PER_TICK) {
             tracing::warn!("items whose time has come were not removed: {failure:?}");
         }

@@ -31,7 +31,7 @@
 //!   items all the same. The old value of the key stays then, and also if the new one is too large.
 //! - **Access times** are not kept: the meta flags `h` and `l` are refused.
 //! - **The binary protocol and UDP** are not spoken; a client that begins with the binary protocol is
-//!   disconnected.
+//!   disconnected, and so is one that speaks TLS, the protocol of Redis, or HTTP.
 //! - **Commands for memcached's own memory** (`slabs`, `lru`, `lru_crawler`, `cache_memlimit`, `watch`,
 //!   `extstore`) are unknown here.
 //! - **Beyond loopback** nobody is served without [`Config::accounts`].
@@ -48,6 +48,7 @@ mod config;
 mod conn;
 mod error;
 mod event_loop;
+mod foreign;
 mod item;
 mod items;
 mod meta;

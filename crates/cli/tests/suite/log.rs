@@ -272,3 +272,105 @@ fn a_log_that_nobody_reads_stops_nothing() {
     assert_eq!(&answer, b"+PONG\r\n");
     logged.server.kill();
 }
+
+/// A port of the greeting.
+fn port_of(logged: &Logged, name: &str) -> u16 {
+    let greeting = &logged.server.greeting;
+    let line = greeting.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {greeting}"))
+        .trim()
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// Sends this to a port, and waits for the end of the connection.
+fn intrude(port: u16, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    // An end by a reset is an end.
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.len() < 64, "{}", answer.escape_ascii());
+}
+
+#[test]
+fn a_request_of_another_protocol_is_refused_and_logged_at_every_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (folder.path().join("cert"), folder.path().join("key"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let logged = Logged::start(&format!(
+        "--tls-port {free} --tls-cert-file {} --tls-key-file {} --tls-auth-clients no --memcached 127.0.0.1:0",
+        cert.display(),
+        key.display()
+    ));
+    let (tls, memcached) = (port_of(&logged, "tls"), port_of(&logged, "memcached"));
+    let http = b"GET / HTTP/1.1\r\nHost: hunter2\r\n\r\n";
+    let hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+    let redis = b"*2\r\n$3\r\nGET\r\n$7\r\nhunter2\r\n";
+    let cases: [(u16, &[u8], &str); 8] = [
+        (logged.server.port, http, "it sent a line of HTTP. A web page"),
+        (logged.server.port, hello, "began with TLS, which is not spoken here"),
+        (tls, http, "did not begin with TLS, which is spoken at this port"),
+        (tls, redis, "did not begin with TLS"),
+        (tls, b"get hunter2\r\n", "did not begin with TLS"),
+        (memcached, http, "is disconnected: it sent a line of HTTP"),
+        (memcached, hello, "is disconnected: it speaks TLS"),
+        (memcached, redis, "is disconnected: it speaks the protocol of Redis"),
+    ];
+    for (port, bytes, part) in cases {
+        intrude(port, bytes);
+        let line = logged.line(part);
+        assert!(line.contains(" warning: ") && line.contains("127.0.0.1:"), "{line}");
+        logged.server.ask("PING", "+PONG\r\n");
+        // The limit of messages is one of a second.
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    logged.end();
+}
+
+/// A name with a line end could have forged messages.
+#[test]
+fn a_message_is_one_line_whatever_clients_send() {
+    let logged = Logged::start("");
+    let forged = "x\r\n2026-01-01T00:00:00.000000Z warning: forged\n\u{1b}[31m";
+    let text = format!("redis.log(redis.LOG_WARNING, '{}')", forged.escape_default());
+    let master = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    logged.send(&request(&["CONFIG", "SET", "loglevel", "debug", "requirepass", "p"]));
+    let words: [&[&str]; 10] = [
+        &["AUTH", forged, forged],
+        &["AUTH", "p"],
+        &["ACL", "SETUSER", forged, "on", ">p", "~*", "+@all"],
+        &["CLIENT", "SETNAME", forged],
+        &["EVAL", &text, "0"],
+        &[forged, forged],
+        &["SET", forged, forged],
+        &["CONFIG", "SET", "tls-cert-file", forged],
+        &["REPLICAOF", forged, "1"],
+        &["REPLICAOF", "127.0.0.1", &master.local_addr().unwrap().port().to_string()],
+    ];
+    let all: Vec<u8> = words.iter().flat_map(|words| request(words)).collect();
+    let _client = logged.send(&all);
+    let (mut link, _) = master.accept().unwrap();
+    link.write_all(format!("-{}\r\n", forged.replace('\n', "\r")).as_bytes()).unwrap();
+    for part in ["gave a wrong password", "a script: x", "the master answered PING with"] {
+        logged.line(part);
+    }
+    for line in logged.text().lines() {
+        let is_one = line.starts_with("20") && !line.starts_with("2026-01-01T00:00:00.000000Z");
+        assert!(is_one && !line.contains('\u{1b}'), "{line}");
+    }
+    logged.end();
+}
+
+fn request(words: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    tembo_wire::client::write_request(&mut bytes, words);
+    bytes
+}

@@ -217,3 +217,28 @@ fn a_client_can_come_and_go_many_times() {
         assert!(Instant::now() < deadline, "connections are kept");
     }
 }
+
+/// A web page could have its visitor's browser run commands: the head of its request was taken for unknown
+/// commands, and the lines of its body were executed.
+#[test]
+fn other_protocols_run_no_command() {
+    let (served, _dir) = served();
+    let mut other = served.client();
+    assert_eq!(other.ask("set kept 0 0 1\r\n1\r\n"), b"STORED\r\n");
+    let body = b"set stolen 0 0 1\r\n1\r\nflush_all\r\n";
+    for head in [
+        &b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"[..],
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"OPTIONS * HTTP/1.0\r\n\r\n",
+        b"hello\r\nHost: x\r\n\r\n",
+        b"*1\r\n$4\r\nPING\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"\x80\x0b\0\0",
+    ] {
+        let mut stranger = served.client();
+        stranger.send(&[head, body].concat());
+        let answer = stranger.rest();
+        assert!(answer.is_empty() || answer == b"ERROR\r\n", "{}", answer.escape_ascii());
+        assert_eq!(other.says("get kept\nget stolen"), "VALUE kept 0 1\n1\nEND\nEND");
+    }
+}

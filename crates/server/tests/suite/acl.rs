@@ -354,8 +354,19 @@ fn no_secret_is_shown() {
         "AUTH u hunter2x",
         "HELLO 3 AUTH u hunter2",
         "HELLO 2 AUTH default hunter2",
+        "HELLO 3 SETNAME me AUTH u hunter2",
+        "HELLO 3 AUTH u hunter2x",
+        "AUTH default hunter2",
         "CONFIG SET masterauth hunter2",
+        "CONFIG SET masteruser u masterauth hunter2",
         "CONFIG SET requirepass hunter2",
+        "CONFIG SET tls-key-file-pass hunter2",
+        "CONFIG SET timeout 0 tls-client-key-file-pass hunter2",
+        "CONFIG SET loglevel debug",
+        "MULTI",
+        "CONFIG SET masterauth hunter2",
+        "ACL SETUSER u <hunter2",
+        "EXEC",
         "CONFIG SET masterauth ''",
     ] {
         admin.ask(words);
@@ -368,6 +379,8 @@ fn no_secret_is_shown() {
     assert!(seen.contains("(redacted)") && !seen.contains("hunter2"), "{seen}");
     let slow = admin.ask("SLOWLOG GET -1");
     assert!(slow.contains("(redacted)") && !slow.contains("hunter2"), "{slow}");
+    let log = server.log.lines();
+    assert!(!log.is_empty() && log.iter().all(|line| !line.contains("hunter2")), "{log:?}");
     for words in ["INFO everything", "ACL LIST", "ACL GETUSER u", "ACL LOG", "CLIENT LIST", "LATENCY LATEST"]
     {
         assert!(!admin.ask(words).contains("hunter2"), "{words}");

@@ -259,3 +259,30 @@ fn an_end_in_the_handshake_is_just_an_end() {
     probe.set_nonblocking(true).unwrap();
     assert_eq!((&probe).read(&mut some).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
+
+#[test]
+fn settings_are_written_into_the_file_and_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tembo.conf");
+    let tls = TlsFixture::with(|config| config.file = Some(file.clone()));
+    let mut client = tls.client();
+    client.talk(
+        "
+        CONFIG SET tls-ciphersuites TLS_AES_128_GCM_SHA256 tls-auth-clients optional => +OK
+        CONFIG SET tls-protocols 'TLSv1.3 TLSv1.2' tls-handshake-timeout 7 => +OK
+        CONFIG SET tls-port 1 => -ERR CONFIG SET failed (possibly related to argument 'tls-port') - can't set immutable config
+        CONFIG REWRITE => +OK
+        ",
+    );
+    let answer = client.ask("CONFIG SET tls-key-file-pass secret");
+    assert!(answer.contains("openssl pkey") && !answer.contains("secret"), "{answer}");
+    let mut config = tembo_server::Config::default();
+    config.read_file(&file).unwrap();
+    direct(&mut config, "tls-port", "1");
+    config.check_tls().unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    for line in ["tls-auth-clients optional", "tls-protocols \"TLSv1.3 TLSv1.2\"", "tls-handshake-timeout 7"]
+    {
+        assert!(text.lines().any(|found| found == line), "{text}");
+    }
+}
