@@ -6,7 +6,15 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use std::time::Instant;
+
+use rustix::net::sockopt;
+
 use super::*;
+use crate::acl::Users;
+use crate::address::{Address, Stream};
+use crate::buffer::BufferPool;
+use crate::conn::Conn;
 use crate::random::Random;
 use crate::tls::{AuthClients, Tls, TlsSettings};
 
@@ -111,7 +119,8 @@ impl End {
     }
 }
 
-fn ends(capacity: usize) -> (End, End) {
+/// Both ends, which believe each other.
+fn believers() -> Tls {
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (folder.path().join("cert"), folder.path().join("key"));
@@ -126,7 +135,11 @@ fn ends(capacity: usize) -> (End, End) {
         replication: true,
         ..TlsSettings::default()
     };
-    let tls = Tls::of(&settings).unwrap();
+    Tls::of(&settings).unwrap()
+}
+
+fn ends(capacity: usize) -> (End, End) {
+    let tls = believers();
     let (there, back) = (Rc::<RefCell<Pipe>>::default(), Rc::<RefCell<Pipe>>::default());
     let socket = |inward: &Rc<_>, outward: &Rc<_>| Socket {
         inward: Rc::clone(inward),
@@ -206,4 +219,46 @@ fn a_peer_without_tls_fails_at_its_first_byte() {
     assert_eq!(error.kind(), ErrorKind::InvalidData);
     assert!(matches!(server.stream.failure(), Some(TlsFailure::NotTls)), "{:?}", server.stream.failure());
     assert_eq!(server.stream.read(&mut [0; 100]).unwrap_err().kind(), ErrorKind::InvalidData);
+}
+
+/// Nothing is left of the replies, and the socket has not taken their records: a client that leaves is not gone.
+#[test]
+fn a_connection_is_not_over_before_its_records_are_sent() {
+    let tls = believers();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+    let (accepted, peer) = listener.accept().unwrap();
+    sockopt::set_socket_send_buffer_size(&accepted, 4096).unwrap();
+    [&socket, &accepted].into_iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+    let mut client = TlsStream::client(socket, tls.client.unwrap(), "localhost").unwrap();
+    let accepted = mio::net::TcpStream::from_std(accepted);
+    let server = Stream::Tls(Box::new(TlsStream::server(accepted, tls.server.unwrap()).unwrap()));
+    let user = Users::new(None).default_user().clone();
+    let address = Address::Ip(peer);
+    let mut conn = Conn::new((server, address.clone(), address), 1, Instant::now(), user);
+    let (mut pool, mut room) = (BufferPool::default(), vec![0; 4096]);
+    client.write_all(b"QUIT").unwrap();
+    while conn.receive(&mut pool) == 0 {
+        let _ = client.read(&mut room);
+    }
+    conn.output.bytes = vec![b'v'; UNSENT_BYTES_MAX - 1000];
+    conn.session.quitting = true;
+    assert_eq!(conn.send(), UNSENT_BYTES_MAX - 1000);
+    assert!(conn.output.unsent() == 0 && !conn.writable, "the socket has taken all");
+    let mut received = 0;
+    while !conn.is_over() {
+        received += client.read(&mut room).unwrap_or(0);
+        // The event that the socket has room.
+        conn.writable = true;
+        conn.send();
+    }
+    drop(conn);
+    while received < UNSENT_BYTES_MAX - 1000 {
+        match client.read(&mut room) {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            Ok(0) => panic!("it ended after {received} bytes"),
+            Ok(count) => received += count,
+        }
+    }
 }
