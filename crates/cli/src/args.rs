@@ -9,6 +9,7 @@ pub(crate) use store::{
 };
 
 use crate::memcached::MemcachedChoices;
+use crate::observation::ObservationChoices;
 use crate::size::Size;
 use crate::tls::TlsChoices;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
@@ -186,6 +187,7 @@ Examples:
   tembo serve --pool a.pool --stores
   tembo serve --memcached 127.0.0.1:11211
   tembo serve --tls-port 6380 --tls-cert-file a.pem --tls-key-file a.key --tls-ca-cert-file ca.pem
+  tembo serve --metrics 127.0.0.1:9122
 
 The server acknowledges a write when it is durable, and prints at its start which failures that survives. \
 On a disk, by default, a power failure costs the last second at most. Stop the server with \
@@ -214,6 +216,8 @@ pub(crate) struct Serve {
     pub(crate) tls: Box<TlsChoices>,
     #[command(flatten)]
     pub(crate) memcached: MemcachedChoices,
+    #[command(flatten)]
+    pub(crate) observation: ObservationChoices,
     #[command(flatten)]
     pub(crate) choices: PoolChoices,
     /// Do not let the pool grow beyond this; a full pool refuses writes, and still reads and deletes

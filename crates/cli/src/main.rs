@@ -15,6 +15,7 @@ mod load;
 mod log;
 mod maps;
 mod memcached;
+mod observation;
 mod progress;
 mod redis_file;
 mod report;

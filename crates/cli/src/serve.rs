@@ -85,6 +85,7 @@ fn configure(arguments: &Serve) -> Outcome<Config> {
         config.password = Some(read_password(file)?);
     }
     arguments.tls.apply(&mut config)?;
+    arguments.observation.apply(&mut config);
     config.check_users().map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(config)
 }
@@ -141,6 +142,14 @@ fn cannot_serve(error: tembo_server::Error) -> Failure {
                 "{address} is in use by another program; stop that, or choose another address with --listen"
             ))
         }
+        tembo_server::Error::Metrics { address, source } if source.kind() == ErrorKind::AddrInUse => {
+            Failure::Failed(format!(
+                "{address} is in use by another program; stop that, or choose another address with --metrics"
+            ))
+        }
+        tembo_server::Error::MetricsPublic { address } => Failure::Usage(format!(
+            "{address} can be reached from other machines, and metrics have no password; --metrics-public lets them be read there"
+        )),
         other => Failure::Failed(with_causes(&other)),
     }
 }
@@ -191,6 +200,9 @@ fn greeting(
         .add("durability", durability(pool));
     if let Some(address) = others.memcached {
         lines.add("memcached", address);
+    }
+    if let Some(address) = server.metrics_addr() {
+        lines.add("metrics", format!("http://{address}/metrics"));
     }
     if let Some(warning) = others.warning {
         lines.add("", warning);

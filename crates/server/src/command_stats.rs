@@ -45,6 +45,10 @@ impl Entry {
         Entry { command, calls: 0, nanos: 0, rejected: 0, failed: 0, times: None }
     }
 
+    pub(crate) fn seconds(&self) -> f64 {
+        self.nanos as f64 / 1e9
+    }
+
     pub(crate) fn micros(&self) -> u64 {
         self.nanos / 1000
     }
@@ -124,6 +128,11 @@ impl CommandStats {
     pub(crate) fn reset(&mut self) {
         self.entries.clear();
         self.errors.clear();
+    }
+
+    /// How many commands were slow since the server began.
+    pub(crate) fn slow_count(&self) -> u64 {
+        self.next_slow.unsigned_abs()
     }
 
     /// The entries of all commands that were run or refused, by name.

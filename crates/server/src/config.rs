@@ -34,6 +34,10 @@ pub struct Config {
     pub(crate) tls: TlsSettings,
     /// A socket of the file system to listen on, too. None.
     pub unix_socket: Option<PathBuf>,
+    /// Where figures for Prometheus and health for probes can be read, over HTTP: `metrics`. None.
+    pub metrics: Option<SocketAddr>,
+    /// Other machines may read them: `metrics-public`. `false`.
+    pub metrics_public: bool,
     /// The permissions of that socket. None: those that the process gives to files.
     pub unix_socket_mode: Option<u32>,
     /// As long as there is no password, clients of other machines are turned away, *settable* as
@@ -371,6 +375,8 @@ impl Default for Config {
             tls: TlsSettings::default(),
             unix_socket: None,
             unix_socket_mode: None,
+            metrics: None,
+            metrics_public: false,
             protected_mode: true,
             password: None,
             acl_file: None,

@@ -25,6 +25,20 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
+    /// The address for figures cannot be listened on. Choose another, or stop the program that has it.
+    #[error("cannot listen on {address} for metrics: {source}")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The address for figures can be reached from other machines, and nothing says that it should.
+    #[error("metrics at {address} could be read from other machines; metrics-public yes allows that")]
+    MetricsPublic {
+        /// The address.
+        address: SocketAddr,
+    },
     /// The system's event queue failed.
     #[error("the event loop failed: {0}")]
     Poll(#[from] io::Error),

@@ -53,6 +53,7 @@ use crate::foreign_input;
 use crate::held::Device;
 use crate::idle::Idle;
 use crate::log::Kind;
+use crate::metrics::Readiness;
 use crate::replica::link::Link;
 use crate::saving;
 use crate::server::{LISTENER, MASTER, Stop, WAKER};
@@ -148,6 +149,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.turn();
         }
         self.executor.note_stop();
+        if let Some(board) = &self.executor.state.board {
+            board.note(Readiness::Stopping);
+        }
         self.device.wait();
         self.release_held();
         Ok(())
@@ -263,6 +267,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         while !rest.is_empty() {
             rest = self.round(rest);
         }
+        self.executor.publish_figures();
         self.executor.commit_batch(None);
         let has_replicas = self.executor.has_replicas();
         if has_replicas {
@@ -604,6 +609,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
         let space = Space::of(self.executor.keys.pool());
         self.executor.tend_eviction();
+        self.executor.beat();
         let Executor { clients, state, .. } = &mut self.executor;
         state.sample(space);
         self.buffers.shrink();

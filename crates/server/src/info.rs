@@ -6,11 +6,15 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::clients::Clients;
 use crate::clock::{self, HZ};
-use crate::keyspace::KeyspaceStats;
+use crate::commands::replicas_of;
+use crate::fault::Answer;
 use crate::keyspace::replication::{Id, Position, Second};
+use crate::keyspace::{DATABASES, Keyspace, KeyspaceStats};
 use crate::machine;
 use crate::master::Replica;
+use crate::pubsub::Kind;
 use crate::replica::{Master, Phase};
 use crate::script::Scripts;
 use crate::state::State;
@@ -46,6 +50,51 @@ pub(crate) struct Facts<'a> {
     pub(crate) backlog_first: u64,
     /// The addresses of replicas, with what they are.
     pub(crate) replicas: Vec<(String, Replica)>,
+}
+
+impl<'a> Facts<'a> {
+    /// The facts as they are now. Reads the counts of keys, which costs a look at each database.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub(crate) fn of(
+        keys: &'a mut Keyspace<'_>,
+        state: &'a mut State,
+        clients: &Clients,
+        scripts: &'a Scripts,
+    ) -> Answer<Facts<'a>> {
+        let mut keyspace = Vec::new();
+        for database in 0..DATABASES {
+            let count = keys.len(database)?;
+            if count > 0 {
+                keyspace.push((database, count, keys.expires_len(database)?));
+            }
+        }
+        let keys = &*keys;
+        state.note_used(keys.pool().stats().used_bytes());
+        Ok(Facts {
+            state,
+            scripts,
+            keys: keys.stats,
+            pool: keys.pool(),
+            clients: clients.len(),
+            client_bytes: clients.memory_bytes(),
+            is_reclaiming: keys.is_reclaiming(),
+            watched_keys: keys.watches.len(),
+            blocked_clients: keys.waiters.len(),
+            tracking_counts: keys.pubsub.tracking.counts(),
+            pubsub_counts: [
+                keys.pubsub.channels_len(Kind::Channel),
+                keys.pubsub.patterns_len(),
+                keys.pubsub.channels_len(Kind::Shard),
+            ],
+            keyspace,
+            position: keys.replication.position,
+            second: keys.replication.second,
+            backlog_first: keys.replication.backlog.first(),
+            replicas: replicas_of(clients.iter()),
+        })
+    }
 }
 
 type Section = fn(&Facts<'_>, &mut String) -> std::fmt::Result;

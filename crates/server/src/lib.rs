@@ -13,6 +13,7 @@
 //!                     replica/        the stream of a master; saving: a file of Redis
 //!                     master/         replicas of this server; effects: what they are told
 //!                     cluster/        slots and topology: MOVED, CLUSTER, CLUSTERX
+//!                     metrics/        figures for Prometheus, by a thread of its own
 //!                     waiting         clients that wait for a key, and get its value with a commit
 //!                     |- commands/    a file per family; the command table
 //!                     |- pubsub, delivery, tracking    messages, after the commit that they depend on
@@ -114,6 +115,7 @@ mod list_ends;
 mod log;
 mod machine;
 mod master;
+mod metrics;
 mod monitor;
 mod password;
 mod permission;

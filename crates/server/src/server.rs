@@ -21,6 +21,7 @@ use crate::executor::Executor;
 use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::{ModeError, prepare};
 use crate::machine::clients_allowed;
+use crate::metrics::Endpoint;
 use crate::state::State;
 use crate::tls::Tls;
 use tembo::Pool;
@@ -43,6 +44,8 @@ pub struct Server {
     acceptors: Vec<Acceptor>,
     stop: Stop,
     state: State,
+    /// Ends with the server.
+    metrics: Option<Endpoint>,
 }
 
 /// An address that is listened on. Bind it before the pool is created: if the address is taken, no pool is
@@ -54,6 +57,7 @@ pub struct Listener {
     local: SocketAddr,
     /// The first one where TLS is spoken.
     tls_local: Option<SocketAddr>,
+    metrics: Option<Endpoint>,
 }
 
 impl Listener {
@@ -65,7 +69,7 @@ impl Listener {
         let listen_error = |source| Error::Listen { address, source };
         let inner = TcpListener::bind(address).map_err(listen_error)?;
         let local = inner.local_addr().map_err(listen_error)?;
-        Ok(Listener { acceptors: vec![Acceptor::Tcp(inner)], local, tls_local: None })
+        Ok(Listener { acceptors: vec![Acceptor::Tcp(inner)], local, tls_local: None, metrics: None })
     }
 
     /// Listens on an address, of which one of IPv6 leaves that of IPv4 to others.
@@ -91,9 +95,11 @@ impl Listener {
     /// # Errors
     /// [`Error::Listen`] if one of the addresses cannot be listened on, unless it is optional;
     /// [`Error::UnixSocket`] likewise. A socket that nobody listens on any more is replaced.
+    /// [`Error::Metrics`] and [`Error::MetricsPublic`] for the address of metrics, where probes are told from
+    /// now on that the server is not ready.
     pub fn of(config: &Config) -> Result<Self, Error> {
         let local = SocketAddr::new(config.listen.ip(), 0);
-        let mut listener = Listener { acceptors: Vec::new(), local, tls_local: None };
+        let mut listener = Listener { acceptors: Vec::new(), local, tls_local: None, metrics: None };
         if config.tcp {
             let first = listener.bind_all(config, config.listen.port(), Acceptor::Tcp)?;
             listener.local = first.unwrap_or(local);
@@ -105,6 +111,7 @@ impl Listener {
             let error = |source| Error::UnixSocket { path: path.clone(), source };
             listener.acceptors.push(listen_in_file_system(path, config.unix_socket_mode).map_err(error)?);
         }
+        listener.metrics = config.metrics.map(|address| endpoint(config, address)).transpose()?;
         Ok(listener)
     }
 }
@@ -132,6 +139,14 @@ impl Listener {
         }
         Ok(first)
     }
+}
+
+/// Answers questions about metrics and health from now on.
+fn endpoint(config: &Config, address: SocketAddr) -> Result<Endpoint, Error> {
+    if !config.metrics_public && !address.ip().to_canonical().is_loopback() {
+        return Err(Error::MetricsPublic { address });
+    }
+    Endpoint::bind(address).map_err(|source| Error::Metrics { address, source })
 }
 
 /// Listens on a socket of the file system, which gets its permissions before anybody can connect.
@@ -188,7 +203,7 @@ impl Server {
             error => Error::ClusterMode(error.to_string()),
         })?;
         let tls = Tls::of(&config.tls).map_err(Error::Tls)?;
-        let Listener { mut acceptors, local, tls_local } = listener;
+        let Listener { mut acceptors, local, tls_local, metrics } = listener;
         let poll = Poll::new()?;
         acceptors.iter_mut().try_for_each(|acceptor| acceptor.register(poll.registry(), LISTENER))?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
@@ -196,12 +211,14 @@ impl Server {
         let stop = Stop { requested: Arc::default(), waker };
         // The server does so itself, by its settings and between the turns of clients.
         pool.set_compact_unasked(false);
+        config.metrics = metrics.as_ref().map(|endpoint| endpoint.address);
         let mut state = State::new(config, local, &pool);
         state.users = users_at_start(&state.config)?;
         state.tls = tls;
         state.tls_listen = tls_local;
         state.log_without_meaning();
-        Ok(Server { poll, acceptors, stop, state, pool })
+        state.board = metrics.as_ref().map(Endpoint::board);
+        Ok(Server { poll, acceptors, stop, state, pool, metrics })
     }
 
     /// The address that is listened on, with the port that the system chose if it was to choose. If TLS is
@@ -216,6 +233,11 @@ impl Server {
     /// The address where TLS is spoken, if there is one.
     pub fn tls_addr(&self) -> Option<SocketAddr> {
         self.state.tls_listen
+    }
+
+    /// The address of metrics, with the port that the system chose if it was to choose.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|endpoint| endpoint.address)
     }
 
     /// Whether a client may do something without a password.

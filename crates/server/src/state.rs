@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tembo::{Domain, Pool};
@@ -18,6 +19,7 @@ use crate::eviction::Eviction;
 use crate::keyspace::replication::Id;
 use crate::log::{Kind, Log};
 use crate::master::Replicas;
+use crate::metrics::Board;
 use crate::password::Password;
 use crate::random::Random;
 use crate::replica::Role;
@@ -158,6 +160,8 @@ pub(crate) struct State {
     pub(crate) next_client: u64,
     /// SHUTDOWN was called.
     pub(crate) stopping: bool,
+    /// Where figures are published, if anybody may ask for some.
+    pub(crate) board: Option<Arc<Board>>,
 }
 
 impl State {
@@ -198,6 +202,7 @@ impl State {
             keeps_expired: false,
             next_client: 1,
             stopping: false,
+            board: None,
         }
     }
 

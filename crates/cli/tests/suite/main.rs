@@ -14,6 +14,7 @@ mod kinds;
 mod log;
 mod master;
 mod memcached;
+mod observation;
 mod raw;
 mod redis_file;
 mod redis_py;

@@ -191,6 +191,8 @@ pub struct JournalStats {
     pub written_bytes: u64,
     /// Synchronisations since the opening.
     pub synchronisations: u64,
+    /// Their time together.
+    pub total: Duration,
     /// The longest of them.
     pub longest: Duration,
     /// Their number by duration: up to 32 us, up to 64 us and so on; the last are all others.
@@ -226,6 +228,7 @@ impl JournalStats {
         let class = (duration.as_micros().div_ceil(32)).next_power_of_two().ilog2() as usize;
         self.durations[class.min(DURATION_CLASSES - 1)] += 1;
         self.synchronisations += 1;
+        self.total += duration;
         self.longest = self.longest.max(duration);
     }
 }

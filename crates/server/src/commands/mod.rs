@@ -18,6 +18,7 @@ mod command;
 pub(crate) mod config;
 mod config_compaction;
 mod config_eviction;
+mod config_observation;
 mod config_replica;
 mod config_tls;
 mod config_users;
@@ -76,6 +77,7 @@ use crate::session::Session;
 use crate::state::State;
 pub(crate) use command::{places_of_keys, results_of_radius};
 pub(crate) use key_access::KeyAccess;
+pub(crate) use replicas::replicas_of;
 pub(crate) use scan::KeysJob;
 use table::Command;
 

@@ -55,7 +55,7 @@ const AHEAD: Fault = Fault::Error(
 );
 
 /// The replicas that have asked for the stream, with their addresses.
-pub(super) fn replicas_of<'c>(conns: impl Iterator<Item = &'c Conn>) -> Vec<(String, Replica)> {
+pub(crate) fn replicas_of<'c>(conns: impl Iterator<Item = &'c Conn>) -> Vec<(String, Replica)> {
     let replicas = conns.filter_map(|conn| {
         let replica = conn.session.replica.as_deref().filter(|replica| replica.is_asking())?;
         let ip = replica.ip.clone().unwrap_or_else(|| match &conn.session.peer {

@@ -38,6 +38,7 @@ mod list_ends;
 mod lists;
 mod lists_differential;
 mod logged;
+mod metrics;
 mod notifications;
 mod peer;
 mod protocol;

@@ -313,6 +313,8 @@ const CONFIG: &[(&str, Proof)] = &[
         std::path::Path::new(&known.fields["pool_path"]).parent().unwrap() == std::path::Path::new(text)
     }),
     ("enable-debug-command", |text, _| text == "local"),
+    ("metrics", is_empty),
+    ("metrics-public", |text, _| text == "no"),
     ("unixsocket", is_empty),
     ("unixsocketperm", is_zero),
     ("proto-max-bulk-len", |text, _| text == "536870912"),

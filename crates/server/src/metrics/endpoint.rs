@@ -1,0 +1,287 @@
+//! The thread that answers HTTP.
+//!
+//! It has an event queue of its own and never blocks on a connection or on the event loop. A connection
+//! carries one request; it is closed when the peer has taken the response, or when its time is over.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use super::board::{Board, Readiness, STUCK_AFTER};
+use super::http::{self, Asked, OK, Page, Parsed, REQUEST_BYTES_MAX, UNAVAILABLE, response};
+use super::text::{self, OPENMETRICS, PROMETHEUS};
+
+/// Connections at a time. Beyond it the oldest is closed.
+const CONNECTIONS_MAX: usize = 32;
+/// A request arrives within so long.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
+/// The event loop gathers figures within so long, or those before are given.
+const FIGURES_TIME: Duration = Duration::from_secs(1);
+/// A response is taken within so long.
+const RESPONSE_TIME: Duration = Duration::from_secs(10);
+/// A peer that has the response closes its side within so long.
+const CLOSING_TIME: Duration = Duration::from_secs(1);
+/// How often deadlines are looked at while there are connections.
+const TICK: Duration = Duration::from_millis(100);
+const LISTENER: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
+const HOME: &str = "\
+Tembo
+/metrics       figures for Prometheus
+/health/live   200 while the event loop goes round
+/health/ready  200 while clients are served
+";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// An address at which figures can be read. Dropping it ends its thread.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) address: SocketAddr,
+    board: Arc<Board>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Endpoint {
+    /// Listens, and answers from now on: figures when a server publishes some, and that it is not ready until
+    /// then.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn bind(address: SocketAddr) -> io::Result<Endpoint> {
+        let mut listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let poll = Poll::new()?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let board = Arc::new(Board::new(Waker::new(poll.registry(), WAKER)?));
+        let server = HttpServer { poll, listener, board: board.clone(), conns: Vec::new() };
+        let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(move || server.run())?;
+        Ok(Endpoint { address, board, thread: Some(thread) })
+    }
+
+    /// Where the event loop publishes its figures.
+    pub(crate) fn board(&self) -> Arc<Board> {
+        self.board.clone()
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.board.stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Stage {
+    Receiving(Vec<u8>),
+    /// It waits for more figures than so many.
+    Awaiting(Asked, u64),
+    Sending(Vec<u8>, usize),
+    /// The response is sent.
+    Closing,
+}
+
+#[derive(Debug)]
+struct Conn {
+    stream: TcpStream,
+    stage: Stage,
+    deadline: Instant,
+}
+
+struct HttpServer {
+    poll: Poll,
+    listener: TcpListener,
+    board: Arc<Board>,
+    /// In the order in which they came, each with its number.
+    conns: Vec<(usize, Conn)>,
+}
+
+impl HttpServer {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(CONNECTIONS_MAX);
+        let (mut next, mut has_more) = (0, false);
+        while !self.board.has_to_stop() {
+            let timeout = (has_more || !self.conns.is_empty()).then_some(TICK);
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return,
+                _ => {}
+            }
+            has_more = self.accept(&mut next);
+            let (board, now) = (&self.board, Instant::now());
+            // There are few, and readiness is found out by trying.
+            self.conns.retain_mut(|(_, conn)| conn.advance(board, now));
+        }
+    }
+
+    /// Accepts connections; whether there may be more.
+    fn accept(&mut self, next: &mut usize) -> bool {
+        for _ in 0..CONNECTIONS_MAX {
+            let mut stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) =>
+                {
+                    continue;
+                }
+                Err(_) => return false,
+            };
+            let both = Interest::READABLE | Interest::WRITABLE;
+            if self.poll.registry().register(&mut stream, Token(*next), both).is_err() {
+                continue;
+            }
+            if self.conns.len() == CONNECTIONS_MAX {
+                self.conns.remove(0);
+            }
+            let conn =
+                Conn { stream, stage: Stage::Receiving(Vec::new()), deadline: Instant::now() + REQUEST_TIME };
+            self.conns.push((*next, conn));
+            // Two numbers at the end are taken.
+            *next = (*next + 1) % (usize::MAX >> 1);
+        }
+        true
+    }
+}
+
+impl Conn {
+    /// Does what can be done; whether the connection is still of use.
+    fn advance(&mut self, board: &Board, now: Instant) -> bool {
+        loop {
+            let is_late = now >= self.deadline;
+            let next = match &mut self.stage {
+                Stage::Receiving(_) | Stage::Sending(..) | Stage::Closing if is_late => return false,
+                Stage::Receiving(bytes) => match receive(&mut self.stream, bytes) {
+                    Ok(false) => return true,
+                    Ok(true) => self.begin(board),
+                    Err(_) => return false,
+                },
+                Stage::Awaiting(asked, seen) => {
+                    let (families, number) = board.figures();
+                    if number == *seen && !is_late {
+                        return true;
+                    }
+                    let (is_open, is_head) = (asked.takes_openmetrics, asked.is_head);
+                    let content_type = if is_open { OPENMETRICS } else { PROMETHEUS };
+                    Some(match number {
+                        0 => response(UNAVAILABLE, PLAIN, "the server has no figures yet\n", is_head),
+                        _ => response(OK, content_type, &text::write(families, is_open), is_head),
+                    })
+                }
+                Stage::Sending(bytes, sent) => match send(&mut self.stream, bytes, sent) {
+                    Ok(false) => return true,
+                    Ok(true) => None,
+                    Err(_) => return false,
+                },
+                Stage::Closing => match drain(&mut self.stream) {
+                    Ok(is_over) => return !is_over,
+                    Err(_) => return false,
+                },
+            };
+            self.enter(next, now);
+        }
+    }
+
+    /// Enters the next stage: sends a response; or waits for the end after it, or for figures.
+    fn enter(&mut self, answer: Option<Vec<u8>>, now: Instant) {
+        match (answer, &self.stage) {
+            (Some(answer), _) => {
+                (self.stage, self.deadline) = (Stage::Sending(answer, 0), now + RESPONSE_TIME);
+            }
+            (None, Stage::Sending(..)) => {
+                // The peer sees the end of the response; if it is gone already, the drain tells.
+                let _ = self.stream.shutdown(Shutdown::Write);
+                (self.stage, self.deadline) = (Stage::Closing, now + CLOSING_TIME);
+            }
+            (None, _) => self.deadline = now + FIGURES_TIME,
+        }
+    }
+
+    /// Begins to answer a request that is whole or wrong; the answer, unless it takes figures.
+    fn begin(&mut self, board: &Board) -> Option<Vec<u8>> {
+        let Stage::Receiving(bytes) = &self.stage else { return None };
+        let asked = match http::parse(bytes) {
+            Parsed::Whole(asked) => asked,
+            Parsed::Refused(status) => return Some(response(status, PLAIN, &format!("{status}\n"), false)),
+            // Only a request that is not partial gets here.
+            Parsed::Partial => return Some(Vec::new()),
+        };
+        let answer = |status, body: &str| Some(response(status, PLAIN, body, asked.is_head));
+        let silence = board.silence();
+        match (asked.page, board.readiness()) {
+            (Page::Home, _) => answer(OK, HOME),
+            (Page::Live, _) if silence < STUCK_AFTER => answer(OK, "alive\n"),
+            (Page::Live | Page::Ready, _) if silence >= STUCK_AFTER => {
+                let seconds = silence.as_secs();
+                answer(UNAVAILABLE, &format!("the event loop has not gone round for {seconds} s\n"))
+            }
+            (Page::Live | Page::Ready, Readiness::Serving) => answer(OK, Readiness::Serving.text()),
+            (Page::Live | Page::Ready, readiness) => answer(UNAVAILABLE, readiness.text()),
+            (Page::Metrics, _) => {
+                let (_, seen) = board.figures();
+                board.want();
+                self.stage = Stage::Awaiting(asked, seen);
+                None
+            }
+        }
+    }
+}
+
+/// Whether a call has to be made again when the socket is ready.
+fn has_to_wait(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::WouldBlock
+}
+
+/// Receives; whether the request is whole, or wrong.
+fn receive(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    let mut chunk = [0; 1024];
+    loop {
+        let room = chunk.len().min(REQUEST_BYTES_MAX - bytes.len());
+        match stream.read(&mut chunk[..room]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => bytes.extend_from_slice(&chunk[..count]),
+            Err(error) if has_to_wait(&error) => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if http::parse(bytes) != Parsed::Partial {
+            return Ok(true);
+        }
+    }
+}
+
+/// Sends; whether all of it is sent.
+fn send(stream: &mut TcpStream, bytes: &[u8], sent: &mut usize) -> io::Result<bool> {
+    while *sent < bytes.len() {
+        match stream.write(&bytes[*sent..]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => *sent += count,
+            Err(error) if has_to_wait(&error) => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Reads what the peer still sends, so that closing does not take the response from it; whether it is done.
+fn drain(stream: &mut TcpStream) -> io::Result<bool> {
+    let mut chunk = [0; 1024];
+    for _ in 0..16 {
+        match stream.read(&mut chunk) {
+            Ok(0) => return Ok(true),
+            Ok(_) => {}
+            Err(error) if has_to_wait(&error) => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // It is no longer worth waiting for.
+    Ok(true)
+}
