@@ -3,7 +3,7 @@
 use crate::args::listen_address;
 use clap::Args;
 use std::net::SocketAddr;
-use tembo_server::Config;
+use tembo_server::{Config, LogFormat};
 
 /// Where a running server can be watched.
 #[derive(Debug, Args)]
@@ -15,6 +15,13 @@ pub(crate) struct ObservationChoices {
     /// Let other machines read the metrics: their address may be another than loopback
     #[arg(long)]
     pub(crate) metrics_public: bool,
+    /// The form of the log's lines: text, or a JSON object each [default: text]
+    #[arg(long, value_name = "text|json", value_parser = log_format)]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+fn log_format(text: &str) -> Result<LogFormat, String> {
+    LogFormat::from_name(text).map_err(str::to_owned)
 }
 
 impl ObservationChoices {
@@ -22,5 +29,6 @@ impl ObservationChoices {
     pub(crate) fn apply(&self, config: &mut Config) {
         config.metrics = self.metrics.or(config.metrics);
         config.metrics_public |= self.metrics_public;
+        config.log_format = self.log_format.unwrap_or(config.log_format);
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tembo::store::remote::{ServeOptions, Serving, socket_of};
 use tembo::{Domain, Pool};
-use tembo_server::{Config, Handle, Listener, Password, Server};
+use tembo_server::{Config, Handle, Listener, LogFormat, Password, Server};
 
 /// Length of a new pool, if it may become that long.
 const INITIAL_BYTES: u64 = 64 << 20;
@@ -24,7 +24,8 @@ const INITIAL_BYTES: u64 = 64 << 20;
 pub(crate) fn run(arguments: &Serve) -> Outcome {
     let begun = Instant::now();
     let config = configure(arguments)?;
-    crate::log::start();
+    let format = config.log_format;
+    crate::log::start(format);
     // The address comes first: a pool is made only for a server that can be reached.
     let listener = Listener::of(&config).map_err(cannot_serve)?;
     let memcached = arguments.memcached.listen()?;
@@ -53,7 +54,10 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     memcached.map_or(Ok(()), Running::stop)?;
     outcome?;
     drop(serving);
-    eprintln!("tembo: stopped; every acknowledged write is in {}", path.display());
+    match format {
+        LogFormat::Text => eprintln!("tembo: stopped; every acknowledged write is in {}", path.display()),
+        LogFormat::Json => tracing::info!("stopped; every acknowledged write is in {}", path.display()),
+    }
     Ok(())
 }
 

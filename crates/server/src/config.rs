@@ -108,6 +108,11 @@ pub struct Config {
     pub expire_per_turn: usize,
     /// Messages less important than this are not logged, *settable* as `loglevel`. [`LogLevel::Notice`].
     pub log_level: LogLevel,
+    /// Whether a service manager is told that the server is ready, alive and stopping, `supervised`.
+    /// [`Supervised::Auto`].
+    pub supervised: Supervised,
+    /// For the program that writes the log: the form of its lines, `log-format`. [`LogFormat::Text`].
+    pub log_format: LogFormat,
     /// Up to where Redis keeps a collection in a compact encoding, *settable*. Redis's.
     pub encodings: Encodings,
     /// The longest HyperLogLog in the sparse encoding, in bytes, *settable* as `hll-sparse-max-bytes`. 3000.
@@ -253,6 +258,49 @@ impl LogLevel {
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(level, _)| *level)
     }
+}
+
+/// The form of the log's lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// A time, a level and a message.
+    Text,
+    /// A JSON object.
+    Json,
+}
+
+impl LogFormat {
+    /// The name in directives.
+    pub fn name(self) -> &'static str {
+        match self {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
+    }
+
+    /// The format of this name, in any case.
+    ///
+    /// # Errors
+    /// The names that there are. Redis's `legacy` is the text; its `logfmt` is not written.
+    pub fn from_name(name: &str) -> Result<Self, &'static str> {
+        match name.to_ascii_lowercase().as_str() {
+            "text" | "legacy" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            "logfmt" => Err("logfmt is not written here; there are text and json"),
+            _ => Err("argument must be 'text' or 'json'"),
+        }
+    }
+}
+
+/// Whether a service manager is told about the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supervised {
+    /// It is not.
+    No,
+    /// It is systemd; if it has given no socket, the log says so.
+    Systemd,
+    /// It is, if it has given a socket (`NOTIFY_SOCKET`).
+    Auto,
 }
 
 /// How much of replies that a client does not take is kept for it. A client beyond a limit is disconnected.
@@ -407,6 +455,8 @@ impl Default for Config {
             batch_words_max: None,
             expire_per_turn: 128,
             log_level: LogLevel::Notice,
+            log_format: LogFormat::Text,
+            supervised: Supervised::Auto,
             encodings: Encodings::default(),
             hll_sparse_bytes: 3000,
             tracking_keys_max: 1_000_000,

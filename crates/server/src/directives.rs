@@ -154,7 +154,6 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
             "shutdown-on-sigint",
             "shutdown-on-sigterm",
             "shutdown-timeout",
-            "supervised",
             "syslog-enabled",
             "syslog-facility",
             "syslog-ident",

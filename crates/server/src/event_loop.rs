@@ -143,6 +143,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.executor.state.role.is_changed {
             self.executor.persist_role();
         }
+        self.executor.state.tell_ready();
         while !self.stop.is_requested() && !self.executor.state.stopping {
             self.wait(&mut events)?;
             self.note(&events);
@@ -152,6 +153,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if let Some(board) = &self.executor.state.board {
             board.note(Readiness::Stopping);
         }
+        self.executor.state.tell_stopping();
         self.device.wait();
         self.release_held();
         Ok(())
@@ -610,6 +612,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let space = Space::of(self.executor.keys.pool());
         self.executor.tend_eviction();
         self.executor.beat();
+        self.executor.state.tell_alive();
         let Executor { clients, state, .. } = &mut self.executor;
         state.sample(space);
         self.buffers.shrink();

@@ -75,7 +75,7 @@
 //!
 //! Messages to the operator are events of the `tracing` crate with target `tembo_server`, up to the level
 //! that [`Config::log_level`] and CONFIG SET choose: warning, notice, verbose and debug are WARN, INFO, DEBUG
-//! and TRACE. They hold no keys and no values.
+//! and TRACE, with the field `kind`. They hold no keys and no values.
 #![forbid(unsafe_code)]
 
 mod acl;
@@ -129,12 +129,16 @@ mod script;
 mod server;
 mod session;
 mod state;
+mod supervision;
 mod tls;
 mod tracking;
 mod transaction;
 mod waiting;
 
-pub use config::{Bind, ClientMemory, Config, DebugCommands, Encodings, LogLevel, OutputLimit, OutputLimits};
+pub use config::{
+    Bind, ClientMemory, Config, DebugCommands, Encodings, LogFormat, LogLevel, OutputLimit, OutputLimits,
+    Supervised,
+};
 pub use directives::ConfigError;
 pub use error::Error;
 pub use export::{ExportError, Exported, export};

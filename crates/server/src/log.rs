@@ -52,7 +52,7 @@ pub(crate) enum Kind {
 impl Kind {
     const COUNT: usize = Kind::Script as usize + 1;
 
-    /// How it is called in messages about messages.
+    /// How it is called in messages about messages, and as the field `kind` of an event.
     fn name(self) -> &'static str {
         match self {
             Kind::Connection => "connections",
@@ -107,7 +107,7 @@ impl Log {
         message: fmt::Arguments<'_>,
     ) {
         if level >= least && self.admit(now, level, kind) {
-            emit(level, message);
+            emit(level, kind, message);
         }
     }
 
@@ -136,18 +136,23 @@ impl Log {
             && period.suppressed > 0
         {
             let Period { kind, level, suppressed, .. } = period;
-            emit(level, format_args!("{suppressed} more messages about {} were not logged", kind.name()));
+            emit(
+                level,
+                kind,
+                format_args!("{suppressed} more messages about {} were not logged", kind.name()),
+            );
         }
     }
 }
 
-fn emit(level: LogLevel, message: fmt::Arguments<'_>) {
+fn emit(level: LogLevel, kind: Kind, message: fmt::Arguments<'_>) {
     const TARGET: &str = "tembo_server";
+    let kind = kind.name();
     match level {
-        LogLevel::Warning => tracing::warn!(target: TARGET, "{message}"),
-        LogLevel::Notice => tracing::info!(target: TARGET, "{message}"),
-        LogLevel::Verbose => tracing::debug!(target: TARGET, "{message}"),
-        LogLevel::Debug => tracing::trace!(target: TARGET, "{message}"),
+        LogLevel::Warning => tracing::warn!(target: TARGET, kind, "{message}"),
+        LogLevel::Notice => tracing::info!(target: TARGET, kind, "{message}"),
+        LogLevel::Verbose => tracing::debug!(target: TARGET, kind, "{message}"),
+        LogLevel::Debug => tracing::trace!(target: TARGET, kind, "{message}"),
     }
 }
 

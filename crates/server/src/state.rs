@@ -24,6 +24,7 @@ use crate::password::Password;
 use crate::random::Random;
 use crate::replica::Role;
 use crate::saving::Saving;
+use crate::supervision::Supervision;
 use crate::tls::Tls;
 
 /// Counts for INFO.
@@ -162,6 +163,7 @@ pub(crate) struct State {
     pub(crate) stopping: bool,
     /// Where figures are published, if anybody may ask for some.
     pub(crate) board: Option<Arc<Board>>,
+    pub(crate) supervision: Supervision,
 }
 
 impl State {
@@ -170,6 +172,7 @@ impl State {
         let run_id = String::from_utf8_lossy(&random_id(&mut random)).into_owned();
         let now = Instant::now();
         let users = Users::new(config.password.as_ref().map(Password::bytes));
+        let supervision = Supervision::new(config.supervised, now);
         State {
             config,
             pool_bytes_max: pool.stats().max_bytes,
@@ -203,6 +206,7 @@ impl State {
             next_client: 1,
             stopping: false,
             board: None,
+            supervision,
         }
     }
 

@@ -374,3 +374,65 @@ fn request(words: &[&str]) -> Vec<u8> {
     tembo_wire::client::write_request(&mut bytes, words);
     bytes
 }
+
+#[test]
+fn a_line_of_json_is_an_object_with_the_parts_of_the_event() {
+    let logged = Logged::start("--log-format json --log-level verbose");
+    logged.send(b"*x\r\n");
+    logged.send(format!("POST /{SECRET} HTTP/1.1\r\n\r\n").as_bytes());
+    let line = logged.line("it sent a line of HTTP");
+    let object: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let field =
+        |name: &str| object[name].as_str().unwrap_or_else(|| panic!("no {name} in {line}")).to_owned();
+    assert_eq!((field("level"), field("kind")), ("warning".to_owned(), "security".to_owned()));
+    assert_eq!(field("target"), "tembo_server");
+    assert!(field("message").starts_with("client 2 at 127.0.0.1:"), "{line}");
+    // 2026-11-26T16:33:46.123456Z
+    let time = field("time");
+    assert!(time.len() == 27 && time.ends_with('Z') && &time[19..20] == ".", "{time}");
+    let text = logged.text();
+    assert!(text.lines().count() > 3, "{text}");
+    for line in text.lines() {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert!(object.is_object());
+    }
+    logged.send(b"SHUTDOWN\r\n");
+    let line = logged.line("every acknowledged write is in");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["level"], "notice");
+}
+
+/// A name with line ends in it could have made lines of its own.
+#[test]
+fn a_path_with_line_ends_makes_no_lines_of_its_own() {
+    let name = "a\n{\"level\":\"warning\"}\n.pool";
+    for (format, expected) in [("json", "a\\n{\\\"level\\\""), ("text", "every acknowledged")] {
+        let workspace = Workspace::new();
+        let mut command =
+            workspace.command(&format!("serve --listen 127.0.0.1:0 --log-format {format} --pool"));
+        command.arg(name).stderr(File::create(workspace.path("log")).unwrap());
+        let server = Server::spawn(&mut command);
+        server.ask("SHUTDOWN", "");
+        let code = { server }.child.wait().unwrap().code();
+        assert_eq!(code, Some(0));
+        let log = std::fs::read_to_string(workspace.path("log")).unwrap();
+        assert!(log.contains(expected), "{log}");
+        if format == "json" {
+            assert_eq!(log.lines().count(), 1, "{log}");
+        }
+    }
+}
+
+#[test]
+fn the_format_is_a_directive_too_and_logfmt_is_refused_with_the_others() {
+    let workspace = Workspace::new();
+    let serve = |format: &str| {
+        std::fs::write(workspace.path("conf"), format!("log-format {format}\n")).unwrap();
+        workspace.run("serve --listen 127.0.0.1:0 --pool a.pool --config conf --metrics 0.0.0.0:1")
+    };
+    serve("logfmt").ends_with(2, "logfmt is not written here; there are text and json");
+    serve("xml").ends_with(2, "argument must be 'text' or 'json'");
+    // Both are taken: the next mistake is told.
+    serve("legacy").ends_with(2, "--metrics-public");
+    serve("JSON").ends_with(2, "--metrics-public");
+    workspace.run("serve --log-format logfmt").ends_with(2, "there are text and json");
+}

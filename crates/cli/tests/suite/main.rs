@@ -27,6 +27,7 @@ mod served;
 mod snapshots;
 mod store;
 mod support;
+mod systemd;
 mod tls;
 mod tools;
 mod unclean;

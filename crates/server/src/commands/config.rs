@@ -12,7 +12,8 @@ use super::args::quoting;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use super::{
-    Context, config_compaction, config_eviction, config_observation, config_replica, config_tls, config_users, write_help,
+    Context, config_compaction, config_eviction, config_observation, config_replica, config_tls,
+    config_users, write_help,
 };
 use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};

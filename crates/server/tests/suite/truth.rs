@@ -313,6 +313,8 @@ const CONFIG: &[(&str, Proof)] = &[
         std::path::Path::new(&known.fields["pool_path"]).parent().unwrap() == std::path::Path::new(text)
     }),
     ("enable-debug-command", |text, _| text == "local"),
+    ("log-format", |text, _| text == "text"),
+    ("supervised", |text, _| text == "auto"),
     ("metrics", is_empty),
     ("metrics-public", |text, _| text == "no"),
     ("unixsocket", is_empty),
