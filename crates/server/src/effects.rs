@@ -57,6 +57,8 @@ pub(crate) struct Effects {
     pub(crate) is_held: bool,
     /// The batch had changes before the command under way.
     pub(crate) was_dirty: bool,
+    /// Bytes of the stream that are committed, for a move of slots.
+    pub(crate) tap: Option<Vec<u8>>,
 }
 
 impl Effects {
@@ -200,6 +202,9 @@ impl Effects {
 
     /// Notes the end of a commit.
     pub(crate) fn note_end(&mut self, is_committed: bool) {
+        if let Some(tap) = self.tap.as_mut().filter(|_| is_committed) {
+            tap.extend_from_slice(&self.pending);
+        }
         self.pending.clear();
         self.pending.shrink_to(1 << 20);
         match is_committed {

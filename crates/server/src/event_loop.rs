@@ -46,6 +46,7 @@ use crate::address::Acceptor;
 use crate::admission::{ACCEPTS_PER_TURN, Door};
 use crate::buffer::BufferPool;
 use crate::clock::{self, HZ};
+use crate::cluster::migration::mover::Mover;
 use crate::config::LogLevel;
 use crate::conn::{Conn, OverOutput};
 use crate::executor::Executor;
@@ -91,6 +92,7 @@ pub(crate) struct EventLoop<'s, 'p> {
     link: Link<'p>,
     /// Steps of handshakes that this turn may still do.
     handshakes: usize,
+    mover: Mover,
     /// There may be expired keys to remove or space to give back.
     tidying: bool,
     next_cron: Instant,
@@ -127,6 +129,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             accepting: true,
             link: Link::new(stop.waker.clone()),
             handshakes: HANDSHAKES_PER_TURN,
+            mover: Mover::new(stop.waker.clone()),
             tidying: true,
             next_cron: Instant::now(),
         }
@@ -162,7 +165,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let delivering = self.executor.keys.pubsub.has_deliveries();
         let feeding = self.executor.state.replicas.is_feeding;
-        let busy = self.accepting || self.tidying || delivering || feeding || self.link.is_busy();
+        let moving = self.mover.is_busy() || self.executor.is_removing();
+        let busy = self.accepting || self.tidying || delivering || feeding || moving || self.link.is_busy();
         let idle = self.ready.is_empty() && !busy;
         let waiters = &self.executor.keys.waiters;
         let next = self.next_cron.min(self.executor.state.compactor.next());
@@ -271,6 +275,10 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
         self.executor.publish_figures();
         self.executor.commit_batch(None);
+        if self.executor.state.cluster.is_some() {
+            self.executor.tend_moves();
+            self.mover.advance(&mut self.executor);
+        }
         let has_replicas = self.executor.has_replicas();
         if has_replicas {
             self.executor.tend_replicas();

@@ -156,10 +156,16 @@ impl<'s, 'p> Executor<'s, 'p> {
         job: &mut Option<KeysJob>,
     ) {
         let posted = self.keys.pubsub.posted;
+        // Keys that come from another node expire by its clock until they are here.
+        let now_ms = self.keys.now_ms;
+        if session.importing.is_some() {
+            self.keys.now_ms = 0;
+        }
         match session.replies {
             Replies::On => self.execute(slot, request, session, output, job),
             _ => self.execute_mutely(slot, request, session, output, job),
         }
+        self.keys.now_ms = now_ms;
         if matches!(session.replies, Replies::Off | Replies::SkipNext) {
             // The replies before are final, so that what follows can be cut off.
             self.mute(slot, session, output);
@@ -528,25 +534,6 @@ impl<'s, 'p> Executor<'s, 'p> {
             Ok(job) => conn.job = job,
             Err(fault) => self.write_fault(output, protocol, conn.session.command, &fault),
         }
-    }
-
-    /// Does what is due of a compaction. No batch is open.
-    pub(crate) fn compact(&mut self) {
-        let State { compactor, config, now, .. } = &mut *self.state;
-        compactor.run(self.keys.pool(), &config.compaction, *now);
-    }
-
-    /// Does a little of the deferred work: reclaims space of cleared databases, and removes up to `limit`
-    /// expired keys in the batch that this begins. Returns whether there may be more to do.
-    ///
-    /// A pool that refuses is asked again later: expired keys are invisible in any case.
-    pub(crate) fn tidy(&mut self, limit: usize) -> bool {
-        let reclaimed = self.keys.reclaim();
-        // A replica's keys expire by the master's word.
-        let is_replica = self.state.role.master.is_some();
-        let waits = self.state.keeps_expired || self.state.pause().is_some() || is_replica;
-        let expired = if waits { 0 } else { self.keys.expire_due(limit).unwrap_or(0) };
-        expired > 0 && expired == limit || reclaimed.is_ok() && self.keys.is_reclaiming()
     }
 
     /// Commits the batch. Afterwards all output may be sent.

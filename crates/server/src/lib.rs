@@ -95,6 +95,7 @@ mod config_file;
 mod conn;
 #[cfg(test)]
 mod crash_tests;
+mod deferred;
 mod delivery;
 mod directives;
 mod effects;

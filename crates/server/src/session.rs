@@ -9,6 +9,7 @@ use tembo_wire::Protocol;
 
 use crate::acl::User;
 use crate::address::Address;
+use crate::keyspace::replication::Id;
 use crate::master::{Awaiting, Replica};
 use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
@@ -62,6 +63,8 @@ pub(crate) struct Session {
     pub(crate) waiting: Option<Box<Waiting>>,
     /// It waits for replicas.
     pub(crate) awaiting: Option<Box<Awaiting>>,
+    /// It brings the keys of slots that move to here: the id of the move.
+    pub(crate) importing: Option<Box<Id>>,
     /// It is a replica's.
     pub(crate) replica: Option<Box<Replica>>,
     pub(crate) subscriptions: Subscriptions,
@@ -112,6 +115,7 @@ impl Session {
             watched: Watched::default(),
             waiting: None,
             awaiting: None,
+            importing: None,
             replica: None,
             subscriptions: Subscriptions::default(),
             tracking: OwnTracking::default(),

@@ -10,6 +10,7 @@ use tembo::{Domain, Pool};
 use crate::acl::Users;
 use crate::acl::log::AclLog;
 use crate::cluster::Cluster;
+use crate::cluster::migration::receiver::Moving;
 use crate::command_stats::CommandStats;
 use crate::commands::Registry;
 use crate::compactor::Compactor;
@@ -144,6 +145,7 @@ pub(crate) struct State {
     pub(crate) role: Role,
     /// The cluster that this server is a node of, in cluster mode.
     pub(crate) cluster: Option<Box<Cluster>>,
+    pub(crate) moving: Moving,
     pub(crate) replicas: Replicas,
     pub(crate) random: Random,
     pub(crate) started: Instant,
@@ -195,6 +197,7 @@ impl State {
             saving: Saving::new(),
             role: Role::new(),
             cluster: None,
+            moving: Moving::default(),
             replicas: Replicas::new(now),
             random,
             started: now,

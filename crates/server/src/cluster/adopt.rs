@@ -2,8 +2,10 @@
 
 use tembo_wire::ReplyWriter;
 
+use super::migration::{Decided, Moves, is_try_again};
 use super::slot::slot_of;
 use super::{Access, Cluster};
+use crate::clients::Clients;
 use crate::commands::Context;
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
@@ -18,7 +20,7 @@ use crate::waiting::redirect_waiting;
 /// Takes up the place in a cluster that the pool has.
 pub(crate) fn begin_membership(keys: &Keyspace<'_>, state: &mut State) {
     state.cluster = match keys.stored_membership() {
-        Ok(membership) => membership.map(|membership| Box::new(Cluster::new(membership))),
+        Ok(membership) => membership.map(|membership| Box::new(Cluster::new(membership, Moves::default()))),
         Err(fault) => {
             let why = shown(&fault);
             let message = format_args!("the topology of the cluster is unreadable; push it again: {why}");
@@ -29,19 +31,33 @@ pub(crate) fn begin_membership(keys: &Keyspace<'_>, state: &mut State) {
 }
 
 impl Context<'_, '_> {
-    /// Makes the node's id and topology durable, with the role in the same commit; then they hold.
-    pub(crate) fn adopt(&mut self, membership: Membership, role: Option<NewRole>) -> Answer {
+    /// Makes the node's id and topology durable, with the role in the same commit; then they hold. The
+    /// topology is a decision about some slots.
+    pub(crate) fn adopt(
+        &mut self,
+        membership: Membership,
+        decided: &Decided,
+        role: Option<NewRole>,
+    ) -> Answer {
         if self.keys.has_batch() {
             return Err(Fault::NeedsCommit);
         }
-        let next = Cluster::new(membership);
+        let mut moves = self.state.cluster.as_ref().map_or_else(Moves::default, |now| now.moves().clone());
+        match &membership.1 {
+            Some(topology) => moves.adopt(topology, decided),
+            None => moves = Moves::default(),
+        }
+        let next = Cluster::new(membership, moves);
         let master = |role: &NewRole| match role {
             NewRole::Master => None,
             NewRole::Replica(master) => Some(master.clone()),
         };
         let role = role.or_else(|| next.role()).filter(|role| master(role) != self.state.role.master);
         let new_id = self.state.random_id();
-        self.keys.store_membership((next.id.as_ref(), next.topology.as_ref()), role.as_ref(), new_id)?;
+        let changed = self.state.cluster.as_ref().is_none_or(|now| now.moves() != next.moves());
+        let moves = changed.then_some(next.moves());
+        let stored = (next.id.as_ref(), next.topology.as_ref());
+        self.keys.store_membership(stored, moves, role.as_ref(), new_id)?;
         // Its reply waits for the device.
         self.session.is_plain = false;
         if let Some(role) = &role {
@@ -58,37 +74,44 @@ impl Context<'_, '_> {
         };
         let message = format_args!("the version of the cluster's topology is {version}{shown}");
         self.state.log(LogLevel::Notice, Kind::Replication, message);
+        let is_draining = self.state.cluster.as_ref().is_some_and(|now| now.is_draining);
         self.state.cluster = Some(Box::new(next));
-        self.part_with_lost_slots();
+        if let Some(cluster) = self.state.cluster.as_mut().filter(|_| is_draining) {
+            cluster.set_draining(true);
+        }
+        part_with_lost_slots(self.keys, self.state, self.clients);
         Ok(())
     }
+}
 
-    /// Redirects the clients that wait for keys of slots that are not served here any more, and ends the
-    /// subscriptions to channels of such slots.
-    fn part_with_lost_slots(&mut self) {
-        let Some(cluster) = &self.state.cluster else { return };
-        let is_replica = self.state.role.master.is_some();
-        let lost =
-            |key: &[u8], from_replica| cluster.refusal(slot_of(key), Access { from_replica, is_replica });
-        let mut changed = Vec::new();
-        for slot in 0..self.clients.slots() {
-            let Some(conn) = self.clients.get_mut(slot) else { continue };
-            let mut is_changed = redirect_waiting(conn, self.keys, |key| lost(key, false));
-            for name in conn.session.subscriptions.names(Channels::Shard) {
-                if lost(&name, true).is_none() {
-                    continue;
-                }
-                self.keys.pubsub.unsubscribe(&mut conn.session, Channels::Shard, &name);
-                let count = conn.session.subscriptions.count(Channels::Shard) as i64;
-                let mut reply = ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol);
-                reply.push(3);
-                reply.bulk("sunsubscribe");
-                reply.bulk(&*name);
-                reply.integer(count);
-                is_changed = true;
+/// Redirects the clients that wait for keys of slots that are not served here any more, and ends the
+/// subscriptions to channels of such slots.
+pub(crate) fn part_with_lost_slots(keys: &mut Keyspace<'_>, state: &State, clients: &mut Clients) {
+    let Some(cluster) = &state.cluster else { return };
+    let is_replica = state.role.master.is_some();
+    let lost = |key: &[u8], from_replica| {
+        let access = Access { from_replica, writes: false, is_replica };
+        // Those of a slot in doubt wait for what becomes of it.
+        cluster.refusal(slot_of(key), access).filter(|fault| !is_try_again(fault))
+    };
+    let mut changed = Vec::new();
+    for slot in 0..clients.slots() {
+        let Some(conn) = clients.get_mut(slot) else { continue };
+        let mut is_changed = redirect_waiting(conn, keys, |key| lost(key, false));
+        for name in conn.session.subscriptions.names(Channels::Shard) {
+            if lost(&name, true).is_none() {
+                continue;
             }
-            changed.extend(is_changed.then_some(slot));
+            keys.pubsub.unsubscribe(&mut conn.session, Channels::Shard, &name);
+            let count = conn.session.subscriptions.count(Channels::Shard) as i64;
+            let mut reply = ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol);
+            reply.push(3);
+            reply.bulk("sunsubscribe");
+            reply.bulk(&*name);
+            reply.integer(count);
+            is_changed = true;
         }
-        changed.into_iter().for_each(|slot| self.clients.note_unblocked(slot));
+        changed.extend(is_changed.then_some(slot));
     }
+    changed.into_iter().for_each(|slot| clients.note_unblocked(slot));
 }

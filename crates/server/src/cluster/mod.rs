@@ -6,6 +6,8 @@
 //!   route       the keys of a command: MOVED, CROSSSLOT, CLUSTERDOWN
 //!   adopt       a new topology: its commit, the role that it gives, clients of slots that went
 //!   report      CLUSTER NODES, SLOTS, SHARDS and INFO
+//!   ranges      sets of slots
+//!   migration   slots move to another node, with their keys
 //!   keyspace/cluster    the id and the topology on media; keyspace/slots: keys behind their slots
 //! ```
 //!
@@ -21,9 +23,13 @@
 //! - A replica serves reads of its master's slots to clients that said READONLY.
 //! - Everything else is somewhere else (MOVED), or nowhere (CLUSTERDOWN).
 //!
+//! - A slot that is on its way to another node, or has just arrived, has other rules: see [`migration`].
+//!
 //! Keys of slots that a topology takes away stay until CLUSTERX FLUSHSLOTS: no client comes to them.
 
 pub(crate) mod adopt;
+pub(crate) mod migration;
+pub(crate) mod ranges;
 pub(crate) mod report;
 pub(crate) mod route;
 pub(crate) mod slot;
@@ -34,6 +40,7 @@ mod topology_tests;
 use crate::fault::Fault;
 use crate::keyspace::cluster::{Membership, NewRole};
 use crate::keyspace::replication::Master;
+use migration::{Moves, TRY_AGAIN};
 use topology::{Node, NodeId, Topology};
 
 pub(crate) const NOT_INITIALISED: Fault = Fault::Error("CLUSTERDOWN The cluster is not initialized");
@@ -47,6 +54,15 @@ pub(crate) struct Cluster {
     pub(crate) topology: Option<Topology>,
     /// The place of this node in the topology.
     myself: Option<usize>,
+    moves: Moves,
+    /// The topology with the owners that it does not know yet, if there are some.
+    ahead: Option<Topology>,
+    /// Some slots may be out of service.
+    is_unsettled: bool,
+    /// The slots that are being moved away take no writes.
+    is_draining: bool,
+    /// A key that takes no writes until it is copied.
+    pub(crate) guarded: Option<Vec<u8>>,
 }
 
 /// The way in which a client comes to a slot.
@@ -54,19 +70,65 @@ pub(crate) struct Cluster {
 pub(crate) struct Access {
     /// It takes what a replica has.
     pub(crate) from_replica: bool,
+    /// It changes something.
+    pub(crate) writes: bool,
     /// This server is a replica.
     pub(crate) is_replica: bool,
 }
 
 impl Cluster {
-    pub(crate) fn new((id, topology): Membership) -> Self {
+    pub(crate) fn new((id, topology): Membership, moves: Moves) -> Self {
         let myself = id.zip(topology.as_ref()).and_then(|(id, topology)| topology.find(&id));
-        Cluster { id, topology, myself }
+        let mut cluster = Cluster { id, topology, myself, ..Cluster::default() };
+        cluster.set_moves(moves);
+        cluster
     }
 
-    /// The topology, and the place of this node in it, if it has one.
+    /// The topology with the present owners, and the place of this node in it, if it has one.
     pub(crate) fn known(&self) -> Result<(&Topology, Option<usize>), Fault> {
-        self.topology.as_ref().map(|topology| (topology, self.myself)).ok_or(NOT_INITIALISED)
+        self.present().map(|topology| (topology, self.myself)).ok_or(NOT_INITIALISED)
+    }
+
+    /// The topology with the present owners.
+    fn present(&self) -> Option<&Topology> {
+        self.ahead.as_ref().or(self.topology.as_ref())
+    }
+
+    pub(crate) fn moves(&self) -> &Moves {
+        &self.moves
+    }
+
+    /// Takes other records of moves.
+    pub(crate) fn set_moves(&mut self, moves: Moves) {
+        let topology = self.topology.as_ref().filter(|_| !moves.handed.is_empty());
+        self.ahead = topology.map(|topology| topology.with_owners(|slot| moves.owner(topology, slot)));
+        self.is_unsettled = moves.sending().is_some() || !moves.removing.is_empty();
+        self.is_draining &= moves.sending().is_some_and(|(_, is_doubtful)| !is_doubtful);
+        (self.moves, self.guarded) = (moves, None);
+    }
+
+    /// Lets the slots that are being moved away take no writes, or take them again.
+    pub(crate) fn set_draining(&mut self, is_draining: bool) {
+        self.is_draining = is_draining && self.moves.sending().is_some_and(|(_, is_doubtful)| !is_doubtful);
+    }
+
+    /// Why commands that remove keys of many slots must wait, if they must.
+    fn sweeping_refusal(&self) -> Option<Fault> {
+        let is_doubtful = self.moves.sending().is_some_and(|(_, is_doubtful)| is_doubtful);
+        (self.is_draining || is_doubtful || self.moves.importing().is_some()).then_some(TRY_AGAIN)
+    }
+
+    /// Why a slot that this node has is not served now, if it is not.
+    #[inline]
+    fn unsettled(&self, slot: u16, access: Access) -> Option<Fault> {
+        if !self.is_unsettled {
+            return None;
+        }
+        let is_stopped = |is_doubtful: bool| is_doubtful || self.is_draining && access.writes;
+        let sending = self.moves.sending();
+        let is_leaving = sending
+            .is_some_and(|(moving, is_doubtful)| is_stopped(is_doubtful) && moving.slots.contains(slot));
+        (is_leaving || self.moves.removing.contains(slot)).then_some(TRY_AGAIN)
     }
 
     /// The line of this node.
@@ -88,20 +150,20 @@ impl Cluster {
 
     /// Whether a slot has an owner.
     fn has_owner(&self, slot: u16) -> bool {
-        self.topology.as_ref().is_some_and(|topology| topology.owner(slot).is_some())
+        self.present().is_some_and(|topology| topology.owner(slot).is_some())
     }
 
     /// Why a slot is not served here, if it is not.
     pub(crate) fn refusal(&self, slot: u16, access: Access) -> Option<Fault> {
-        let Some((topology, owner)) = self.topology.as_ref().and_then(|it| Some((it, it.owner(slot)?)))
-        else {
+        let Some((topology, owner)) = self.present().and_then(|it| Some((it, it.owner(slot)?))) else {
             return Some(NOT_SERVED);
         };
         if self.myself == Some(owner) {
-            return (access.is_replica && !access.from_replica).then_some(NOT_YET);
+            let refusal = (access.is_replica && !access.from_replica).then_some(NOT_YET);
+            return refusal.or_else(|| self.unsettled(slot, access));
         }
         if access.from_replica && self.myself().is_some_and(|node| node.master == Some(owner)) {
-            return None;
+            return self.unsettled(slot, access);
         }
         let Node { host, port, .. } = &topology.nodes[owner];
         Some(Fault::Quoting(format!("MOVED {slot} {host}:{port}").into_bytes()))

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use tembo_wire::ReplyWriter;
 
+use super::migration::mover::state_name;
+use super::migration::{Importing, Move, Moves};
 use super::topology::{Node, Topology, shown_range};
 
 /// Nodes of Redis listen for each other at their port and this many more. Nobody listens there; clients
@@ -64,6 +66,30 @@ pub(crate) fn info(topology: &Topology) -> String {
          cluster_current_epoch:{version}\r\ncluster_my_epoch:{version}\r\ncluster_stats_messages_sent:0\r\n\
          cluster_stats_messages_received:0\r\ntotal_cluster_links_buffer_limit_exceeded:0\r\n"
     )
+}
+
+/// The latest moves, in the words of Kvrocks: of both of its generations for the slots that leave.
+pub(crate) fn moves(moves: &Moves) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    if let Some((Move { slots, target, .. }, stage)) = &moves.outgoing {
+        let state = state_name(stage);
+        let _ = write!(
+            text,
+            "migrating_slot:{slots}\r\nmigrating_slot(s):{slots}\r\ndestination_node:{target}\r\n\
+             migrating_state:{state}\r\n"
+        );
+    }
+    if let Some((Move { slots, .. }, stage)) = &moves.incoming {
+        let state = match stage {
+            Importing::Receiving => "start",
+            Importing::Done => "success",
+            Importing::Failed => "error",
+        };
+        let _ =
+            write!(text, "importing_slot:{slots}\r\nimporting_slot(s):{slots}\r\nimport_state:{state}\r\n");
+    }
+    text
 }
 
 /// CLUSTER SLOTS: each range, and the master and the replicas that have it.

@@ -9,10 +9,11 @@
 
 use tembo_wire::Request;
 
+use super::migration::{TRY_AGAIN, is_try_again};
 use super::slot::slot_of;
 use super::{Access, Cluster, NOT_SERVED};
 use crate::commands::table::Command;
-use crate::commands::table::flag::{MOVABLE_KEYS, NOT_KEYS, RUNS_QUEUE};
+use crate::commands::table::flag::{MOVABLE_KEYS, NOT_KEYS, READONLY, RUNS_QUEUE};
 use crate::commands::tembo::ONCE_COMMAND;
 use crate::commands::transaction::discard;
 use crate::commands::{Registry, places_of_keys, results_of_radius};
@@ -23,25 +24,36 @@ use crate::session::Session;
 const CROSS_SLOT: Fault = Fault::Error("CROSSSLOT Keys in request don't hash to the same slot");
 const CROSS_SLOT_SCRIPT: Fault =
     Fault::Error("ERR Script attempted to access keys that do not hash to the same slot");
+const NOT_IMPORTED: Fault = Fault::Error("ERR The slot is not being imported by this connection");
+/// Commands that remove the keys of many slots.
+const SWEEPING: [&str; 4] = ["flushall", "flushdb", "tembo.unlink", "clusterx|flushslots"];
 const NOT_LOCAL: Fault = Fault::Error("ERR Script attempted to access a non local key in a cluster node");
 
 /// The slots of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Slots {
+pub(crate) struct Slots<'g> {
     /// That of the first key.
     first: Option<u16>,
     /// Another key has another one.
     crosses: bool,
+    /// A key that takes no writes.
+    guarded: Option<&'g [u8]>,
+    /// It is among the keys.
+    has_guarded: bool,
+    /// A command is about the keys of all slots.
+    sweeps: bool,
 }
 
-impl Slots {
+impl Slots<'_> {
     fn add(&mut self, key: &[u8]) {
         let slot = slot_of(key);
         self.crosses |= *self.first.get_or_insert(slot) != slot;
+        self.has_guarded |= self.guarded == Some(key);
     }
 
     /// Adds the keys of a command, or the channels that stand for keys.
     fn add_keys(&mut self, registry: &Registry, command: &Command, request: &Request<'_>) {
+        self.sweeps |= SWEEPING.contains(&command.name);
         if command.name == "tembo.once" {
             let inner = request.from(ONCE_COMMAND);
             let command = registry.get(inner.name()).filter(|command| command.takes(inner.arg_count()));
@@ -91,24 +103,37 @@ impl Executor<'_, '_> {
         if session.is_master {
             return None;
         }
-        let (registry, mut slots) = (&self.state.registry, Slots::default());
+        let registry = &self.state.registry;
+        let mut slots = Slots { guarded: cluster.guarded.as_deref(), ..Slots::default() };
         match &session.queue {
             Some(queue) if command.has(RUNS_QUEUE) => {
                 queue.iter().for_each(|(command, request)| slots.add_keys(registry, command, &request));
             }
             _ => slots.add_keys(registry, command, request),
         }
+        if slots.sweeps
+            && let Some(fault) = cluster.sweeping_refusal()
+        {
+            return Some(fault);
+        }
         let slot = slots.first?;
         if slots.crosses {
             return Some(if cluster.has_owner(slot) { CROSS_SLOT } else { NOT_SERVED });
         }
-        cluster.refusal(slot, self.access(session, command))
+        if let Some(id) = &session.importing {
+            let moving = cluster.moves.importing().filter(|moving| moving.id == **id);
+            return moving.is_none_or(|moving| !moving.slots.contains(slot)).then_some(NOT_IMPORTED);
+        }
+        let access = self.access(session, command);
+        cluster.refusal(slot, access).or_else(|| (slots.has_guarded && access.writes).then_some(TRY_AGAIN))
     }
 
     fn access(&self, session: &Session, command: &Command) -> Access {
         // Channels of shards are at replicas, too.
-        let from_replica = command.has(NOT_KEYS) || session.reads_replica && !writes(session, command);
-        Access { from_replica, is_replica: self.state.role.master.is_some() }
+        let is_write = writes(session, command);
+        let from_replica = command.has(NOT_KEYS) || session.reads_replica && !is_write;
+        let writes = is_write || command.runs_script() && !command.has(READONLY);
+        Access { from_replica, writes, is_replica: self.state.role.master.is_some() }
     }
 
     /// Refuses a command whose keys are elsewhere. Within MULTI, EXEC will fail; EXEC itself discards all.
@@ -148,11 +173,21 @@ impl Executor<'_, '_> {
         slot_of_script: Option<&mut Option<u16>>,
     ) -> Option<Fault> {
         let cluster = self.state.cluster.as_ref()?;
-        let mut slots = Slots::default();
+        let mut slots = Slots { guarded: cluster.guarded.as_deref(), ..Slots::default() };
         slots.add_keys(&self.state.registry, command, request);
-        let slot = slots.first?;
-        if slots.crosses || cluster.refusal(slot, self.access(session, command)).is_some() {
-            return Some(NOT_LOCAL);
+        if slots.sweeps
+            && let Some(fault) = cluster.sweeping_refusal()
+        {
+            return Some(fault);
+        }
+        let (slot, access) = (slots.first?, self.access(session, command));
+        if slots.has_guarded && access.writes {
+            return Some(TRY_AGAIN);
+        }
+        match cluster.refusal(slot, access) {
+            None if !slots.crosses => {}
+            Some(fault) if !slots.crosses && is_try_again(&fault) => return Some(fault),
+            _ => return Some(NOT_LOCAL),
         }
         let is_other = slot_of_script.is_some_and(|known| *known.get_or_insert(slot) != slot);
         is_other.then_some(CROSS_SLOT_SCRIPT)

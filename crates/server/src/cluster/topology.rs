@@ -292,6 +292,12 @@ impl Topology {
         Ok(())
     }
 
+    /// The same nodes with other owners.
+    pub(crate) fn with_owners(&self, owner: impl Fn(u16) -> Option<usize>) -> Self {
+        let owners = (0..SLOTS).map(|slot| owner(slot).map_or(NOBODY, |owner| owner as u16)).collect();
+        Topology { version: self.version, nodes: self.nodes.clone(), owners }
+    }
+
     /// The slots that have owners, as ranges of one owner, in order.
     pub(crate) fn ranges(&self) -> Vec<(usize, RangeInclusive<u16>)> {
         let mut ranges: Vec<(usize, RangeInclusive<u16>)> = Vec::new();

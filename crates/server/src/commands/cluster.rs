@@ -6,6 +6,7 @@ use super::args::{integer, is, quoting};
 use super::table::Command;
 use super::table::flag::{ADMIN, CONNECTION, FAST, LOADING, NOSCRIPT, STALE};
 use super::{Context, write_help};
+use crate::cluster::migration::Decided;
 use crate::cluster::slot::{parse_slot, slot_of};
 use crate::cluster::topology::{NodeId, Topology};
 use crate::cluster::{Cluster, NOT_INITIALISED, report};
@@ -146,7 +147,7 @@ fn getkeysinslot(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn info(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
-    let text = report::info(known(ctx)?.0);
+    let text = report::info(known(ctx)?.0) + &report::moves(node(ctx)?.moves());
     ctx.out.write().verbatim(*b"txt", text);
     Ok(())
 }
@@ -205,7 +206,11 @@ fn reset(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let text = "ERR CLUSTER RESET can't be called with nodes that contain keys";
         return Err(Fault::Error(text));
     }
-    ctx.adopt((None, None), Some(NewRole::Master))?;
+    let moves = node(ctx)?.moves();
+    if moves.sending().is_some() || moves.importing().is_some() {
+        return Err(Fault::Error("ERR Can't reset the cluster while slots are moved"));
+    }
+    ctx.adopt((None, None), &Decided::Everything, Some(NewRole::Master))?;
     ctx.out.write().ok();
     Ok(())
 }
@@ -237,7 +242,7 @@ fn readwrite(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// No slot is being imported, so that it changes nothing.
+/// A slot changes its owner at once, with all keys, so that nobody is told to ask.
 fn asking(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     node(ctx)?;
     ctx.out.write().ok();

@@ -12,9 +12,14 @@ use super::table::Command;
 use super::table::flag::{ADMIN, NO_MULTI, NOSCRIPT, STALE, WRITE};
 use super::{Context, write_help};
 use crate::address::Address;
+use crate::cluster::migration::Decided;
+use crate::cluster::ranges::Ranges;
 use crate::cluster::slot::SLOTS;
 use crate::cluster::topology::{Error, Node, NodeId, Topology, parse_range};
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
+
+/// Keys that FLUSHSLOTS removes before it answers.
+const FLUSHED_AT_ONCE: u64 = 1024;
 
 const CHANGES: u32 = ADMIN | NOSCRIPT | STALE | NO_MULTI;
 
@@ -25,6 +30,21 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("clusterx", -2, ADMIN | N
             "cluster",
             "7.0.0",
             "Removes the keys of slots that are here",
+        ),
+        Command::new("clusterx|import", -4, CHANGES, super::moves::import).doc(
+            "cluster",
+            "7.0.0",
+            "Said by a node that moves slots to this one",
+        ),
+        Command::new("clusterx|migrate", -4, CHANGES, super::moves::migrate).doc(
+            "cluster",
+            "7.0.0",
+            "Moves slots with their keys to another node",
+        ),
+        Command::new("clusterx|moves", 3, ADMIN | NOSCRIPT | WRITE, super::moves::moves).doc(
+            "cluster",
+            "7.0.0",
+            "Said by a master to its replicas: its moves of slots",
         ),
         Command::new("clusterx|myid", 2, ADMIN | NOSCRIPT | STALE, myid).doc(
             "cluster",
@@ -58,7 +78,7 @@ fn refused(error: Error) -> Fault {
     Fault::Quoting(format!("ERR {error}").into_bytes())
 }
 
-fn id(arg: &[u8]) -> Answer<NodeId> {
+pub(super) fn id(arg: &[u8]) -> Answer<NodeId> {
     NodeId::parse(arg).ok_or_else(|| refused(Error::Id))
 }
 
@@ -69,26 +89,16 @@ fn version_of(arg: &[u8]) -> Answer<u64> {
 }
 
 /// Ranges of slots, with blanks between them.
-fn ranges_of(text: &[u8]) -> Answer<Vec<RangeInclusive<u16>>> {
+pub(super) fn ranges_of(text: &[u8]) -> Answer<Vec<RangeInclusive<u16>>> {
     let text = str::from_utf8(text).map_err(|_| refused(Error::NotText))?;
     let ranges: Result<Vec<_>, _> = text.split_ascii_whitespace().map(parse_range).collect();
     let ranges = ranges.map_err(refused)?;
     if ranges.is_empty() || ranges.len() > SLOTS.into() { Err(SYNTAX) } else { Ok(ranges) }
 }
 
-/// Slots in ascending ranges that do not touch, whatever their order was, and however often each was named.
-fn disjoint(ranges: impl IntoIterator<Item = RangeInclusive<u16>>) -> Vec<RangeInclusive<u16>> {
-    let mut named = vec![false; SLOTS.into()];
-    for range in ranges {
-        named[usize::from(*range.start())..=usize::from(*range.end())].fill(true);
-    }
-    let slots: Vec<u16> = (0..SLOTS).filter(|slot| named[usize::from(*slot)]).collect();
-    slots.chunk_by(|one, next| one + 1 == *next).map(|run| run[0]..=run[run.len() - 1]).collect()
-}
-
 fn setnodeid(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (id, topology) = (id(&request[2])?, node(ctx)?.topology.clone());
-    ctx.adopt((Some(id), topology), None)?;
+    ctx.adopt((Some(id), topology), &Decided::Nothing, None)?;
     ctx.out.write().ok();
     Ok(())
 }
@@ -113,7 +123,8 @@ fn setnodes(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
             Some(id) => Some(id),
             None => found(),
         };
-        ctx.adopt((id, Some(topology)), None)?;
+        let decided = if is_forced { Decided::Everything } else { Decided::Nothing };
+        ctx.adopt((id, Some(topology)), &decided, None)?;
     }
     ctx.out.write().ok();
     Ok(())
@@ -149,7 +160,7 @@ fn find_here(ctx: &Context<'_, '_>, topology: &Topology) -> Option<NodeId> {
 }
 
 fn setslot(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let ranges = disjoint(ranges_of(&request[2])?);
+    let ranges = Ranges::new(ranges_of(&request[2])?);
     if !is(&request[3], "NODE") {
         return Err(Fault::Error("ERR Invalid setslot options"));
     }
@@ -157,9 +168,9 @@ fn setslot(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let version = u64::try_from(version).map_err(|_| Fault::Error("ERR Invalid version"))?;
     let cluster = node(ctx)?;
     let mut topology = cluster.topology.clone().ok_or_else(|| refused(Error::Version))?;
-    topology.assign(&ranges, &target, version).map_err(refused)?;
+    topology.assign(ranges.as_slice(), &target, version).map_err(refused)?;
     let id = cluster.id;
-    ctx.adopt((id, Some(topology)), None)?;
+    ctx.adopt((id, Some(topology)), &Decided::Slots(ranges), None)?;
     ctx.out.write().ok();
     Ok(())
 }
@@ -171,18 +182,22 @@ fn version(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 }
 
 fn flushslots(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    node(ctx)?;
+    let mut moves = node(ctx)?.moves().clone();
     let mut ranges = Vec::new();
     for arg in request.args().skip(2) {
         ranges.extend(ranges_of(arg)?);
     }
-    let ranges = disjoint(ranges);
-    if ranges == [0..=SLOTS - 1] {
+    let ranges = Ranges::new(ranges);
+    if ranges.is_everything() {
         ctx.keys.clear(0)?;
         ctx.tell(["FLUSHDB"]);
         ctx.keys.pubsub.invalidate_all();
+    } else if ctx.keys.count_slots(ranges.as_slice(), FLUSHED_AT_ONCE + 1)? <= FLUSHED_AT_ONCE {
+        ctx.keys.remove_slots(ranges.as_slice())?;
     } else {
-        ctx.keys.remove_slots(&ranges)?;
+        // In steps, at the ends of turns. The slots are not served meanwhile.
+        moves.removing.add(&ranges);
+        super::moves::put(ctx, moves)?;
     }
     ctx.out.write().ok();
     Ok(())
@@ -192,6 +207,8 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let lines = [
         "FLUSHSLOTS <slot>|<first>-<last> [...]",
         "    Removes the keys of slots that are here.",
+        "MIGRATE <slot>|<first>-<last> <node-id> [ASYNC|SYNC [<seconds>]]",
+        "    Moves slots with their keys to another node. CLUSTER INFO tells how that goes.",
         "MYID",
         "    The id of this node.",
         "SETNODEID <node-id>",

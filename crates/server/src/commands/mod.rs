@@ -38,6 +38,7 @@ mod keys;
 mod latency_graph;
 mod list;
 mod list_move;
+mod moves;
 mod object;
 mod pubsub;
 mod replicas;

@@ -11,6 +11,7 @@ use tembo_pool::Geometry;
 use super::commands::Value;
 use super::{Opened, audit, fault, survived, text, text_of, value};
 use crate::cluster::Cluster;
+use crate::cluster::migration::Moves;
 use crate::cluster::slot::slot_of;
 use crate::cluster::topology::{NodeId, Topology};
 use crate::keyspace::check::check;
@@ -63,10 +64,10 @@ fn topology(version: u64, is_replica: bool) -> Topology {
 
 fn push(opened: &Opened, version: u64, is_replica: bool) -> Result<(), String> {
     let mut keys = opened.keys()?;
-    let next = Cluster::new((NodeId::parse(&id(1)), Some(topology(version, is_replica))));
+    let next = Cluster::new((NodeId::parse(&id(1)), Some(topology(version, is_replica))), Moves::default());
     let role = next.role();
     let membership = (next.id.as_ref(), next.topology.as_ref());
-    keys.store_membership(membership, role.as_ref(), id(version)).map_err(fault)
+    keys.store_membership(membership, None, role.as_ref(), id(version)).map_err(fault)
 }
 
 impl Scenario for Script {
@@ -122,7 +123,7 @@ impl Scenario for Script {
             Op::Push(version, is_replica) => push(opened, *version, *is_replica),
             Op::Reset => {
                 let mut keys = opened.keys()?;
-                keys.store_membership((None, None), Some(&NewRole::Master), id(20)).map_err(fault)
+                keys.store_membership((None, None), None, Some(&NewRole::Master), id(20)).map_err(fault)
             }
             Op::Run(lines) => {
                 let words = |line: &&str| line.split(' ').map(str::to_owned).collect();

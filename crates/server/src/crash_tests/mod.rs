@@ -10,6 +10,7 @@ mod cluster;
 mod commands;
 mod faults;
 mod master;
+mod moves;
 mod power;
 mod replica;
 

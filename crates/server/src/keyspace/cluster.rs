@@ -7,6 +7,7 @@
 //! ```text
 //!   'i' -> id                40 bytes                 the id of this node, once it has one
 //!   't' -> version_le text   8 bytes, and the rest    the topology, as CLUSTERX SETNODES takes it
+//!   'm' -> text                                       the moves of slots: see moves.rs
 //! ```
 //!
 //! The keys of such a pool lie in maps of other names, behind their slots ([`slots`](super::slots)). A pool
@@ -15,7 +16,7 @@
 //!
 //! # Invariants
 //!
-//! Those of [`format`](super::format): I13 and I14.
+//! Those of [`format`](super::format): I13, I14 and I15.
 //!
 //! # Commit point
 //!
@@ -34,12 +35,14 @@ use super::format::{CLUSTER, DATABASES, Malformed};
 use super::replication::{Id, Master};
 use super::slots::Layout;
 use super::{Keyspace, writer};
+use crate::cluster::migration::Moves;
 use crate::cluster::topology::{NodeId, Topology};
 use crate::fault::{Answer, Fault};
 use crate::import::count_keys;
 
 const ID: &[u8] = b"i";
 const TOPOLOGY: &[u8] = b"t";
+pub(super) const MOVES: &[u8] = b"m";
 
 /// The id of a node, and its topology.
 pub(crate) type Membership = (Option<NodeId>, Option<Topology>);
@@ -102,7 +105,7 @@ fn read(map: &Map) -> Answer<Membership> {
 }
 
 /// Puts a record, or removes it. A full pool has room for one.
-fn put(batch: &mut Batch<'_>, map: &Map, key: &[u8], value: Option<&[u8]>) -> Answer {
+pub(super) fn put(batch: &mut Batch<'_>, map: &Map, key: &[u8], value: Option<&[u8]>) -> Answer {
     let Some(value) = value else {
         batch.remove(map, key)?;
         return Ok(());
@@ -120,20 +123,22 @@ impl Keyspace<'_> {
         self.pool.find_map(CLUSTER)?.map(|map| read(&map)).transpose()
     }
 
-    /// Stores the node's id and topology, and its role, if that is another one. One commit. There must be no
-    /// batch.
+    /// Stores the node's id and topology, its role, if that is another one, and the moves of slots, if they
+    /// are others. One commit. There must be no batch.
     pub(crate) fn store_membership(
         &mut self,
         membership: (Option<&NodeId>, Option<&Topology>),
+        moves: Option<&Moves>,
         role: Option<&NewRole>,
         new_id: Id,
     ) -> Answer {
-        self.put_membership(membership, role, new_id).inspect_err(|_| self.abandon_batch())
+        self.put_membership(membership, moves, role, new_id).inspect_err(|_| self.abandon_batch())
     }
 
     fn put_membership(
         &mut self,
         (id, topology): (Option<&NodeId>, Option<&Topology>),
+        moves: Option<&Moves>,
         role: Option<&NewRole>,
         new_id: Id,
     ) -> Answer {
@@ -148,6 +153,10 @@ impl Keyspace<'_> {
             Some(NewRole::Replica(master)) => Some(master),
             _ => None,
         };
+        if let Some(moves) = moves {
+            let text = moves.to_text();
+            put(batch, &map, MOVES, (!text.is_empty()).then_some(text.as_bytes()))?;
+        }
         if let Some(roles) = &roles {
             self.write_master(roles, master, new_id)?;
         }
@@ -160,7 +169,7 @@ impl Keyspace<'_> {
     }
 }
 
-/// Proves I14; returns the version of the topology of a cluster's node.
+/// Proves I14 and I15; returns the version of the topology of a cluster's node.
 pub(crate) fn check_cluster(pool: &Pool) -> Result<Option<Option<u64>>, CheckError> {
     let Some(map) = pool.find_map(CLUSTER)? else {
         return Ok(None);
@@ -175,6 +184,7 @@ pub(crate) fn check_cluster(pool: &Pool) -> Result<Option<Option<u64>>, CheckErr
         match entry.key() {
             ID => decode_id(entry.value()).map(drop),
             TOPOLOGY => decode_topology(entry.value()).map(|topology| version = Some(topology.version)),
+            MOVES => Moves::parse(entry.value()).map(drop).ok_or(Malformed),
             _ => Err(Malformed),
         }
         .map_err(|Malformed| damaged(entry.key(), "malformed"))?;

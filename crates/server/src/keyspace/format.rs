@@ -103,6 +103,7 @@
 //!   "dbN".
 //! - **I14** The records of "db.cluster" are well formed: an id has 40 letters and digits, and a topology can
 //!   be read.
+//! - **I15** The moves of "db.cluster" can be read.
 //!
 //! # Commit point
 //!

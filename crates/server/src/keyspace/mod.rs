@@ -27,6 +27,7 @@ pub(crate) mod events;
 mod eviction;
 mod expiry;
 pub(crate) mod format;
+pub(crate) mod moves;
 pub(crate) mod once;
 mod prefix;
 mod random;
@@ -162,6 +163,8 @@ pub(crate) struct Keyspace<'p> {
     databases: [Option<Box<Database>>; DATABASES],
     /// How keys lie in their maps.
     layout: Layout,
+    /// The map of the topology, in a cluster.
+    cluster_map: Option<Map>,
     /// The place of a key while it is used.
     place: Vec<u8>,
     /// Which maps they have.
@@ -233,6 +236,7 @@ impl<'p> Keyspace<'p> {
             batch: None,
             databases,
             layout,
+            cluster_map: pool.find_map(CLUSTER)?,
             place: Vec::new(),
             places: Places::new(order),
             collections,

@@ -225,9 +225,9 @@ impl Replication {
         }
     }
 
-    /// Tells the effects of commands from now on, if this is a master with a history.
+    /// Tells the effects of commands from now on, if this is a master with a history or one that moves slots.
     pub(crate) fn take_up(&mut self, is_master: bool) {
-        self.effects.is_on = is_master && self.position.is_some();
+        self.effects.is_on = is_master && (self.position.is_some() || self.effects.tap.is_some());
         self.effects.forget_selected();
     }
 

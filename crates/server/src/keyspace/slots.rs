@@ -37,7 +37,7 @@ fn place_in(slot: u16, key: &[u8]) -> Vec<u8> {
 }
 
 /// The place of a key in cluster mode.
-pub(super) fn place_of(key: &[u8]) -> Vec<u8> {
+pub(crate) fn place_of(key: &[u8]) -> Vec<u8> {
     place_in(slot_of(key), key)
 }
 
@@ -225,6 +225,20 @@ impl Keyspace<'_> {
         let Keyspace { pool, batch, databases, .. } = self;
         let Some(maps) = databases[0].as_deref() else { return Ok(0) };
         Ok(writer(pool, batch)?.count(&maps.data, range_of_slots(&(slot..=slot)))?)
+    }
+
+    /// How many keys slots have, up to so many. O(log n) for each range.
+    pub(crate) fn count_slots(&mut self, slots: &[RangeInclusive<u16>], most: u64) -> Answer<u64> {
+        let Keyspace { pool, batch, databases, .. } = self;
+        let Some(maps) = databases[0].as_deref() else { return Ok(0) };
+        let (batch, mut count) = (writer(pool, batch)?, 0);
+        for range in slots {
+            count += batch.count(&maps.data, range_of_slots(range))?;
+            if count >= most {
+                break;
+            }
+        }
+        Ok(count)
     }
 
     /// The first keys of a slot, in order. O(their number).

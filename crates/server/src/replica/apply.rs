@@ -30,7 +30,8 @@ const SLOT: usize = usize::MAX;
 /// Commands after which clients are served.
 const COMMANDS_PER_TURN: usize = 1024;
 /// Commands of a stream that write nothing.
-const OTHERS: [&str; 8] = ["ping", "select", "multi", "exec", "discard", "publish", "spublish", "pfcount"];
+const OTHERS: [&str; 9] =
+    ["ping", "select", "multi", "exec", "discard", "publish", "spublish", "pfcount", "clusterx"];
 /// The longest key that an error shows.
 const SHOWN_BYTES_MAX: usize = 64;
 /// Errors that say nothing about the command: the pool is full, or a commit failed.

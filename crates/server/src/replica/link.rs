@@ -426,6 +426,11 @@ impl Streaming {
 impl Executor<'_, '_> {
     /// Takes up the role that the pool has; or, in a new pool, that of the configuration.
     pub(crate) fn begin_role(&mut self) {
+        self.take_up_role();
+        self.begin_moves();
+    }
+
+    fn take_up_role(&mut self) {
         let configured = self.state.config.replica.master.clone();
         match self.keys.stored_master() {
             Ok((true, master)) => {

@@ -13,6 +13,8 @@ mod cluster;
 mod cluster_controllers;
 mod cluster_differential;
 mod cluster_keys;
+mod cluster_moves;
+mod cluster_moves_lost;
 mod cluster_support;
 mod cluster_topology;
 mod collections;

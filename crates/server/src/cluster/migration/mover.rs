@@ -1,0 +1,354 @@
+//! The source's part of a turn: at its end, when there is no batch.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::Waker;
+
+use super::copy::{Commands, Copy};
+use super::filter::filter;
+use super::link::{Job, Link, News, Target};
+use super::{Move, Sending, Verdict};
+use crate::cluster::Cluster;
+use crate::config::LogLevel;
+use crate::executor::Executor;
+use crate::keyspace::replication::Id;
+use crate::log::Kind;
+use crate::replica::apply::shown;
+
+/// How long a turn makes commands.
+const STEP: Duration = Duration::from_millis(1);
+/// Commands that are given to the thread at once, and those that it may have in all.
+const CHUNK_BYTES: usize = 256 << 10;
+const UNTAKEN_BYTES_MAX: usize = 1 << 20;
+/// Effects of clients that the target has not run: beyond these the source makes no commands of its own.
+const LEFT_BYTES_MAX: usize = 64 << 20;
+/// With so few commands on the way the source drains.
+const FEW_BYTES: usize = 128 << 10;
+/// How long it takes no writes before it goes on, and how long it then waits; how often it tries.
+const DRAIN_MAX: Duration = Duration::from_millis(100);
+const REST: Duration = Duration::from_millis(200);
+const DRAINS_MAX: u32 = 50;
+/// How often a source in doubt asks.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// What a source is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Beginning,
+    Copying,
+    Draining(Instant),
+    /// The target sees that a replica has everything.
+    Readying(Instant),
+    Doubtful,
+}
+
+/// A move from here that is under way in this run of the server.
+struct Running {
+    id: Id,
+    stage: Stage,
+    link: Option<Link>,
+    copy: Copy,
+    out: Commands,
+    /// Bytes that the thread has, or the target has not answered.
+    untaken: usize,
+    drains: u32,
+    /// Something else than a removal came after the target was asked whether it is ready.
+    has_written_late: bool,
+    /// Not before then.
+    next: Instant,
+    /// When it began to take no writes.
+    stopped: Instant,
+}
+
+pub(crate) struct Mover {
+    waker: Arc<Waker>,
+    running: Option<Running>,
+}
+
+impl Running {
+    fn new(moving: &Move, stage: Stage, now: Instant) -> Self {
+        Running {
+            id: moving.id,
+            stage,
+            link: None,
+            copy: Copy::new(moving.slots.clone()),
+            out: Commands::default(),
+            untaken: 0,
+            drains: 0,
+            has_written_late: false,
+            next: now,
+            stopped: now,
+        }
+    }
+
+    /// Gives the thread what there is.
+    fn flush(&mut self) {
+        let commands = std::mem::take(&mut self.out);
+        if let Some(link) = self.link.as_ref().filter(|_| commands.count > 0) {
+            self.untaken += commands.bytes.len();
+            link.give(Job::Send(commands));
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.untaken + self.out.bytes.len() < UNTAKEN_BYTES_MAX
+    }
+}
+
+impl Mover {
+    pub(crate) fn new(waker: Arc<Waker>) -> Self {
+        Mover { waker, running: None }
+    }
+
+    /// Whether there is something to do without an event.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| {
+            let copies = running.stage == Stage::Copying && !running.copy.is_done() && running.has_room();
+            copies || matches!(running.stage, Stage::Draining(_)) && running.untaken == 0
+        })
+    }
+
+    /// Does what a turn may. Called when the batch is committed.
+    pub(crate) fn advance(&mut self, executor: &mut Executor<'_, '_>) {
+        let now = executor.state.now;
+        let is_master = executor.state.role.master.is_none();
+        let sending =
+            executor.state.cluster.as_ref().filter(|_| is_master).and_then(|it| it.moves().sending());
+        let Some((moving, is_doubtful)) = sending.map(|(moving, doubt)| (moving.clone(), doubt)) else {
+            if self.running.take().is_some() {
+                executor.end_tap();
+            }
+            return;
+        };
+        if self.running.as_ref().is_none_or(|running| running.id != moving.id) {
+            let stage = if is_doubtful { Stage::Doubtful } else { Stage::Beginning };
+            self.running = Some(Running::new(&moving, stage, now));
+        }
+        let Some(running) = &mut self.running else { return };
+        let advanced = running.advance(executor, &moving, &self.waker);
+        if let Err(why) = advanced {
+            running.link = None;
+            if running.stage == Stage::Doubtful {
+                running.next = now + ASK_EVERY;
+                return;
+            }
+            self.running = None;
+            executor.end_tap();
+            executor.fail_move(&why);
+        }
+    }
+}
+
+impl Running {
+    fn advance(
+        &mut self,
+        executor: &mut Executor<'_, '_>,
+        moving: &Move,
+        waker: &Arc<Waker>,
+    ) -> Result<(), String> {
+        let now = executor.state.now;
+        if self.link.is_none() && now >= self.next {
+            let target = executor.target_of(moving)?;
+            let version = executor.state.cluster.as_ref().map_or(0, |cluster| cluster.version());
+            let started = match self.stage {
+                Stage::Doubtful => Link::ask(target, moving.clone(), version, waker.clone()),
+                _ => Link::begin(target, moving.clone(), waker.clone()),
+            };
+            self.link = Some(started.map_err(|error| error.to_string())?);
+        }
+        while let Some(news) = self.link.as_ref().and_then(Link::news) {
+            self.take(executor, moving, news)?;
+        }
+        if matches!(self.stage, Stage::Beginning | Stage::Doubtful) {
+            return Ok(());
+        }
+        self.relay(executor, moving)?;
+        if self.stage == Stage::Copying {
+            self.copy_some(executor)?;
+        }
+        let guarded = self.copy.guarded().map(<[u8]>::to_vec);
+        if let Some(cluster) = executor.state.cluster.as_mut() {
+            cluster.guarded = guarded;
+        }
+        self.flush();
+        self.drain(executor)
+    }
+
+    fn take(&mut self, executor: &mut Executor<'_, '_>, moving: &Move, news: News) -> Result<(), String> {
+        match news {
+            News::Begun => {
+                self.stage = Stage::Copying;
+                executor.begin_tap();
+            }
+            News::Taken(bytes) => self.untaken -= bytes,
+            News::Ready(true) => {
+                if let Stage::Readying(since) = self.stage {
+                    self.commit(executor, moving, since)?;
+                }
+            }
+            News::Ready(false) => self.rest(executor)?,
+            News::Committed | News::Answered(Verdict::Handed) => executor.decide_move(true, self.stopped)?,
+            News::Answered(Verdict::Never) => executor.decide_move(false, self.stopped)?,
+            News::Answered(Verdict::Newer) => return Err("the target has a newer topology".to_owned()),
+            News::Failed(why) => return Err(why),
+        }
+        Ok(())
+    }
+
+    /// Takes the effects of clients since the last turn.
+    fn relay(&mut self, executor: &mut Executor<'_, '_>, moving: &Move) -> Result<(), String> {
+        let tap = executor.keys.replication.effects.tap.as_mut().map(std::mem::take).unwrap_or_default();
+        filter(&executor.state.registry, &tap, &moving.slots, &mut self.copy, &mut self.out)?;
+        self.has_written_late |= matches!(self.stage, Stage::Readying(_)) && self.out.writes > 0;
+        if self.out.bytes.len() + self.untaken > LEFT_BYTES_MAX {
+            return Err("the target is slower than the clients that write here".to_owned());
+        }
+        Ok(())
+    }
+
+    fn copy_some(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), String> {
+        let begun = Instant::now();
+        while self.has_room() && !self.copy.is_done() && begun.elapsed() < STEP {
+            self.copy.step(&executor.keys, &mut self.out).map_err(|fault| shown(&fault))?;
+            if self.out.bytes.len() >= CHUNK_BYTES {
+                self.flush();
+            }
+        }
+        Ok(())
+    }
+
+    /// From copying to the question whether the target is ready.
+    fn drain(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), String> {
+        let now = executor.state.now;
+        match self.stage {
+            Stage::Copying if self.copy.is_done() && self.untaken <= FEW_BYTES && now >= self.next => {
+                self.stage = Stage::Draining(now);
+                self.stopped = now;
+                executor.set_draining(true);
+            }
+            // The first turn in which clients may not write has ended when this is seen.
+            Stage::Draining(since) if now > since && self.untaken == 0 && self.copy.is_done() => {
+                self.stage = Stage::Readying(since);
+                self.has_written_late = false;
+                if let Some(link) = &self.link {
+                    link.give(Job::Ready);
+                }
+            }
+            Stage::Draining(since) if now.saturating_duration_since(since) > DRAIN_MAX => {
+                self.rest(executor)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Lets clients write again for a while.
+    fn rest(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), String> {
+        self.drains += 1;
+        if self.drains > DRAINS_MAX {
+            return Err("the hand-over took longer than 100 ms each time".to_owned());
+        }
+        executor.set_draining(false);
+        self.stage = Stage::Copying;
+        self.next = executor.state.now + REST;
+        Ok(())
+    }
+
+    /// Lets the target decide, if there is time.
+    fn commit(
+        &mut self,
+        executor: &mut Executor<'_, '_>,
+        moving: &Move,
+        since: Instant,
+    ) -> Result<(), String> {
+        // Expiry and eviction go on: the target has deadlines, too, and gets the removals before COMMIT.
+        self.relay(executor, moving)?;
+        self.flush();
+        let is_late = since.elapsed() > DRAIN_MAX;
+        if is_late || self.has_written_late || !self.copy.is_done() {
+            return self.rest(executor);
+        }
+        executor.prepare_move()?;
+        self.stage = Stage::Doubtful;
+        if let Some(link) = &self.link {
+            link.give(Job::Commit);
+        }
+        Ok(())
+    }
+}
+
+impl Cluster {
+    /// The version of the topology.
+    pub(crate) fn version(&self) -> u64 {
+        self.topology.as_ref().map_or(0, |topology| topology.version)
+    }
+}
+
+impl Executor<'_, '_> {
+    /// The address of the target's shard.
+    fn target_of(&self, moving: &Move) -> Result<Target, String> {
+        let topology = self.state.cluster.as_ref().and_then(|cluster| cluster.topology.as_ref());
+        let place = topology.and_then(|topology| Some((topology, topology.find(&moving.target)?)));
+        let (topology, place) = place.ok_or("the target is not in the topology")?;
+        let node = &topology.nodes[topology.nodes[place].master.unwrap_or(place)];
+        let settings = &self.state.config.replica;
+        let (user, password) = (settings.user.clone(), settings.password.clone());
+        Ok(Target { host: node.host.clone(), port: node.port, user, password })
+    }
+
+    fn begin_tap(&mut self) {
+        self.keys.replication.effects.tap = Some(Vec::new());
+        self.keys.replication.take_up(true);
+    }
+
+    fn end_tap(&mut self) {
+        let effects = &mut self.keys.replication.effects;
+        if effects.tap.take().is_some() {
+            let is_master = self.state.role.master.is_none();
+            let was_on = effects.is_on;
+            self.keys.replication.take_up(is_master && was_on);
+        }
+    }
+
+    fn set_draining(&mut self, is_draining: bool) {
+        if let Some(cluster) = self.state.cluster.as_mut() {
+            cluster.set_draining(is_draining);
+        }
+    }
+
+    /// Notes durably that the target may decide from now on.
+    fn prepare_move(&mut self) -> Result<(), String> {
+        self.change_moves(super::Moves::prepare)
+    }
+
+    fn fail_move(&mut self, why: &str) {
+        self.state.log(LogLevel::Warning, Kind::Replication, format_args!("slots were not moved: {why}"));
+        // Without the record a restart fails the move.
+        let _ = self.change_moves(|moves| moves.fail(why));
+        self.set_draining(false);
+    }
+
+    fn decide_move(&mut self, is_handed: bool, stopped: Instant) -> Result<(), String> {
+        // If the record cannot be stored, the target is asked again.
+        self.change_moves(|moves| moves.decide(is_handed))?;
+        let ms = stopped.elapsed().as_millis();
+        let (level, text) = match is_handed {
+            true => (LogLevel::Notice, "slots were moved to another node"),
+            false => (LogLevel::Warning, "slots were not moved: the target gave up"),
+        };
+        let message = format_args!("{text}; they took no writes for {ms} ms");
+        self.state.log(level, Kind::Replication, message);
+        crate::cluster::adopt::part_with_lost_slots(&mut self.keys, self.state, &mut self.clients);
+        Ok(())
+    }
+}
+
+/// The name of a stage for controllers.
+pub(crate) fn state_name(stage: &Sending) -> &'static str {
+    match stage {
+        Sending::Copying | Sending::Doubt => "start",
+        Sending::Done => "success",
+        Sending::Failed(_) => "fail",
+    }
+}
