@@ -20,6 +20,8 @@ use crate::keyspace::replication::{Master, hidden_maps};
 use crate::keyspace::slots::Layout;
 use crate::keyspace::{DATABASES, Keyspace};
 
+/// The head of a whole copy of a cluster's node has its moves of slots under this name.
+pub(crate) const MOVES_AUX: &[u8] = b"tembo-moves";
 /// Keys that are named for each reason why some are left out.
 const NAMED_MAX: usize = 10;
 /// Words of a batch, after which it is committed.
@@ -124,6 +126,8 @@ pub struct Survey {
     pub is_checked: bool,
     /// The database that a stream behind the file has selected, if the file says so.
     pub stream_database: Option<u64>,
+    /// The moves of slots of the node that wrote the file.
+    pub(crate) moves: Option<Vec<u8>>,
 }
 
 /// The outcome of an import.
@@ -256,6 +260,7 @@ pub fn survey<R: Read>(
             Event::Aux { name: b"repl-stream-db", value } => {
                 survey.stream_database = tembo_wire::number::parse_u64(value);
             }
+            Event::Aux { name: MOVES_AUX, value } => survey.moves = Some(value.to_vec()),
             event => note_unread(&mut survey.left_out, &event),
         }
     }

@@ -2,6 +2,7 @@
 
 mod client_examples;
 mod cluster;
+mod cluster_moves;
 mod compact;
 mod converting;
 mod dump_load;

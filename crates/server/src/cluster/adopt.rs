@@ -42,12 +42,9 @@ impl Context<'_, '_> {
         if self.keys.has_batch() {
             return Err(Fault::NeedsCommit);
         }
-        let mut moves = self.state.cluster.as_ref().map_or_else(Moves::default, |now| now.moves().clone());
-        match &membership.1 {
-            Some(topology) => moves.adopt(topology, decided),
-            None => moves = Moves::default(),
-        }
-        let next = Cluster::new(membership, moves);
+        let moves = self.state.cluster.as_ref().map_or_else(Moves::default, |now| now.moves().clone());
+        let mut next = Cluster::new(membership, Moves::default());
+        next.set_moves(self.moves_under(&next, moves, decided, role.as_ref()));
         let master = |role: &NewRole| match role {
             NewRole::Master => None,
             NewRole::Replica(master) => Some(master.clone()),
@@ -81,6 +78,25 @@ impl Context<'_, '_> {
         }
         part_with_lost_slots(self.keys, self.state, self.clients);
         Ok(())
+    }
+
+    /// The moves of slots under another topology. A replica's are those of its master, which tells of them.
+    fn moves_under(
+        &self,
+        next: &Cluster,
+        mut moves: Moves,
+        decided: &Decided,
+        role: Option<&NewRole>,
+    ) -> Moves {
+        let Some(topology) = &next.topology else { return Moves::default() };
+        let is_master = match role.cloned().or_else(|| next.role()) {
+            Some(role) => role == NewRole::Master,
+            None => self.state.role.master.is_none(),
+        };
+        if is_master {
+            moves.adopt(topology, decided);
+        }
+        moves
     }
 }
 

@@ -138,7 +138,7 @@ fn getkeysinslot(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let wrong = || Fault::Error("ERR Invalid slot or number of keys");
     let slot = slot(&request[2], wrong())?;
     let most = usize::try_from(integer(&request[3])?).map_err(|_| wrong())?;
-    let keys = ctx.keys.keys_of_slot(slot, most)?;
+    let keys = ctx.keys.keys_of_slot(slot, most, ctx.state.config.reply_bytes_max)?;
     ctx.out.expect_room(keys.iter().map(Vec::len).sum())?;
     let mut reply = ctx.out.write();
     reply.array(keys.len());

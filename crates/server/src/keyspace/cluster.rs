@@ -32,6 +32,7 @@ use tembo::{Batch, Map, Pool};
 
 use super::check::CheckError;
 use super::format::{CLUSTER, DATABASES, Malformed};
+use super::moves::write_moves;
 use super::replication::{Id, Master};
 use super::slots::Layout;
 use super::{Keyspace, writer};
@@ -154,8 +155,7 @@ impl Keyspace<'_> {
             _ => None,
         };
         if let Some(moves) = moves {
-            let text = moves.to_text();
-            put(batch, &map, MOVES, (!text.is_empty()).then_some(text.as_bytes()))?;
+            write_moves(batch, &map, moves)?;
         }
         if let Some(roles) = &roles {
             self.write_master(roles, master, new_id)?;

@@ -19,12 +19,20 @@
 
 use std::ops::{Bound, RangeInclusive};
 
+use tembo::{Batch, Map};
+
 use super::cluster::{MOVES, put};
 use super::format::Stored;
 use super::slots::range_of_slots;
 use super::{Keyspace, Old, writer};
 use crate::cluster::migration::Moves;
 use crate::fault::{Answer, Fault};
+
+/// Writes the records of moves, or removes them if there are none.
+pub(super) fn write_moves(batch: &mut Batch<'_>, map: &Map, moves: &Moves) -> Answer {
+    let text = moves.to_text();
+    put(batch, map, MOVES, (!text.is_empty()).then_some(text.as_bytes()))
+}
 
 impl Keyspace<'_> {
     /// The records of moves; none in a pool that has none.
@@ -38,8 +46,8 @@ impl Keyspace<'_> {
     pub(crate) fn put_moves(&mut self, moves: &Moves) -> Answer {
         let Keyspace { pool, batch, cluster_map, .. } = self;
         let map = cluster_map.as_ref().ok_or(Fault::Malformed)?;
+        write_moves(writer(pool, batch)?, map, moves)?;
         let text = moves.to_text();
-        put(writer(pool, batch)?, map, MOVES, (!text.is_empty()).then_some(text.as_bytes()))?;
         self.dirty = true;
         self.replication.effects.tell(0, [&b"CLUSTERX"[..], b"MOVES", text.as_bytes()]);
         Ok(())

@@ -49,7 +49,9 @@ use super::backlog::Backlog;
 use super::check::CheckError;
 use super::collection::registry::Registry;
 use super::format::{DATABASES, Malformed, Order, REPLICATION};
+use super::moves::write_moves;
 use super::{Database, Keyspace, writer};
+use crate::cluster::migration::Moves;
 use crate::effects::Effects;
 use crate::fault::{Answer, Fault};
 
@@ -436,12 +438,13 @@ impl<'p> Keyspace<'p> {
         Ok((arrival, clears))
     }
 
-    /// Takes a new state that is whole in place of the old one, in one commit.
+    /// Takes a new state that is whole in place of the old one, with the moves of slots, in one commit.
     pub(crate) fn complete_arrival(
         &mut self,
         mut arrival: Keyspace<'p>,
         wanted: &[bool; DATABASES],
         position: Position,
+        moves: &Moves,
     ) -> Answer {
         arrival.commit()?;
         let map = self.replication_map()?;
@@ -453,6 +456,9 @@ impl<'p> Keyspace<'p> {
         let batch = writer(pool, batch)?;
         if let Some(collections) = collections {
             collections.set_order(batch, places.now)?;
+        }
+        if let Some(map) = &self.cluster_map {
+            write_moves(batch, map, moves)?;
         }
         batch.remove(&map, ARRIVING)?;
         batch.remove(&map, SECOND)?;

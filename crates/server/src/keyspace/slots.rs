@@ -241,17 +241,23 @@ impl Keyspace<'_> {
         Ok(count)
     }
 
-    /// The first keys of a slot, in order. O(their number).
-    pub(crate) fn keys_of_slot(&mut self, slot: u16, most: usize) -> Answer<Vec<Vec<u8>>> {
+    /// The first keys of a slot, in order, up to so many, and to so many bytes and one key more. O(their
+    /// number).
+    pub(crate) fn keys_of_slot(&mut self, slot: u16, most: usize, bytes_max: usize) -> Answer<Vec<Vec<u8>>> {
         let Keyspace { pool, batch, databases, layout, .. } = self;
-        let mut keys = Vec::new();
+        let (mut keys, mut bytes) = (Vec::new(), 0);
         let Some(maps) = databases[0].as_deref() else { return Ok(keys) };
         if most == 0 {
             return Ok(keys);
         }
         writer(pool, batch)?.walk(&maps.data, range_of_slots(&(slot..=slot)), |place, _| {
             keys.push(layout.key(place).to_vec());
-            if keys.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            bytes += layout.key(place).len();
+            if keys.len() == most || bytes > bytes_max {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         })?;
         Ok(keys)
     }

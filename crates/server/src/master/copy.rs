@@ -18,6 +18,7 @@ use super::Stage;
 use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::export::{ExportError, Exported, export_with};
+use crate::import::MOVES_AUX;
 use crate::keyspace::Keyspace;
 use crate::keyspace::replication::Position;
 use crate::log::Kind;
@@ -29,9 +30,11 @@ fn write(
     keys: &Keyspace<'_>,
     folder: &Path,
     database: Option<u8>,
+    moves: Option<String>,
 ) -> Result<(File, u64, Exported), ExportError> {
     let database = database.map(|database| database.to_string());
     let aux = database.iter().map(|database| (&b"repl-stream-db"[..], database.as_bytes()));
+    let aux = aux.chain(moves.iter().map(|moves| (MOVES_AUX, moves.as_bytes())));
     let file = nameless(folder)?;
     let (mut file, exported) = export_with(keys.pool(), file, aux, &mut || {})?;
     let len = file.stream_position()?;
@@ -97,7 +100,8 @@ impl Executor<'_, '_> {
         let position = self.keys.replication.committed().ok_or("the history did not begin")?;
         // The stream of a replica does not begin with a SELECT.
         let database = (!is_master).then_some(position.database);
-        let written = write(&self.keys, Path::new(&self.state.folder), database);
+        let moves = self.state.cluster.as_ref().map(|cluster| cluster.moves().to_text());
+        let written = write(&self.keys, Path::new(&self.state.folder), database, moves);
         let (file, len, exported) = written.map_err(|error| match error {
             // Its message has a key.
             ExportError::Malformed { .. } => "a value is damaged; run `tembo check`".to_owned(),

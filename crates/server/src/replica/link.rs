@@ -269,6 +269,7 @@ impl<'p> Link<'p> {
             let _ = executor.keys.give_up_arrival();
             return Err(failure);
         }
+        executor.take_up_moves();
         executor.state.log(
             LogLevel::Notice,
             Kind::Replication,

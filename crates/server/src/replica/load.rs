@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tembo_rdb::{Event, Reader};
 
 use super::ask::{Failure, failed};
+use crate::cluster::migration::Moves;
 use crate::config::Encodings;
 use crate::import::{ImportError, Importing, Survey};
 use crate::keyspace::replication::Position;
@@ -19,6 +20,8 @@ pub(crate) struct Loading<'p, R> {
     reader: Reader<R>,
     wanted: [bool; DATABASES],
     position: Position,
+    /// The master's moves of slots.
+    moves: Moves,
 }
 
 impl From<ImportError> for Failure {
@@ -50,7 +53,9 @@ impl<'p, R: Read> Loading<'p, R> {
         let mut importing = importing?;
         // Keys whose deadline has come are the master's to remove.
         importing.keys.now_ms = 0;
-        Ok((Loading { importing, reader, wanted, position }, cleared))
+        // A master that is no Tembo has none.
+        let moves = survey.moves.as_deref().and_then(Moves::parse).unwrap_or_default();
+        Ok((Loading { importing, reader, wanted, position, moves }, cleared))
     }
 
     /// Loads for a while; tells whether that was all. There is no batch, before and after.
@@ -72,7 +77,7 @@ impl<'p, R: Read> Loading<'p, R> {
 
     /// Lets the new state take the place of the old one.
     pub(crate) fn complete(self, keys: &mut Keyspace<'p>) -> Result<(), Failure> {
-        let Loading { importing, wanted, position, .. } = self;
-        keys.complete_arrival(importing.keys, &wanted, position).map_err(not_stored)
+        let Loading { importing, wanted, position, moves, .. } = self;
+        keys.complete_arrival(importing.keys, &wanted, position, &moves).map_err(not_stored)
     }
 }

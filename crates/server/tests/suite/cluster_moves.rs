@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::cluster_support::{RANGES, Shards, node_id, text};
+use crate::cluster_support::{RANGES, Shards, node, node_id, text};
 use crate::support::{Client, Fixture, eventually};
 
 /// The topology of three masters after 3300 has gone from the first to the second.
@@ -311,5 +311,47 @@ fn keys_of_slots_are_removed_in_steps() {
     first.talk("CLUSTERX FLUSHSLOTS 3300 => +OK");
     eventually(|| !first.ask("GET {b}1").starts_with("-TRYAGAIN"));
     first.talk("GET {b}1 => nil\nDBSIZE => :0\nSET b 1 => +OK");
+    shards.servers.into_iter().for_each(Fixture::check);
+}
+
+#[test]
+fn a_replica_that_is_new_has_the_moves_by_the_copy() {
+    let mut shards = Shards::ready(0);
+    let [mut first, mut second] = [0, 1].map(|number| shards.client(number));
+    first.talk("SET b 1 => +OK");
+    assert_eq!(migrate(&mut first, "3300", 1), "+OK");
+    // One that joins the target's shard, and one that joins the source's; nobody has pushed the move.
+    shards.servers.extend([node(), node()]);
+    let masters: String = (0..3).map(|number| shards.line(number, None, RANGES[number])).collect();
+    shards.push(&(masters + &shards.line(3, Some(1), "") + &shards.line(4, Some(0), "")), 2);
+    let [mut third, mut fourth] = [3, 4].map(|number| shards.client(number));
+    let two = shards.port(1);
+    third.talk("READONLY => +OK");
+    fourth.talk("READONLY => +OK");
+    eventually(|| third.info("master_link_status") == "up" && fourth.info("master_link_status") == "up");
+    third.talk("GET b => $1");
+    fourth.talk(&format!("GET b => -MOVED 3300 127.0.0.1:{two}"));
+    assert_eq!(field(&mut third, "import_state").as_deref(), Some("success"));
+    assert_eq!(field(&mut fourth, "migrating_state").as_deref(), Some("success"));
+    // The topology says it in the end, to replicas by their masters.
+    let moved = after(&shards) + &shards.line(3, Some(1), "") + &shards.line(4, Some(0), "");
+    shards.push(&moved, 3);
+    second.talk("SET b 2 => +OK");
+    eventually(|| third.ask("GET b") == "$2");
+    fourth.talk(&format!("GET b => -MOVED 3300 127.0.0.1:{two}"));
+    shards.servers.into_iter().for_each(Fixture::check);
+}
+
+#[test]
+fn keys_of_a_slot_are_listed_up_to_the_limit_of_a_reply() {
+    let shards = Shards::ready(0);
+    let mut first = shards.client(0);
+    for number in 0..300 {
+        first.talk(&format!("SET {{b}}{number:03} 1 => +OK"));
+    }
+    assert_eq!(first.ask("CLUSTER GETKEYSINSLOT 3300 2"), "[${b}000 ${b}001]");
+    first.talk("CONFIG SET reply-max-bytes 1024 => +OK");
+    assert!(first.ask("CLUSTER GETKEYSINSLOT 3300 1000").starts_with("-ERR reply exceeds the maximum"));
+    assert_eq!(first.ask("CLUSTER GETKEYSINSLOT 3300 1"), "[${b}000]");
     shards.servers.into_iter().for_each(Fixture::check);
 }

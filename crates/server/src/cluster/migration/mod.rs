@@ -61,6 +61,8 @@
 //! records of its master, by the stream and by the file of a whole copy, and when it becomes a master it
 //! does the same.
 //!
+//! A target to which a topology gives the slots while they come has them, with the keys that are there.
+//!
 //! The records are one entry of "db.cluster", which is written as a whole: see `keyspace/moves`.
 
 pub(crate) mod copy;
@@ -298,6 +300,16 @@ impl Moves {
         });
         self.handed.retain(|moving| !moving.slots.is_empty());
         self.adopt_outgoing(topology, decided);
+        if let Some(moving) = self.importing() {
+            let to = shard(topology, &moving.target);
+            if to.is_some() && moving.slots.slots().all(|slot| topology.owner(slot) == to) {
+                // What is here is all that there will be.
+                if let Some((_, stage)) = &mut self.incoming {
+                    *stage = Importing::Done;
+                }
+                return;
+            }
+        }
         if let Some(moving) = self.importing() {
             let from = shard(topology, &moving.source);
             let stays = |slot| from.is_some() && topology.owner(slot) == from && !decided.has(slot);

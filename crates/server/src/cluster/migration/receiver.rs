@@ -42,7 +42,8 @@ impl Executor<'_, '_> {
         }
     }
 
-    fn take_up_moves(&mut self) {
+    /// Takes up the records of the pool, of which there are others.
+    pub(crate) fn take_up_moves(&mut self) {
         let Some(cluster) = &mut self.state.cluster else { return };
         match self.keys.stored_moves() {
             Ok(moves) if moves == *cluster.moves() => {}
