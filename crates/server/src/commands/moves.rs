@@ -71,7 +71,8 @@ pub(super) fn migrate(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answe
         None => ctx.out.write().ok(),
         Some(seconds) => {
             let deadline = (seconds > 0).then(|| ctx.state.now.checked_add(Duration::from_secs(seconds)));
-            let awaiting = Awaiting { offset: u64::MAX, count: u64::MAX, deadline: deadline.flatten() };
+            let awaiting =
+                Awaiting { offset: u64::MAX, count: u64::MAX, device: None, deadline: deadline.flatten() };
             ctx.session.awaiting = Some(Box::new(awaiting));
             let client = ClientRef { slot: ctx.session.slot, id: ctx.session.id };
             ctx.state.moving.waiting.push((client, id));
@@ -235,7 +236,7 @@ fn reply_when_replicated(ctx: &mut Context<'_, '_>, most: Duration) -> Answer {
         return Ok(());
     }
     let deadline = ctx.state.now.checked_add(most);
-    ctx.session.awaiting = Some(Box::new(Awaiting { offset, count: 1, deadline }));
+    ctx.session.awaiting = Some(Box::new(Awaiting { offset, count: 1, device: None, deadline }));
     ctx.state.replicas.wants_acks = true;
     ctx.state.replicas.awaiting.push(ClientRef { slot: ctx.session.slot, id: ctx.session.id });
     Ok(())

@@ -221,7 +221,8 @@ fn a_peer_without_tls_fails_at_its_first_byte() {
     assert_eq!(server.stream.read(&mut [0; 100]).unwrap_err().kind(), ErrorKind::InvalidData);
 }
 
-/// Nothing is left of the replies, and the socket has not taken their records: a client that leaves is not gone.
+/// Nothing is left of the replies, and the socket has not taken their records: a client that leaves is not
+/// gone.
 #[test]
 fn a_connection_is_not_over_before_its_records_are_sent() {
     let tls = believers();
