@@ -641,7 +641,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                     "client {} is disconnected: its TLS handshake takes too long (tls-handshake-timeout)",
                     conn.session
                 );
-                state.log(LogLevel::Notice, Kind::Security, message);
+                state.log(LogLevel::Warning, Kind::Security, message);
                 return true;
             }
             let message = if !may_idle && idle_timeout.is_some_and(|timeout| silence > timeout) {

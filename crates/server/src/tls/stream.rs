@@ -25,8 +25,9 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 pub(crate) const HANDSHAKE_BYTES_MAX: usize = 128 << 10;
 /// Most bytes of plain text that wait as records for a socket that is full.
 pub(crate) const UNSENT_BYTES_MAX: usize = 64 << 10;
-/// The memory that an open connection has in rustls, about.
-const SESSION_BYTES: usize = 6 << 10;
+/// The memory that an open connection has in rustls, about: so much was measured, with the sessions that
+/// it may resume.
+const SESSION_BYTES: usize = 10 << 10;
 /// The first byte of a handshake.
 const HANDSHAKE: u8 = 22;
 

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
@@ -221,8 +221,8 @@ fn a_peer_without_tls_fails_at_its_first_byte() {
     assert_eq!(server.stream.read(&mut [0; 100]).unwrap_err().kind(), ErrorKind::InvalidData);
 }
 
-/// Nothing is left of the replies, and the socket has not taken their records: a client that leaves is not
-/// gone.
+/// Nothing is left of the replies, and the socket has not taken their records: a client that leaves is
+/// not gone.
 #[test]
 fn a_connection_is_not_over_before_its_records_are_sent() {
     let tls = believers();
@@ -247,8 +247,9 @@ fn a_connection_is_not_over_before_its_records_are_sent() {
     conn.session.quitting = true;
     assert_eq!(conn.send(), UNSENT_BYTES_MAX - 1000);
     assert!(conn.output.unsent() == 0 && !conn.writable, "the socket has taken all");
-    let mut received = 0;
+    let (mut received, begun) = (0, Instant::now());
     while !conn.is_over() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "its records are not sent");
         received += client.read(&mut room).unwrap_or(0);
         // The event that the socket has room.
         conn.writable = true;

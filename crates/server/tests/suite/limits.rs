@@ -22,6 +22,36 @@ fn there_is_room_for_so_many_clients() {
     assert_eq!(clients[0].info("maxclients"), "4");
 }
 
+/// Connections that were opened and left kept everybody out.
+#[test]
+fn strangers_make_room_and_clients_do_not() {
+    let server = Fixture::with_config(|config| {
+        config.max_clients = 3;
+        config.password = tembo_server::Password::new("secret");
+    });
+    let mut clients = vec![server.client()];
+    clients[0].talk("AUTH secret => +OK");
+    let (mut silent, mut unknown) = (server.client(), server.client());
+    unknown.talk("PING => -NOAUTH Authentication required.");
+    for _ in 0..2 {
+        eventually(|| {
+            let mut client = server.client();
+            client.send_raw(b"AUTH secret\r\n");
+            let is_in = matches!(client.try_receive(), Some(reply) if show(&reply) == "+OK");
+            if is_in {
+                clients.push(client);
+            }
+            is_in
+        });
+    }
+    silent.expect_closed();
+    unknown.expect_closed();
+    assert!(server.log.count("made room for others") >= 2, "{:?}", server.log.lines());
+    let mut rejected = server.client();
+    assert_eq!(show(&rejected.receive()), "-ERR max number of clients reached");
+    clients.iter_mut().for_each(|client| client.talk("PING => +PONG"));
+}
+
 #[test]
 fn idle_clients_are_disconnected() {
     let server = Fixture::with_config(|config| config.idle_timeout = Some(Duration::from_secs(1)));

@@ -238,6 +238,12 @@ fn a_server_does_not_begin_with_half_of_the_settings() {
     expect(&config, "has no certificate");
     direct(&mut config, "tls-ca-cert-file", authority.file());
     config.check_tls().unwrap();
+    direct(&mut config, "tls-ca-cert-file", "");
+    let folder = tempfile::tempdir().unwrap();
+    direct(&mut config, "tls-ca-cert-dir", folder.path());
+    expect(&config, "openssl rehash");
+    std::fs::copy(authority.file(), folder.path().join("0123abcd.0")).unwrap();
+    config.check_tls().unwrap();
     direct(&mut config, "tls-key-file", &authority.issue("other").key);
     expect(&config, "the key is not that of the certificate");
 }
