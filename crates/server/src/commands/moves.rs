@@ -14,7 +14,7 @@ use crate::cluster::topology::{NodeId, Topology};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::replication::is_id;
 use crate::master::Awaiting;
-use crate::master::feed::acknowledged;
+use crate::master::feed::{acknowledged, progress_of_replicas};
 use crate::pubsub::ClientRef;
 
 /// How long a source waits for a replica of the target, while clients wait for it; and afterwards.
@@ -229,9 +229,9 @@ fn answer(ctx: &mut Context<'_, '_>, asked: &Move, version: u64) -> Answer {
 
 /// Answers 1 when a replica has all that this node has; 0 after a while; 1 if there is no replica.
 fn reply_when_replicated(ctx: &mut Context<'_, '_>, most: Duration) -> Answer {
-    let is_online = |conn: &crate::conn::Conn| conn.session.replica.as_ref().is_some_and(|it| it.is_online());
     let offset = ctx.keys.replication.position.map_or(0, |position| position.offset);
-    if !ctx.clients.iter().any(is_online) || acknowledged(ctx.clients.iter(), offset) > 0 {
+    let replicas = progress_of_replicas(ctx.clients.iter());
+    if replicas.is_empty() || acknowledged(&replicas, offset) > 0 {
         ctx.out.write().integer(1);
         return Ok(());
     }

@@ -16,7 +16,7 @@ use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::replication::{Position, Second};
-use crate::master::feed::{acknowledged, answer, copies};
+use crate::master::feed::{acknowledged, answer, copies, progress_of_replicas};
 use crate::master::{AwaitedDevice, Awaiting, Replica, Stage};
 use crate::pubsub::ClientRef;
 use crate::replica::Phase;
@@ -219,7 +219,7 @@ fn wait(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let deadline = deadline(ctx, &request[2])?;
     let offset = ctx.keys.replication.position.map_or(0, |position| position.offset);
     let awaiting = Awaiting { offset, count, device: None, deadline };
-    if acknowledged(ctx.clients.iter(), offset) >= count {
+    if acknowledged(&progress_of_replicas(ctx.clients.iter()), offset) >= count {
         return answer_now(ctx, &awaiting);
     }
     wait_for_copies(ctx, awaiting)
@@ -274,7 +274,7 @@ fn answer_now(ctx: &mut Context<'_, '_>, awaiting: &Awaiting) -> Answer {
     let position = Some(pool.commit_position());
     let device = awaiting.device.map(|device| AwaitedDevice { position, ..device });
     let awaiting = Awaiting { device, ..*awaiting };
-    let copies = copies(pool, ctx.clients.iter(), &awaiting);
+    let copies = copies(pool, &progress_of_replicas(ctx.clients.iter()), &awaiting);
     answer(&mut ctx.out.write(), &awaiting, copies);
     Ok(())
 }

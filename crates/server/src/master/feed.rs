@@ -135,6 +135,10 @@ impl Executor<'_, '_> {
 
     /// Answers clients that have waited for enough copies, or long enough. Their writes are committed.
     fn end_waits_for_replicas(&mut self) {
+        if self.state.replicas.awaiting.is_empty() {
+            return;
+        }
+        let replicas = progress_of_replicas(self.clients.iter());
         for client in std::mem::take(&mut self.state.replicas.awaiting) {
             let found = self.clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);
             let Some(awaiting) = found.and_then(|conn| conn.session.awaiting.as_deref_mut()) else {
@@ -149,7 +153,7 @@ impl Executor<'_, '_> {
                 }
             }
             let awaiting = *awaiting;
-            let (is_local, count) = copies(pool, self.clients.iter(), &awaiting);
+            let (is_local, count) = copies(pool, &replicas, &awaiting);
             let is_over = awaiting.deadline.is_some_and(|deadline| deadline <= self.state.now);
             let lacks_device = awaiting.device.is_some_and(|device| device.is_wanted) && !is_local;
             if (count < awaiting.count || lacks_device) && !is_over {
@@ -174,25 +178,32 @@ pub(crate) fn answer(out: &mut ReplyWriter<'_>, awaiting: &Awaiting, (is_local, 
     out.integer(count as i64);
 }
 
-/// Whether this server's device has the writes of a client, and how many replicas have them, or their devices
-/// in WAITAOF.
-pub(crate) fn copies<'c>(
-    pool: &Pool,
-    conns: impl Iterator<Item = &'c Conn>,
-    awaiting: &Awaiting,
-) -> (bool, u64) {
-    let Some(device) = awaiting.device else { return (false, acknowledged(conns, awaiting.offset)) };
-    let is_local = pool.domain() != Domain::PageCache
-        && device.position.is_some_and(|end| pool.durable_position().is_ok_and(|durable| durable >= end));
+/// How far a replica is that gets the stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    acknowledged: u64,
+    durable: u64,
+}
+
+/// How far all replicas are. Linear in the number of connections.
+pub(crate) fn progress_of_replicas<'c>(conns: impl Iterator<Item = &'c Conn>) -> Vec<Progress> {
     let replicas = conns.filter_map(|conn| conn.session.replica.as_deref());
-    let count = replicas.filter(|replica| replica.is_online() && replica.durable >= awaiting.offset).count();
-    (is_local, count as u64)
+    let online = replicas.filter(|replica| replica.is_online());
+    online.map(|&Replica { acknowledged, durable, .. }| Progress { acknowledged, durable }).collect()
 }
 
 /// How many replicas have acknowledged an offset.
-pub(crate) fn acknowledged<'c>(conns: impl Iterator<Item = &'c Conn>, offset: u64) -> u64 {
-    let replicas = conns.filter_map(|conn| conn.session.replica.as_deref());
-    replicas.filter(|replica| replica.is_online() && replica.acknowledged >= offset).count() as u64
+pub(crate) fn acknowledged(replicas: &[Progress], offset: u64) -> u64 {
+    replicas.iter().filter(|replica| replica.acknowledged >= offset).count() as u64
+}
+
+/// Whether this server's device has the writes of a client, and how many replicas have them, or their devices
+/// in WAITAOF.
+pub(crate) fn copies(pool: &Pool, replicas: &[Progress], awaiting: &Awaiting) -> (bool, u64) {
+    let Some(device) = awaiting.device else { return (false, acknowledged(replicas, awaiting.offset)) };
+    let is_local = pool.domain() != Domain::PageCache
+        && device.position.is_some_and(|end| pool.durable_position().is_ok_and(|durable| durable >= end));
+    (is_local, replicas.iter().filter(|replica| replica.durable >= awaiting.offset).count() as u64)
 }
 
 /// Fails if a replica is too far behind.

@@ -38,7 +38,7 @@ fn in_order(value: &Value) -> String {
     let sorted = |text: String| {
         let is_common = |word: &&str| {
             let name = &word[1.min(word.len())..];
-            !["tembo.", "clusterx", "client|setinfo"].iter().any(|own| name.starts_with(own))
+            !["tembo.", "clusterx", "client|setinfo", "waitaof"].iter().any(|own| name.starts_with(own))
         };
         // Parentheses are at other words, then.
         let text = text.replace('(', " ( ").replace(')', " ) ");

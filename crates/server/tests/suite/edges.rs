@@ -174,7 +174,7 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         (b"subscribe" | b"psubscribe" | b"ssubscribe", _) => Treatment::Skip,
         (b"unsubscribe" | b"punsubscribe" | b"sunsubscribe", _) if args.len() > 2 => Treatment::Skip,
         // Redis does not have them.
-        _ if name.starts_with(b"tembo.") || name == b"clusterx" => Treatment::Skip,
+        _ if name.starts_with(b"tembo.") || name == b"clusterx" || name == b"waitaof" => Treatment::Skip,
         // They would end the connection or the server, or wait.
         (b"shutdown" | b"quit" | b"debug" | b"reset" | b"monitor", _) => Treatment::Skip,
         // Saves of the other server take time, and a replica refuses most of what follows.

@@ -486,8 +486,11 @@ fn set_each(client: &mut Client, settings: &[Setting]) {
 fn limits_of_memory_are_read_as_redis_reads_them() {
     let server = Fixture::start();
     let range = "argument must be between 1048576 and 9223372036854775807 inclusive";
+    let mut client = server.client();
+    // It has more than some of the limits.
+    client.talk("CLIENT NO-EVICT ON => +OK");
     set_each(
-        &mut server.client(),
+        &mut client,
         &[
             ("maxmemory-clients", "1gb", Ok("1073741824")),
             ("maxmemory-clients", "1KB", Ok("1024")),
