@@ -2,6 +2,10 @@
 //!
 //! They advance only for regions opened with [`RegionOptions::count`](crate::RegionOptions), and
 //! for simulated ones; other regions pay one predictable branch per store.
+//!
+//! Write-backs and fences are counted in all regions besides ([`write_backs`]), for a program that is
+//! watched. Where there is nothing to write back (`page-cache`), that costs nothing, and is nothing.
+//! Elsewhere a fence pays for one addition to a word of the thread, a flush for two or three instructions.
 
 use std::cell::Cell;
 use std::ops::Sub;
@@ -30,6 +34,35 @@ impl Sub for Counts {
 
 thread_local! {
     static COUNTS: Cell<Counts> = const { Cell::new(Counts { words: 0, lines: 0, fences: 0 }) };
+}
+
+/// The write-backs and fences of a thread so far, in all regions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriteBacks {
+    /// Cache lines whose write-back was started, those that went past the caches too.
+    pub lines: u64,
+    /// Fences that ordered something.
+    pub fences: u64,
+}
+
+thread_local! {
+    static LINES: Cell<u64> = const { Cell::new(0) };
+    static FENCES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The calling thread's write-backs.
+pub fn write_backs() -> WriteBacks {
+    WriteBacks { lines: LINES.get(), fences: FENCES.get() }
+}
+
+#[inline(always)]
+pub(crate) fn note_write_back(lines: u64) {
+    LINES.set(LINES.get().wrapping_add(lines));
+}
+
+#[inline(always)]
+pub(crate) fn note_fence() {
+    FENCES.set(FENCES.get().wrapping_add(1));
 }
 
 /// The calling thread's counters. The cost of an operation is the difference of two snapshots.

@@ -43,7 +43,7 @@ mod private;
 mod region;
 mod shrink;
 
-pub use counters::{Counts, snapshot};
+pub use counters::{Counts, WriteBacks, snapshot, write_backs};
 pub use domain::{Domain, Durability};
 pub use error::{OutOfBounds, RegionError, SyncError};
 pub use flush::FlushInstruction;

@@ -18,7 +18,7 @@ use crate::pubsub::Kind;
 use crate::replica::{Master, Phase};
 use crate::script::Scripts;
 use crate::state::State;
-use tembo::{JournalStats, Pool};
+use tembo::{JournalStats, Pool, WriteBacks};
 
 /// The version of Redis whose commands, replies and INFO fields these are; clients choose features by it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
@@ -40,6 +40,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) pubsub_counts: [usize; 3],
     /// Clients that track keys; the keys, the readers of keys, and the beginnings of keys that they track.
     pub(crate) tracking_counts: [usize; 4],
+    /// Of the server's thread.
+    pub(crate) write_backs: WriteBacks,
     /// Each database that is not empty: its number, its count of keys, and its count of keys with a deadline.
     pub(crate) keyspace: Vec<(usize, u64, u64)>,
     /// How far the stream goes.
@@ -88,6 +90,7 @@ impl<'a> Facts<'a> {
                 keys.pubsub.patterns_len(),
                 keys.pubsub.channels_len(Kind::Shard),
             ],
+            write_backs: tembo::write_backs(),
             keyspace,
             position: keys.replication.position,
             second: keys.replication.second,
@@ -397,6 +400,8 @@ fn tembo(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         failed_commits: keys.failed_commits,
         last_commit_status: if keys.last_commit_failed { "err" } else { "ok" },
         commands_per_commit: format!("{per_commit:.2}"),
+        fences: facts.write_backs.fences,
+        flushed_lines: facts.write_backs.lines,
         event_loop_turns: stats.turns,
     )?;
     facts.pool.journal_stats().map_or(Ok(()), |stats| journal(&stats, out))

@@ -2,9 +2,11 @@
 
 use super::Region;
 #[cfg(target_arch = "x86_64")]
-use crate::flush;
+use super::persist::lines_of;
 use crate::map::PAGE_BYTES;
 use crate::{LINE_BYTES, OutOfBounds, WORD_BYTES};
+#[cfg(target_arch = "x86_64")]
+use crate::{counters, flush};
 
 impl Region {
     /// Borrows bytes of the region.
@@ -129,7 +131,7 @@ impl Region {
         if self.streams_single_lines && (off % LINE_BYTES) | (bytes % WORD_BYTES) == 0 {
             // A log record: all of it goes past the caches.
             // SAFETY: in bounds (checked), exclusive by the caller's promise, and aligned.
-            unsafe { flush::copy_non_temporal(self.range.base().add(off as usize), data) };
+            unsafe { self.stream(off, data) };
             if self.instrumented {
                 self.note_flush(off, bytes);
             }
@@ -160,7 +162,7 @@ impl Region {
             }
             #[cfg(target_arch = "x86_64")]
             if body > 0 {
-                flush::copy_non_temporal(base.add(body_off as usize), body_data);
+                self.stream(body_off, body_data);
             }
             #[cfg(not(target_arch = "x86_64"))]
             copy(base.add(body_off as usize), body_data);
@@ -173,6 +175,22 @@ impl Region {
         #[cfg(not(target_arch = "x86_64"))]
         self.start_write_back(body_off, body as u64);
         Ok(())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Region {
+    /// Copies bytes past the caches, whose lines count as written back.
+    ///
+    /// # Safety
+    ///
+    /// As for [`write_and_flush`](Self::write_and_flush), which has checked the bounds; the range begins at a
+    /// word and has whole words.
+    #[inline(always)]
+    unsafe fn stream(&self, off: u64, data: &[u8]) {
+        counters::note_write_back(lines_of(off, data.len() as u64));
+        // SAFETY: as the caller promises.
+        unsafe { flush::copy_non_temporal(self.range.base().add(off as usize), data) };
     }
 }
 

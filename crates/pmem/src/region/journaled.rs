@@ -1,10 +1,11 @@
 //! Regions whose fences go to a journal ([`Journal`]).
 
-use super::{Region, persist::Flusher};
+use super::Region;
+use super::persist::{Flusher, lines_of};
 use crate::journal::{DiskFile, Journal, JournalPlace, JournalStats, Worker, clip};
 use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
 use crate::private::{Backing, PrivatePages, usual_limit_bytes};
-use crate::{Domain, LINE_BYTES, OfProcess, RegionError, RegionOptions, SyncError};
+use crate::{Domain, LINE_BYTES, OfProcess, RegionError, RegionOptions, SyncError, counters};
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -152,7 +153,9 @@ impl Region {
             && let Some(Journaled { journal, .. }) = &self.journal
         {
             let first = off / LINE_BYTES;
-            journal.note(first, (off + bytes - 1) / LINE_BYTES - first + 1);
+            let lines = lines_of(off, bytes);
+            counters::note_write_back(lines);
+            journal.note(first, lines);
         }
     }
 
@@ -163,6 +166,7 @@ impl Region {
         let Some(Journaled { journal, .. }) = self.journal.as_ref().filter(|_| !self.is_empty()) else {
             return Ok(());
         };
+        counters::note_fence();
         journal.fence(|| self.len().div_ceil(LINE_BYTES), |line, into| self.copy_line(line, into))
     }
 

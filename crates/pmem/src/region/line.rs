@@ -2,7 +2,7 @@
 
 use super::persist::Flusher;
 use super::{Region, line_number, word_number};
-use crate::{LINE_BYTES, OutOfBounds, WORD_BYTES};
+use crate::{LINE_BYTES, OutOfBounds, WORD_BYTES, counters};
 use std::hint::{black_box, select_unpredictable};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -297,6 +297,7 @@ impl WritableLine<'_> {
         if let Flusher::Instruction(instruction) = region.flusher
             && !region.instrumented
         {
+            counters::note_write_back(1);
             // SAFETY: the line is mapped; the instruction was detected or forced by the user, who then
             // vouches for it.
             unsafe { instruction.flush_line(words.as_ptr().cast()) };

@@ -3,7 +3,7 @@
 use super::Region;
 use crate::flush::{self, FlushInstruction};
 use crate::map::{PAGE_BYTES, round_up};
-use crate::{Domain, LINE_BYTES, SyncError};
+use crate::{Domain, LINE_BYTES, SyncError, counters};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -21,6 +21,12 @@ pub(super) enum Flusher {
 #[derive(Default)]
 pub(super) struct DirtyPages {
     ranges: Vec<(u64, u64)>,
+}
+
+/// How many lines a range touches.
+#[inline(always)]
+pub(super) fn lines_of(off: u64, bytes: u64) -> u64 {
+    (off + bytes).div_ceil(LINE_BYTES) - off / LINE_BYTES
 }
 
 impl Region {
@@ -46,6 +52,7 @@ impl Region {
             Flusher::Nothing if !self.instrumented => {}
             Flusher::Instruction(instruction) if !self.instrumented => {
                 let line_count = self.len() / LINE_BYTES;
+                counters::note_write_back(lines.len() as u64);
                 for line in lines.iter().filter(|line| **line < line_count) {
                     // SAFETY: as in `start_write_back`.
                     unsafe { instruction.flush_line(self.range.base().add((line * LINE_BYTES) as usize)) };
@@ -61,6 +68,7 @@ impl Region {
             Flusher::Nothing | Flusher::Record => {}
             Flusher::Instruction(instruction) => {
                 if bytes != 0 && self.check(off, bytes).is_ok() {
+                    counters::note_write_back(lines_of(off, bytes));
                     // SAFETY: the range is mapped (checked); the instruction was detected or forced by the
                     // user, who then vouches for it.
                     unsafe { instruction.flush_range(self.range.base().add(off as usize), bytes as usize) };
@@ -83,10 +91,16 @@ impl Region {
             self.note_fence();
         }
         match self.flusher {
-            Flusher::Instruction(_) => flush::fence_stores(),
+            Flusher::Instruction(_) => {
+                counters::note_fence();
+                flush::fence_stores();
+            }
             Flusher::Pages => return self.sync_pages(),
             Flusher::Journal => return self.fence_to_journal(),
-            Flusher::Nothing if self.domain == Domain::DaxCpuCache => flush::fence_stores(),
+            Flusher::Nothing if self.domain == Domain::DaxCpuCache => {
+                counters::note_fence();
+                flush::fence_stores();
+            }
             Flusher::Nothing | Flusher::Record => std::sync::atomic::compiler_fence(Ordering::SeqCst),
         }
         Ok(())
@@ -106,6 +120,7 @@ impl Region {
         if bytes == 0 {
             return;
         }
+        counters::note_write_back(lines_of(off, bytes));
         let start = off & !(PAGE_BYTES - 1);
         let end = round_up(off + bytes, PAGE_BYTES);
         let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,6 +132,7 @@ impl Region {
 
     /// Writes the collected pages to the device: one range by `msync`, several by one `fdatasync`.
     fn sync_pages(&self) -> Result<(), SyncError> {
+        counters::note_fence();
         let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ranges =
             std::mem::take(&mut self.dirty.lock().unwrap_or_else(PoisonError::into_inner).ranges);
@@ -144,5 +160,44 @@ impl Region {
             self.sync_failed.store(true, Ordering::Relaxed);
             SyncError { message: e.to_string() }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Durability, RegionOptions, snapshot, write_backs};
+
+    /// The same work, told by both counters: a flush that counts nothing, or twice, shows.
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn write_backs_are_those_that_a_counting_region_counts() {
+        let work = |count: bool, durability| {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(1 << 16).unwrap();
+            let options = RegionOptions { count, durability, ..RegionOptions::default() };
+            let region = Region::map_file(file, 1 << 16, &options, Access::ReadWrite).unwrap();
+            let (before, counted) = (write_backs(), snapshot());
+            region.store_u64(64, 1).unwrap();
+            region.flush(64, 8);
+            region.flush(60, 72);
+            region.flush(0, 0);
+            region.flush_lines(&[1, 2, 5]);
+            region.fence().unwrap();
+            for (off, bytes) in [(4096, 64), (8192, 1000), (12_301, 5000), (20_480, 0)] {
+                // SAFETY: nobody else has the region.
+                unsafe { region.write_and_flush(off, &vec![7; bytes]).unwrap() };
+            }
+            region.persist(128, 1).unwrap();
+            let after = write_backs();
+            ((after.lines - before.lines, after.fences - before.fences), snapshot() - counted)
+        };
+        let (plain, _) = work(false, Durability::Emulated);
+        let (counting, counts) = work(true, Durability::Emulated);
+        assert_eq!(plain, (counts.lines, counts.fences), "without the longer way of stores");
+        assert_eq!(counting, (counts.lines, counts.fences), "with it");
+        assert_eq!(plain.1, 2);
+        let (nothing, _) = work(false, Durability::PageCache);
+        assert_eq!(nothing, (0, 0), "there is nothing to write back");
     }
 }

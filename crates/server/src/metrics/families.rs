@@ -192,6 +192,10 @@ fn commits(facts: &Facts<'_>, out: &mut Gathered) {
     out.gauge("tembo_last_commit_failed", "1 if the last commit failed", u64::from(keys.last_commit_failed));
     let help = "Commands that wrote and were part of a commit";
     out.counter("tembo_committed_commands", help, facts.state.stats.batched_commands);
+    let help = "Fences of the server's thread; none where the page cache is all that a write reaches";
+    out.counter("tembo_fences", help, facts.write_backs.fences);
+    let help = "Cache lines that the server's thread wrote back, or gave to the journal";
+    out.counter("tembo_flushed_lines", help, facts.write_backs.lines);
     let saving = &facts.state.saving;
     out.counter("tembo_saves", "Files of Redis that were written", saving.count);
     out.gauge("tembo_last_save_time_seconds", "When a file of Redis was written last", saving.last_seconds);

@@ -1,6 +1,6 @@
 //! Figures and health over HTTP.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -139,6 +139,8 @@ fn the_expositions_are_of_their_formats() {
         assert!(parsed.families.len() > 50);
         assert_eq!(plain.contains("tembo_synchronisation_seconds_bucket"), has_journal);
         lint(&plain);
+        let fences = samples(&plain)["tembo_fences_total"];
+        assert_eq!(fences > 0.0, has_journal, "{fences} fences");
         assert!(parse_openmetrics(&plain).is_err(), "the parser takes anything");
         server.check();
     }
@@ -322,6 +324,7 @@ fn the_guide_has_each_metric_with_its_meaning() {
     {
         assert!(Instant::now() < deadline, "no replica came");
     }
+    assert_dashboard(&[scrape(ours), scrape(theirs)]);
     let mut rows = rows(&get(ours, "/metrics").1);
     rows.extend(self::rows(&get(theirs, "/metrics").1));
     let mut table = "| metric | kind | unit | labels | meaning |\n|---|---|---|---|---|\n".to_owned();
@@ -363,4 +366,20 @@ fn rows(text: &str) -> BTreeMap<String, String> {
         rows.insert(name.to_owned(), row);
     }
     rows
+}
+
+/// Each metric that the dashboard asks for is one that a master or its replica shows.
+fn assert_dashboard(shown: &[BTreeMap<String, f64>]) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/grafana/tembo.json");
+    let text = std::fs::read_to_string(page).unwrap();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let asked = text.lines().filter(|line| line.contains("\"expr\": ") || line.contains("\"query\": "));
+    let words = asked.flat_map(|line| line.split(|c| !is_part(c)));
+    let named: BTreeSet<_> =
+        words.filter(|word| word.starts_with("tembo_") || word.starts_with("process_")).collect();
+    assert!(named.len() > 50, "{named:?}");
+    for name in named {
+        let is_it = |series: &String| series.split('{').next() == Some(name);
+        assert!(shown.iter().any(|shown| shown.keys().any(is_it)), "the dashboard asks for {name}");
+    }
 }

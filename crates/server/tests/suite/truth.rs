@@ -231,6 +231,9 @@ const INFO: &[(&str, Proof)] = &[
     ("failed_commits", is_zero),
     ("last_commit_status", |text, _| text == "ok"),
     ("commands_per_commit", |text, _| text == "0.75"),
+    // The pool is in the page cache.
+    ("fences", is_zero),
+    ("flushed_lines", is_zero),
     ("event_loop_turns", |text, known| text.parse::<u64>().unwrap() >= known.number("total_reads_processed")),
     // Cluster
     ("cluster_enabled", is_zero),
