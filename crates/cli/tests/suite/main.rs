@@ -20,6 +20,7 @@ mod raw;
 mod redis_file;
 mod redis_py;
 mod redis_py_pipeline;
+mod redis_tools;
 mod replica;
 mod rewrite;
 mod seeded;

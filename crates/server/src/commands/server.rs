@@ -1,4 +1,4 @@
-//! The server's own affairs: TIME, DEBUG, MONITOR, LOLWUT, SHUTDOWN.
+//! The server's own affairs: TIME, DEBUG, MONITOR, LOLWUT, MODULE, SHUTDOWN.
 
 use std::time::Duration;
 
@@ -32,6 +32,18 @@ pub(super) const COMMANDS: &[Command] = &[
         "1.0.0",
         "Shows all commands as they are run",
     ),
+    Command::new("module", -2, 0, module_help)
+        .doc("server", "4.0.0", "Tells about modules, of which there are none")
+        .subcommands(&[
+            Command::new("module|list", 2, ADMIN | NOSCRIPT, module_list)
+                .tips(&["nondeterministic_output_order"])
+                .doc("server", "4.0.0", "Returns that there are no modules"),
+            Command::new("module|help", 2, LOADING | STALE, module_help).doc(
+                "server",
+                "5.0.0",
+                "Explains the subcommands",
+            ),
+        ]),
     Command::new("lolwut", -1, READONLY | FAST, lolwut).doc(
         "server",
         "5.0.0",
@@ -53,6 +65,17 @@ fn time(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     reply.array(2);
     reply.bulk_integer(now.as_secs() as i64);
     reply.bulk_integer(now.subsec_micros().into());
+    Ok(())
+}
+
+/// Tools ask which modules there are before they show anything.
+fn module_list(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    ctx.out.write().array(0);
+    Ok(())
+}
+
+fn module_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    write_help(&mut ctx.out, "module", &["LIST", "    Nothing: there are no modules."]);
     Ok(())
 }
 

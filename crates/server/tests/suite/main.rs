@@ -65,6 +65,7 @@ mod tls;
 mod tls_replication;
 mod tls_security;
 mod tls_support;
+mod tools;
 mod tracking;
 mod transactions;
 mod transactions_differential;
