@@ -12,6 +12,7 @@ use crate::memcached::MemcachedChoices;
 use crate::observation::ObservationChoices;
 use crate::size::Size;
 use crate::tls::TlsChoices;
+use crate::top::Top;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -29,6 +30,7 @@ Examples:
   tembo snapshot keep a.pool stock monday
   tembo maps a.pool && tembo drop a.pool stock
   tembo store scan a.pool accounts --at yesterday
+  tembo top 127.0.0.1:6379
   tembo bench
 
 Exit codes: 0 done, 1 failed, 2 wrong usage; `tembo check --help` has more.";
@@ -71,6 +73,8 @@ pub(crate) enum Command {
     Store(Store),
     /// Measure this machine, or run the workload that crash tests use
     Bench(Bench),
+    /// Watch a running server
+    Top(Top),
 }
 
 impl Command {
@@ -95,6 +99,7 @@ impl Command {
             }),
             Command::Store(store) => Some(store.action.pool()),
             Command::Bench(bench) => bench.pool.as_deref(),
+            Command::Top(_) => None,
         }
     }
 
@@ -109,7 +114,7 @@ impl Command {
             Command::Store(store) => store.action.wants_json(),
             Command::Bench(bench) => bench.json,
             Command::Serve(_) | Command::Drop(_) | Command::Dump(_) | Command::Load(_) => false,
-            Command::Import(_) | Command::Export(_) => false,
+            Command::Import(_) | Command::Export(_) | Command::Top(_) => false,
         }
     }
 }

@@ -28,6 +28,7 @@ mod space;
 mod store;
 mod texts;
 mod tls;
+mod top;
 mod unclean;
 mod unfinished;
 
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Snapshot(snapshot) => snapshot::run(snapshot),
         Command::Store(store) => store::run(store),
         Command::Bench(bench) => bench::run(bench),
+        Command::Top(top) => top::run(top),
     };
     failure::exit_code(outcome, arguments.command.pool(), arguments.command.wants_json())
 }

@@ -28,7 +28,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
         &["tembo-pmem", "tembo-pool", "tembo-index", "tembo", "tembo-wire", "tembo-rdb", "tembo-script"],
     ),
     ("tembo-memcached", &["tembo-pool", "tembo"]),
-    ("tembo-cli", &["tembo-pool", "tembo", "tembo-server", "tembo-memcached", "tembo-rdb"]),
+    ("tembo-cli", &["tembo-pool", "tembo", "tembo-server", "tembo-memcached", "tembo-rdb", "tembo-wire"]),
     ("tembo-capi", &["tembo"]),
     ("tembo-goals", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-store"]),
     ("tembo-bench", &["tembo-pmem", "tembo-pool", "tembo-index", "tembo-heap", "tembo-goals"]),

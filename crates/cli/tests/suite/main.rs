@@ -32,5 +32,6 @@ mod support;
 mod systemd;
 mod tls;
 mod tools;
+mod top;
 mod unclean;
 mod usage;
