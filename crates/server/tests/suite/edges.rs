@@ -185,8 +185,8 @@ fn treatment(args: &[Vec<u8>]) -> Treatment {
         | (b"bzpopmin" | b"bzpopmax" | b"bzmpop", _) => Treatment::Skip,
         (b"client", b"kill" | b"setinfo" | b"no-evict") | (b"script", b"debug") => Treatment::Skip,
         (
-            b"client" | b"object" | b"memory" | b"config" | b"command" | b"function" | b"script" | b"pubsub"
-            | b"slowlog" | b"latency",
+            b"client" | b"object" | b"memory" | b"config" | b"command" | b"function" | b"module" | b"script"
+            | b"pubsub" | b"slowlog" | b"latency",
             b"help",
         ) => Treatment::Errors,
         // The two keep different facts about a key: docs/guide/server.md.
