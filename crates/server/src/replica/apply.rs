@@ -30,8 +30,7 @@ const SLOT: usize = usize::MAX;
 /// Commands after which clients are served.
 const COMMANDS_PER_TURN: usize = 1024;
 /// Commands of a stream that write nothing.
-const OTHERS: [&str; 9] =
-    ["ping", "select", "multi", "exec", "discard", "publish", "spublish", "pfcount", "clusterx"];
+const OTHERS: [&str; 8] = ["ping", "select", "multi", "exec", "discard", "publish", "spublish", "pfcount"];
 /// The longest key that an error shows.
 const SHOWN_BYTES_MAX: usize = 64;
 /// Errors that say nothing about the command: the pool is full, or a commit failed.
@@ -206,6 +205,9 @@ impl Executor<'_, '_> {
     ) -> Result<(), Failure> {
         let command = self.state.registry.get(request.name());
         let is_sent = |command: &&Command| {
+            if command.name == "clusterx" {
+                return request.get(1).is_some_and(|word| is(word, "moves"));
+            }
             command.has(WRITE) && !command.has(BLOCKING) || OTHERS.contains(&command.name)
         };
         let Some(command) = command.filter(is_sent) else {

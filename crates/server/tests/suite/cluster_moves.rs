@@ -355,3 +355,36 @@ fn keys_of_a_slot_are_listed_up_to_the_limit_of_a_reply() {
     assert_eq!(first.ask("CLUSTER GETKEYSINSLOT 3300 1"), "[${b}000]");
     shards.servers.into_iter().for_each(Fixture::check);
 }
+
+/// The same keys to a replica by a whole copy, and to another node by a move; what each took. Times are shown
+/// and not judged.
+#[test]
+fn a_move_and_a_whole_copy_are_timed() {
+    let count = std::env::var("TEMBO_MOVED_KEYS").ok().and_then(|count| count.parse().ok()).unwrap_or(2000);
+    for (bytes, count) in [(100, count), (16 << 10, count / 20)] {
+        let mut shards = Shards::ready(0);
+        let mut first = shards.client(0);
+        let value = vec![b'v'; bytes];
+        for number in 0..count {
+            first.send(&[b"SET", format!("{{b}}{number}").as_bytes(), &value]);
+            if number % 1000 == 999 {
+                (0..1000).for_each(|_| drop(first.receive()));
+            }
+        }
+        (0..count % 1000).for_each(|_| drop(first.receive()));
+        shards.servers.push(node());
+        let mut replica = shards.client(3);
+        let masters: String = (0..3).map(|number| shards.line(number, None, RANGES[number])).collect();
+        let begun = std::time::Instant::now();
+        shards.push(&(masters + &shards.line(3, Some(0), "")), 2);
+        eventually(|| {
+            replica.ask("DBSIZE") == format!(":{count}") && replica.info("master_link_status") == "up"
+        });
+        let copied = begun.elapsed();
+        let begun = std::time::Instant::now();
+        assert_eq!(migrate(&mut first, "3300", 1), "+OK");
+        let moved = begun.elapsed();
+        println!("{count} values of {bytes} bytes: copied in {copied:?}, moved in {moved:?}");
+        shards.servers.into_iter().for_each(Fixture::check);
+    }
+}

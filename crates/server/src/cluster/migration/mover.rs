@@ -105,7 +105,7 @@ impl Mover {
     pub(crate) fn is_busy(&self) -> bool {
         self.running.as_ref().is_some_and(|running| {
             let copies = running.stage == Stage::Copying && !running.copy.is_done() && running.has_room();
-            copies || matches!(running.stage, Stage::Draining(_)) && running.untaken == 0
+            copies || matches!(running.stage, Stage::Draining(_))
         })
     }
 
@@ -227,8 +227,9 @@ impl Running {
                 self.stopped = now;
                 executor.set_draining(true);
             }
-            // The first turn in which clients may not write has ended when this is seen.
-            Stage::Draining(since) if now > since && self.untaken == 0 && self.copy.is_done() => {
+            // The first turn in which clients may not write has ended when this is seen. All that is on the way
+            // comes before the question.
+            Stage::Draining(since) if now > since && self.copy.is_done() => {
                 self.stage = Stage::Readying(since);
                 self.has_written_late = false;
                 if let Some(link) = &self.link {
