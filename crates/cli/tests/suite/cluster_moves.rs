@@ -344,3 +344,22 @@ fn kill_9_of_either_side_leaves_one_owner_and_every_key_once() {
     (0..2).for_each(|node| nodes.kill(node));
     (0..2).for_each(|node| drop(nodes.workspace.run(&format!("check node{node}.pool")).ok()));
 }
+
+#[test]
+fn the_cluster_of_redis_py_follows_slots_that_move() {
+    let Some(python) = crate::redis_py::python() else { return };
+    let mut nodes = Nodes::start();
+    nodes.push(0, 1);
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redis_py/moving.py");
+    let run = std::process::Command::new(python)
+        .arg(script)
+        .args(nodes.ports.map(|port| port.to_string()))
+        .args([id(0), id(1), SLOTS.to_owned()])
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{out}\n{err}");
+    println!("{out}");
+    (0..2).for_each(|node| nodes.kill(node));
+    (0..2).for_each(|node| drop(nodes.workspace.run(&format!("check node{node}.pool")).ok()));
+}

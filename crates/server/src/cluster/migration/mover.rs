@@ -227,8 +227,8 @@ impl Running {
                 self.stopped = now;
                 executor.set_draining(true);
             }
-            // The first turn in which clients may not write has ended when this is seen. All that is on the way
-            // comes before the question.
+            // The first turn in which clients may not write has ended when this is seen. All that is on the
+            // way comes before the question.
             Stage::Draining(since) if now > since && self.copy.is_done() => {
                 self.stage = Stage::Readying(since);
                 self.has_written_late = false;
