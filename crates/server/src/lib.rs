@@ -69,6 +69,10 @@
 //!   them until then.
 //! - **A cluster's topology** is pushed by CLUSTERX SETNODES: nodes do not talk to each other about it, and
 //!   PUBLISH reaches the subscribers of this node and its replicas only. A key has at most 65526 bytes there.
+//! - **TLS** is spoken in the versions 1.2 and 1.3; keys have no passphrase, and `tls-port` is as it was at
+//!   the start. A handshake has a time.
+//! - **At the limit of clients** those that have not authenticated, or have sent nothing, make room for
+//!   others.
 //! - **Clients' memory** has a limit by default ([`Config::client_memory`]).
 //!
 //! # Events

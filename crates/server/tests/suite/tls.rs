@@ -108,6 +108,34 @@ fn messages_and_the_ends_of_waits_are_sent_at_once() {
     assert_eq!(show(&waiting.receive()), "[$list $element]");
 }
 
+/// Another part of the server lets clients in then, and answers them.
+#[test]
+fn a_client_is_answered_while_a_script_is_busy() {
+    let tls = TlsFixture::with(|config| config.script_time = Some(Duration::from_millis(50)));
+    let mut old = tls.client();
+    old.talk("PING => +PONG");
+    let mut busy = tls.server.client();
+    busy.talk("PING => +PONG");
+    busy.send(&[b"EVAL", b"while true do pcall(redis.call, 'get', 'x') end", b"0"]);
+    // Clients that come after the script: one that asked before it, in the same turn, waits for its end.
+    eventually(|| tls.server.client().ask("PING").starts_with("-BUSY"));
+    assert!(old.ask("PING").starts_with("-BUSY"));
+    let mut new = tls.client();
+    assert!(new.ask("GET key").starts_with("-BUSY"));
+    // Whatever is no TLS is told so, and of when the script is over.
+    let mut stranger = std::net::TcpStream::connect(tls.address).unwrap();
+    stranger.write_all(b"PING\r\n").unwrap();
+    stranger.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    let mut alert = [0; 7];
+    stranger.read_exact(&mut alert).unwrap();
+    assert_eq!(alert[0], 21);
+    new.talk("SCRIPT KILL => +OK");
+    assert!(show(&busy.receive()).contains("killed"));
+    new.talk("PING => +PONG");
+    old.talk("PING => +PONG");
+    tls.server.log.expect("did not begin with TLS");
+}
+
 /// An end without the words of TLS could have been made by somebody in between.
 #[test]
 fn the_server_says_that_it_closes() {
