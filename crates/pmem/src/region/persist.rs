@@ -183,6 +183,7 @@ mod tests {
             region.flush(60, 72);
             region.flush(0, 0);
             region.flush_lines(&[1, 2, 5]);
+            region.writable_line(192).unwrap().flush();
             region.fence().unwrap();
             for (off, bytes) in [(4096, 64), (8192, 1000), (12_301, 5000), (20_480, 0)] {
                 // SAFETY: nobody else has the region.
