@@ -49,8 +49,8 @@ impl Compaction {
     }
 
     /// Ends it once every structure has moved its blocks. Where it was to empty a run of chunks, later ones
-    /// leave alone what stayed there, until some of it is freed; also where it was called off, because there
-    /// was no room elsewhere.
+    /// leave alone what stayed there, until some of it is freed or the pool's length changes. Where it was
+    /// called off, because there was no room elsewhere, that is the lower half of the run.
     ///
     /// # Errors
     ///
@@ -58,7 +58,10 @@ impl Compaction {
     pub fn complete(self) -> Result<()> {
         self.pool.inner.reclaim_all()?;
         if self.is_of_run && !self.has_held.load(Ordering::Relaxed) {
-            self.pool.inner.alloc.note_stuck(self.pool.region(), &self.spans);
+            let alloc = &self.pool.inner.alloc;
+            // The next one is content with a shorter run.
+            let of = if alloc.has_closed() { self.spans.len() } else { self.spans.len().div_ceil(2) };
+            alloc.note_stuck(self.pool.region(), &self.spans[..of]);
         }
         Ok(())
     }

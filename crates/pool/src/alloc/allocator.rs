@@ -440,11 +440,12 @@ impl Allocator {
             self.read_all(&mut shared, region)?;
         }
         let mut taken = Vec::new();
-        let Shared { zones, partial, .. } = &mut *shared;
+        let Shared { zones, partial, stuck, .. } = &mut *shared;
         for list in partial {
             // Media does not name a slab whose blocks were never committed.
             let is_unknown = |slab: &Arc<Slab>| slab.is_empty() && !slab.is_published();
             let (mut unknown, known): (VecDeque<_>, VecDeque<_>) = list.drain(..).partition(is_unknown);
+            unknown.iter().for_each(|slab| _ = stuck.remove(&slab.off));
             self.free_chunks_of(zones, unknown.make_contiguous());
             let is_spare = |slab: &Arc<Slab>| {
                 slab.is_empty() && slab.is_published() && zones[slab.zone as usize].scanned

@@ -66,7 +66,11 @@ impl Allocator {
         (chunks, limits): (u64, CloseLimits),
     ) -> Result<Vec<Range<u64>>> {
         let wanted = chunks + self.kept_chunks(region);
-        let run = self.run_to_empty(shared, region, (wanted, limits.fixed))?;
+        let mut run = self.run_to_empty(shared, region, (wanted, limits.fixed))?;
+        if run.is_none() && !shared.stuck.is_empty() {
+            shared.stuck.clear();
+            run = self.run_to_empty(shared, region, (wanted, limits.fixed))?;
+        }
         shared.made_chunks = if run.is_some() { wanted } else { 0 };
         Ok(run.map_or_else(Vec::new, |run| self.close_run(shared, run)))
     }
@@ -167,7 +171,8 @@ impl Allocator {
     }
 
     /// Notes that the pool has grown, if it was for want of a compaction.
-    pub(super) fn note_growth(&self, shared: &Shared, bytes_before: u64) {
+    pub(super) fn note_growth(&self, shared: &mut Shared, bytes_before: u64) {
+        shared.stuck.clear();
         let spare = shared.spare_bytes();
         if spare >= WASTE_BYTES && spare >= (bytes_before - spare.min(bytes_before)) / 100 * WASTE_PERCENT {
             self.has_outgrown_waste.store(true, Ordering::Relaxed);

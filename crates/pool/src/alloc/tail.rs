@@ -70,6 +70,7 @@ impl Allocator {
             }
         }
         commit(length)?;
+        shared.stuck.clear();
         shared.zones.truncate(count);
         for zone in &mut shared.zones {
             zone.cut(self.geometry.zone_limit(zone.number, length));
