@@ -12,23 +12,23 @@ use crate::support::{Client, Fixture, eventually};
 
 /// The answers of a target: to commands with keys, to COMMIT and to ASK. None: it hangs up; empty: none yet.
 #[derive(Clone, Debug, Default)]
-struct Answers {
-    data: Option<&'static str>,
-    commit: Option<&'static str>,
-    ask: Option<&'static str>,
-    asked: u64,
+pub(crate) struct Answers {
+    pub(crate) data: Option<&'static str>,
+    pub(crate) commit: Option<&'static str>,
+    pub(crate) ask: Option<&'static str>,
+    pub(crate) asked: u64,
     /// Commands with keys.
-    received: u64,
+    pub(crate) received: u64,
 }
 
 /// A node that answers as a test wants it to.
-struct Target {
+pub(crate) struct Target {
     port: u16,
     answers: Arc<Mutex<Answers>>,
 }
 
 impl Target {
-    fn start(answers: Answers) -> Self {
+    pub(crate) fn start(answers: Answers) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let answers = Arc::new(Mutex::new(answers));
@@ -42,11 +42,15 @@ impl Target {
         Target { port, answers }
     }
 
-    fn set(&self, change: impl FnOnce(&mut Answers)) {
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Answers)) {
         change(&mut self.answers.lock().unwrap());
     }
 
-    fn asked(&self) -> u64 {
+    pub(crate) fn asked(&self) -> u64 {
         self.answers.lock().unwrap().asked
     }
 }
@@ -87,7 +91,12 @@ fn serve(mut stream: TcpStream, answers: &Mutex<Answers>) -> std::io::Result<()>
     }
 }
 
-fn line(number: usize, port: u16, slots: &str) -> String {
+/// The id of a move of a source that a test plays.
+pub(crate) fn source_id(number: usize) -> String {
+    format!("{number:040}")
+}
+
+pub(crate) fn line(number: usize, port: u16, slots: &str) -> String {
     format!("{} 127.0.0.1 {port} master - {slots}\n", node_id(number))
 }
 
@@ -108,7 +117,7 @@ fn state(client: &mut Client) -> String {
     field(client, "migrating_state").unwrap()
 }
 
-const DOUBTFUL: &str = "-TRYAGAIN The slot is being moved to another node; try again";
+pub(crate) const DOUBTFUL: &str = "-TRYAGAIN The slot is being moved to another node; try again";
 
 #[test]
 fn a_source_in_doubt_serves_nothing_and_asks_until_it_knows() {
@@ -210,7 +219,7 @@ fn a_move_fails_before_the_hand_over_and_all_is_as_before() {
     target.set(|answers| answers.data = Some(""));
     migrate(&mut client);
     assert_eq!(state(&mut client), "start");
-    client.talk("SET b 3 => +OK");
+    eventually(|| client.ask("SET b 3") == "+OK");
     let received = || target.answers.lock().unwrap().received;
     // The first was that of the move before.
     eventually(|| received() > 1);
@@ -237,7 +246,7 @@ fn target_node() -> (Fixture, String) {
 }
 
 fn begin(server: &Fixture, number: usize) -> Client {
-    let (mut source, id) = (server.client(), format!("{number:040}"));
+    let (mut source, id) = (server.client(), source_id(number));
     let begin = format!("CLUSTERX IMPORT BEGIN {id} {} {} 3300", node_id(0), node_id(1));
     eventually(|| !source.ask(&begin).starts_with("-TRYAGAIN"));
     source.talk("SET b 1 => +OK\nRPUSH {b}list 1 2 => :2\nSET c 1 => -ERR The slot is not being imported by this connection");

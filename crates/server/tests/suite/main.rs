@@ -14,6 +14,7 @@ mod cluster_controllers;
 mod cluster_differential;
 mod cluster_keys;
 mod cluster_moves;
+mod cluster_moves_ends;
 mod cluster_moves_lost;
 mod cluster_support;
 mod cluster_topology;

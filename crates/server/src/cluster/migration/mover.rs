@@ -1,5 +1,6 @@
 //! The source's part of a turn: at its end, when there is no batch.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,10 +26,13 @@ const UNTAKEN_BYTES_MAX: usize = 1 << 20;
 const LEFT_BYTES_MAX: usize = 64 << 20;
 /// With so few commands on the way the source drains.
 const FEW_BYTES: usize = 128 << 10;
-/// How long it takes no writes before it goes on, and how long it then waits; how often it tries.
+/// How long it takes no writes before it goes on, and how long it then waits, more each time; how often it
+/// tries.
 const DRAIN_MAX: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_millis(200);
-const DRAINS_MAX: u32 = 50;
+const DRAINS_MAX: u32 = 100;
+/// How long a source waits for a target that answers slowly to become quicker.
+const SLOW_REST: Duration = Duration::from_millis(500);
 /// How often a source in doubt asks.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
@@ -52,6 +56,12 @@ struct Running {
     out: Commands,
     /// Bytes that the thread has, or the target has not answered.
     untaken: usize,
+    /// When the commands were given to the thread that the target has not answered, and how long it took
+    /// for the last ones that it has.
+    given: VecDeque<Instant>,
+    lag: Duration,
+    /// Questions whether it is ready that it has not answered.
+    asked: u32,
     drains: u32,
     /// Something else than a removal came after the target was asked whether it is ready.
     has_written_late: bool,
@@ -75,6 +85,9 @@ impl Running {
             copy: Copy::new(moving.slots.clone()),
             out: Commands::default(),
             untaken: 0,
+            given: VecDeque::new(),
+            lag: Duration::ZERO,
+            asked: 0,
             drains: 0,
             has_written_late: false,
             next: now,
@@ -83,10 +96,11 @@ impl Running {
     }
 
     /// Gives the thread what there is.
-    fn flush(&mut self) {
+    fn flush(&mut self, now: Instant) {
         let commands = std::mem::take(&mut self.out);
         if let Some(link) = self.link.as_ref().filter(|_| commands.count > 0) {
             self.untaken += commands.bytes.len();
+            self.given.push_back(now);
             link.give(Job::Send(commands));
         }
     }
@@ -171,7 +185,7 @@ impl Running {
         if let Some(cluster) = executor.state.cluster.as_mut() {
             cluster.guarded = guarded;
         }
-        self.flush();
+        self.flush(executor.state.now);
         self.drain(executor)
     }
 
@@ -181,13 +195,23 @@ impl Running {
                 self.stage = Stage::Copying;
                 executor.begin_tap();
             }
-            News::Taken(bytes) => self.untaken -= bytes,
-            News::Ready(true) => {
-                if let Stage::Readying(since) = self.stage {
-                    self.commit(executor, moving, since)?;
+            News::Taken(bytes) => {
+                self.untaken -= bytes;
+                let given = self.given.pop_front();
+                self.lag =
+                    given.map_or(self.lag, |given| executor.state.now.saturating_duration_since(given));
+            }
+            News::Ready(is_ready) => {
+                self.asked -= 1;
+                match self.stage {
+                    // One that came late was about another time.
+                    Stage::Readying(since) if is_ready && self.asked == 0 => {
+                        self.commit(executor, moving, since)?;
+                    }
+                    Stage::Readying(_) if self.asked == 0 => self.rest(executor)?,
+                    _ => {}
                 }
             }
-            News::Ready(false) => self.rest(executor)?,
             News::Committed | News::Answered(Verdict::Handed) => executor.decide_move(true, self.stopped)?,
             News::Answered(Verdict::Never) => executor.decide_move(false, self.stopped)?,
             News::Answered(Verdict::Newer) => return Err("the target has a newer topology".to_owned()),
@@ -212,7 +236,7 @@ impl Running {
         while self.has_room() && !self.copy.is_done() && begun.elapsed() < STEP {
             self.copy.step(&executor.keys, &mut self.out).map_err(|fault| shown(&fault))?;
             if self.out.bytes.len() >= CHUNK_BYTES {
-                self.flush();
+                self.flush(executor.state.now);
             }
         }
         Ok(())
@@ -222,7 +246,7 @@ impl Running {
     fn drain(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), String> {
         let now = executor.state.now;
         match self.stage {
-            Stage::Copying if self.copy.is_done() && self.untaken <= FEW_BYTES && now >= self.next => {
+            Stage::Copying if self.copy.is_done() && self.is_near(now) && now >= self.next => {
                 self.stage = Stage::Draining(now);
                 self.stopped = now;
                 executor.set_draining(true);
@@ -231,17 +255,28 @@ impl Running {
             // way comes before the question.
             Stage::Draining(since) if now > since && self.copy.is_done() => {
                 self.stage = Stage::Readying(since);
-                self.has_written_late = false;
+                (self.has_written_late, self.asked) = (false, self.asked + 1);
                 if let Some(link) = &self.link {
                     link.give(Job::Ready);
                 }
             }
-            Stage::Draining(since) if now.saturating_duration_since(since) > DRAIN_MAX => {
+            Stage::Draining(since) | Stage::Readying(since)
+                if now.saturating_duration_since(since) > DRAIN_MAX =>
+            {
                 self.rest(executor)?;
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether the target has all but a little, and answers.
+    fn is_near(&self, now: Instant) -> bool {
+        let oldest = self.given.front().map_or(Duration::ZERO, |given| now.saturating_duration_since(*given));
+        let is_quick = self.lag.max(oldest) < DRAIN_MAX / 4;
+        // A target that is always slow gets its chance.
+        let has_waited = now >= self.next + SLOW_REST;
+        self.untaken == 0 || self.untaken <= FEW_BYTES && (is_quick || has_waited)
     }
 
     /// Lets clients write again for a while.
@@ -252,7 +287,7 @@ impl Running {
         }
         executor.set_draining(false);
         self.stage = Stage::Copying;
-        self.next = executor.state.now + REST;
+        self.next = executor.state.now + REST * self.drains.min(10);
         Ok(())
     }
 
@@ -265,7 +300,7 @@ impl Running {
     ) -> Result<(), String> {
         // Expiry and eviction go on: the target has deadlines, too, and gets the removals before COMMIT.
         self.relay(executor, moving)?;
-        self.flush();
+        self.flush(executor.state.now);
         let is_late = since.elapsed() > DRAIN_MAX;
         if is_late || self.has_written_late || !self.copy.is_done() {
             return self.rest(executor);
