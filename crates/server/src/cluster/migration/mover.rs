@@ -41,9 +41,8 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 enum Stage {
     Beginning,
     Copying,
+    /// Clients may not write, and the target sees that a replica has everything.
     Draining(Instant),
-    /// The target sees that a replica has everything.
-    Readying(Instant),
     Doubtful,
 }
 
@@ -118,8 +117,7 @@ impl Mover {
     /// Whether there is something to do without an event.
     pub(crate) fn is_busy(&self) -> bool {
         self.running.as_ref().is_some_and(|running| {
-            let copies = running.stage == Stage::Copying && !running.copy.is_done() && running.has_room();
-            copies || matches!(running.stage, Stage::Draining(_))
+            running.stage == Stage::Copying && !running.copy.is_done() && running.has_room()
         })
     }
 
@@ -205,10 +203,10 @@ impl Running {
                 self.asked -= 1;
                 match self.stage {
                     // One that came late was about another time.
-                    Stage::Readying(since) if is_ready && self.asked == 0 => {
+                    Stage::Draining(since) if is_ready && self.asked == 0 => {
                         self.commit(executor, moving, since)?;
                     }
-                    Stage::Readying(_) if self.asked == 0 => self.rest(executor)?,
+                    Stage::Draining(_) if self.asked == 0 => self.rest(executor)?,
                     _ => {}
                 }
             }
@@ -224,7 +222,7 @@ impl Running {
     fn relay(&mut self, executor: &mut Executor<'_, '_>, moving: &Move) -> Result<(), String> {
         let tap = executor.keys.replication.effects.tap.as_mut().map(std::mem::take).unwrap_or_default();
         filter(&executor.state.registry, &tap, &moving.slots, &mut self.copy, &mut self.out)?;
-        self.has_written_late |= matches!(self.stage, Stage::Readying(_)) && self.out.writes > 0;
+        self.has_written_late |= matches!(self.stage, Stage::Draining(_)) && self.out.writes > 0;
         if self.out.bytes.len() + self.untaken > LEFT_BYTES_MAX {
             return Err("the target is slower than the clients that write here".to_owned());
         }
@@ -247,22 +245,16 @@ impl Running {
         let now = executor.state.now;
         match self.stage {
             Stage::Copying if self.copy.is_done() && self.is_near(now) && now >= self.next => {
+                // All that clients have done was given to the thread, in front of the question.
                 self.stage = Stage::Draining(now);
                 self.stopped = now;
-                executor.set_draining(true);
-            }
-            // The first turn in which clients may not write has ended when this is seen. All that is on the
-            // way comes before the question.
-            Stage::Draining(since) if now > since && self.copy.is_done() => {
-                self.stage = Stage::Readying(since);
                 (self.has_written_late, self.asked) = (false, self.asked + 1);
+                executor.set_draining(true);
                 if let Some(link) = &self.link {
                     link.give(Job::Ready);
                 }
             }
-            Stage::Draining(since) | Stage::Readying(since)
-                if now.saturating_duration_since(since) > DRAIN_MAX =>
-            {
+            Stage::Draining(since) if now.saturating_duration_since(since) > DRAIN_MAX => {
                 self.rest(executor)?;
             }
             _ => {}
