@@ -158,7 +158,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         let posted = self.keys.pubsub.posted;
         // Keys that come from another node expire by its clock until they are here.
         let now_ms = self.keys.now_ms;
-        if session.importing.is_some() {
+        if session.importing {
             self.keys.now_ms = 0;
         }
         match session.replies {

@@ -9,7 +9,6 @@ use tembo_wire::Protocol;
 
 use crate::acl::User;
 use crate::address::Address;
-use crate::keyspace::replication::Id;
 use crate::master::{Awaiting, Replica};
 use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
@@ -63,8 +62,8 @@ pub(crate) struct Session {
     pub(crate) waiting: Option<Box<Waiting>>,
     /// It waits for replicas.
     pub(crate) awaiting: Option<Box<Awaiting>>,
-    /// It brings the keys of slots that move to here: the id of the move.
-    pub(crate) importing: Option<Box<Id>>,
+    /// It brings, or brought, the keys of slots that move to here.
+    pub(crate) importing: bool,
     /// It is a replica's.
     pub(crate) replica: Option<Box<Replica>>,
     pub(crate) subscriptions: Subscriptions,
@@ -115,7 +114,7 @@ impl Session {
             watched: Watched::default(),
             waiting: None,
             awaiting: None,
-            importing: None,
+            importing: false,
             replica: None,
             subscriptions: Subscriptions::default(),
             tracking: OwnTracking::default(),

@@ -120,8 +120,9 @@ impl Executor<'_, '_> {
         if slots.crosses {
             return Some(if cluster.has_owner(slot) { CROSS_SLOT } else { NOT_SERVED });
         }
-        if let Some(id) = &session.importing {
-            let moving = cluster.moves.importing().filter(|moving| moving.id == **id);
+        if session.importing {
+            let is_importer = self.state.moving.importer.is_some_and(|client| client.id == session.id);
+            let moving = cluster.moves.importing().filter(|_| is_importer);
             return moving.is_none_or(|moving| !moving.slots.contains(slot)).then_some(NOT_IMPORTED);
         }
         let access = self.access(session, command);

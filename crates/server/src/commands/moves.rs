@@ -134,7 +134,7 @@ pub(super) fn import(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer
                 return Err(NO_IMPORT);
             }
             store(ctx, moves)?;
-            ctx.session.importing = None;
+            ctx.session.importing = false;
             ctx.state.moving.importer = None;
             reply_when_replicated(ctx, DONE_MAX)
         }
@@ -189,10 +189,9 @@ fn begin(ctx: &mut Context<'_, '_>, moving: Move) -> Answer {
     if !ctx.keys.exists(0) {
         return Err(Fault::MissingDatabase(0));
     }
-    let id = moving.id;
     moves.import(moving);
     store(ctx, moves)?;
-    ctx.session.importing = Some(Box::new(id));
+    ctx.session.importing = true;
     ctx.state.moving.importer = Some(ClientRef { slot: ctx.session.slot, id: ctx.session.id });
     ctx.out.write().ok();
     Ok(())

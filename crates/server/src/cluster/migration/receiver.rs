@@ -110,14 +110,16 @@ impl Executor<'_, '_> {
     /// Gives an import up whose connection has ended, or is silent.
     fn expect_importer(&mut self) {
         let importing = self.state.cluster.as_ref().and_then(|cluster| cluster.moves().importing());
-        let Some(id) = importing.map(|moving| moving.id) else { return };
+        if importing.is_none() {
+            return;
+        }
         let (now, timeout) = (self.state.now, self.state.config.replica.timeout);
         let importer = self.state.moving.importer;
         let conn = importer
             .and_then(|client| self.clients.get_mut(client.slot).filter(|it| it.session.id == client.id));
         if let Some(conn) = conn
             && !conn.session.killed
-            && conn.session.importing.as_deref() == Some(&id)
+            && conn.session.importing
         {
             conn.session.killed = now.saturating_duration_since(conn.session.active) > timeout;
             return;
