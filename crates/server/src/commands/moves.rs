@@ -10,7 +10,7 @@ use super::cluster::node;
 use super::clusterx::{id, ranges_of};
 use crate::cluster::migration::{Move, Moves, TRY_AGAIN, Verdict};
 use crate::cluster::ranges::Ranges;
-use crate::cluster::topology::{NodeId, Topology};
+use crate::cluster::topology::{Node, NodeId, Topology};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::replication::is_id;
 use crate::master::Awaiting;
@@ -175,6 +175,9 @@ fn begin(ctx: &mut Context<'_, '_>, moving: Move) -> Answer {
             Fault::Error("ERR There is already an importing job")
         });
     }
+    if moves.has_denied(&moving.id) {
+        return Err(NO_IMPORT);
+    }
     if moves.removing.touches(&moving.slots) {
         return Err(TRY_AGAIN);
     }
@@ -213,6 +216,9 @@ fn answer(ctx: &mut Context<'_, '_>, asked: &Move, version: u64) -> Answer {
     if next != *moves {
         store(ctx, next)?;
     }
+    // What the answer is about may be on its way to the device: a topology makes an import DONE, too.
+    ctx.session.is_plain = false;
+    ctx.keys.pool().make_durable()?;
     match verdict {
         Verdict::Handed => reply_when_replicated(ctx, DONE_MAX),
         Verdict::Never => {
@@ -226,11 +232,15 @@ fn answer(ctx: &mut Context<'_, '_>, asked: &Move, version: u64) -> Answer {
     }
 }
 
-/// Answers 1 when a replica has all that this node has; 0 after a while; 1 if there is no replica.
+/// Answers 1 when a replica has all that this node has; 0 after a while; 1 if the topology has no replica of
+/// this node that has not failed. One that is not connected is waited for.
 fn reply_when_replicated(ctx: &mut Context<'_, '_>, most: Duration) -> Answer {
     let offset = ctx.keys.replication.position.map_or(0, |position| position.offset);
+    let (topology, place) = node(ctx)?.known()?;
+    let is_own = |of: &Node| of.master.is_some() && of.master == place && !of.has_failed();
+    let has_replica = topology.nodes.iter().any(is_own);
     let replicas = progress_of_replicas(ctx.clients.iter());
-    if replicas.is_empty() || acknowledged(&replicas, offset) > 0 {
+    if !has_replica || acknowledged(&replicas, offset) > 0 {
         ctx.out.write().integer(1);
         return Ok(());
     }

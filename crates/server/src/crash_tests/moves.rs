@@ -95,7 +95,7 @@ fn change(op: &Op, moves: &mut Moves) -> bool {
             let verdict = moves.answer(&moving(key, number), 9, (&topology(1, None), id(1)));
             assert_eq!(verdict, Verdict::Never);
         }
-        Op::Restart => moves.restart(),
+        Op::Restart => moves.restart(Some(id(0))),
         Op::NoteRemoved(key) => moves.note_removed(&slots(key)),
         _ => return false,
     }

@@ -19,6 +19,8 @@ pub(crate) use candidates::Candidate;
 use candidates::Candidates;
 use tembo::Pool;
 
+use crate::cluster::ranges::Ranges;
+use crate::cluster::slot::slot_of;
 use crate::executor::Executor;
 use crate::fault::Answer;
 use crate::keyspace::Keyspace;
@@ -310,15 +312,21 @@ impl Executor<'_, '_> {
 
     /// Evicts keys of so many bytes, in a batch that this begins, until a time; returns how many keys.
     fn evict(&mut self, bytes: u64, until: Instant) -> Answer<usize> {
-        let State { eviction, config, random, .. } = &mut *self.state;
+        let State { eviction, config, random, cluster, .. } = &mut *self.state;
+        let importing = cluster.as_ref().and_then(|cluster| cluster.moves().importing());
+        let coming = importing.map(|moving| &moving.slots);
         let settings = (config.eviction.policy, config.eviction.samples);
         let mut victims = Vec::new();
         let mut left = i64::try_from(bytes).unwrap_or(i64::MAX);
         eviction.candidates.begin(&self.keys, config.eviction.policy)?;
         while left > 0 && victims.len() < VICTIMS_MAX {
             let Some(victim) = eviction.candidates.pick(&self.keys, random, settings)? else { break };
-            left -= entry_bytes(&victim.key, victim.value_bytes);
-            victims.push(victim);
+            // A key that is on its way to here is as it is at its source: what changes it there is run here.
+            let comes = |slots: &Ranges| victim.database == 0 && slots.contains(slot_of(&victim.key));
+            if !coming.is_some_and(comes) {
+                left -= entry_bytes(&victim.key, victim.value_bytes);
+                victims.push(victim);
+            }
             if Instant::now() >= until {
                 break;
             }

@@ -114,3 +114,42 @@ fn a_replica_that_takes_the_place_of_a_target_gives_the_import_up() {
     master.check();
     replica.check();
 }
+
+#[test]
+fn a_target_waits_for_a_replica_of_the_topology_that_is_not_connected() {
+    let server = node();
+    let topology = |role: &str| {
+        let own = line(1, server.address.port(), "");
+        line(0, 1, "0-16383") + &own + &format!("{} 127.0.0.1 2 {role} {}\n", node_id(2), node_id(1))
+    };
+    let mut source = server.client();
+    assert_eq!(set_nodes(&mut source, &topology("slave"), 1), "+OK");
+    let id = source_id(1);
+    let begin = format!("CLUSTERX IMPORT BEGIN {id} {} {} 3300", node_id(0), node_id(1));
+    source.talk(&format!("{begin} => +OK\nSET b 1 => +OK\nCLUSTERX IMPORT READY {id} => :0"));
+    // One that has failed is not waited for.
+    assert_eq!(set_nodes(&mut server.client(), &topology("slave,fail"), 2), "+OK");
+    source.talk(&format!("CLUSTERX IMPORT READY {id} => :1\nCLUSTERX IMPORT COMMIT {id} => :1"));
+    server.check();
+}
+
+#[test]
+fn keys_that_come_are_not_evicted() {
+    let server = node();
+    let mut client = server.client();
+    let topology = line(0, 1, "0-3300") + &line(1, server.address.port(), "3301-16383");
+    assert_eq!(set_nodes(&mut client, &topology, 1), "+OK");
+    client.talk("SET c 1 => +OK");
+    let mut source = server.client();
+    let (id, nodes) = (source_id(1), [node_id(0), node_id(1)].join(" "));
+    assert_eq!(source.ask(&format!("CLUSTERX IMPORT BEGIN {id} {nodes} 3300")), "+OK");
+    for key in 0..50 {
+        assert_eq!(source.ask(&format!("SET {{b}}{key} {}", "x".repeat(1000))), "+OK");
+    }
+    client.talk("CONFIG SET maxmemory-policy allkeys-random => +OK\nCONFIG SET maxmemory 1 => +OK");
+    // The other one goes, and then none.
+    eventually(|| source.ask("SET {b}0 1").starts_with("-OOM") && client.ask("DBSIZE") == ":50");
+    client.talk("CONFIG SET maxmemory 0 => +OK");
+    source.talk(&format!("CLUSTERX IMPORT COMMIT {id} => :1\nDBSIZE => :50"));
+    server.check();
+}

@@ -101,7 +101,12 @@ impl Copy {
 
     /// Whether the target has the key at a place.
     fn is_sent(&self, place: &[u8]) -> bool {
-        let is_behind = self.at == self.slots.as_slice().len() || place <= &self.after[..];
+        let ranges = self.slots.as_slice();
+        let slot = place.first_chunk().map_or(0, |slot| u16::from_be_bytes(*slot));
+        // Also a key that was made when its range was exhausted, behind the last place that was sent.
+        let is_exhausted =
+            self.at == ranges.len() || ranges[..self.at].last().is_some_and(|it| slot <= *it.end());
+        let is_behind = is_exhausted || place <= &self.after[..];
         is_behind && !self.again.contains(place) && !self.is_under_way(place)
     }
 

@@ -51,21 +51,26 @@
 //! slots, are decisions and end it in any case.
 //!
 //! A source in DOUBT takes a newer topology for the answer if it gives the slots to the target's shard or to
-//! a third, if the target is not in it any more or has failed in it, or if it is a decision as above. Where
-//! the topology decided, and not the target, no keys are removed: they may be the only ones.
+//! a third, if the target is of the source's shard in it, or if it is a decision as above. Where the topology
+//! decided, and not the target, no keys are removed: they may be the only ones. A topology that lacks the
+//! target, or in which it has failed, decides nothing: it may have said DONE, and come back. While a topology
+//! lacks a target that has the slots, nobody serves them.
 //!
 //! # Recovery
 //!
 //! A source that restarts in COPYING has failed, one in DOUBT asks. A target that restarts in IMPORTING gives
 //! up: it removes the keys that came, before it takes part in anything with these slots. A replica has the
 //! records of its master, by the stream and by the file of a whole copy, and when it becomes a master it
-//! does the same.
+//! does the same, but that it asks in COPYING, too: the source may have come further than it was told. The
+//! target then knows the id of what it denied, and begins no import of it.
 //!
 //! A target to which a topology gives the slots while they come has them, with the keys that are there.
 //!
 //! The records are one entry of "db.cluster", which is written as a whole: see `keyspace/moves`.
 
 pub(crate) mod copy;
+#[cfg(test)]
+mod copy_tests;
 pub(crate) mod filter;
 pub(crate) mod link;
 #[cfg(test)]
@@ -182,15 +187,23 @@ impl Moves {
         incoming.filter(|(_, stage)| *stage == Importing::Receiving).map(|(moving, _)| moving)
     }
 
-    /// Whether one more move can be remembered.
+    /// Whether one more move can be remembered, when those under way are done.
     pub(crate) fn has_room(&self) -> bool {
-        self.handed.len() < HANDED_MAX
+        let under_way = usize::from(self.sending().is_some()) + usize::from(self.importing().is_some());
+        self.handed.len() + under_way < HANDED_MAX
     }
 
-    /// The owner of a slot, of which the topology may not know yet.
+    /// Whether this node said that it will never have the slots by a move.
+    pub(crate) fn has_denied(&self, id: &Id) -> bool {
+        matches!(&self.incoming, Some((moving, Importing::Failed)) if moving.id == *id)
+    }
+
+    /// The owner of a slot, of which the topology may not know yet; none if the topology lacks it.
     pub(crate) fn owner(&self, topology: &Topology, slot: u16) -> Option<usize> {
-        let handed = self.handed.iter().rev().find(|moving| moving.slots.contains(slot));
-        handed.and_then(|moving| shard(topology, &moving.target)).or_else(|| topology.owner(slot))
+        match self.handed.iter().rev().find(|moving| moving.slots.contains(slot)) {
+            Some(moving) => shard(topology, &moving.target),
+            None => topology.owner(slot),
+        }
     }
 
     /// The source begins. No other move from here is under way.
@@ -273,13 +286,25 @@ impl Moves {
         match is_handed {
             true => Verdict::Handed,
             false if topology.version > version => Verdict::Newer,
-            false => Verdict::Never,
+            false => {
+                // The import does not begin after this answer.
+                if self.incoming.as_ref().is_none_or(|(_, stage)| *stage == Importing::Failed) {
+                    self.incoming = Some((asked.clone(), Importing::Failed));
+                }
+                Verdict::Never
+            }
         }
     }
 
-    /// The server begins as a master, with the records of a run before, or of its master.
-    pub(crate) fn restart(&mut self) {
-        self.fail("the source was restarted");
+    /// A node begins as a master, with the records of a run before, or of its master.
+    ///
+    /// Only the source itself knows that it sent no COMMIT when its record says COPYING. A replica that takes
+    /// its place may have an older record than it had, and asks.
+    pub(crate) fn restart(&mut self, myself: Option<NodeId>) {
+        match &self.outgoing {
+            Some((moving, _)) if myself == Some(moving.source) => self.fail("the source was restarted"),
+            _ => self.prepare(),
+        }
         self.give_up();
     }
 
@@ -294,7 +319,7 @@ impl Moves {
             let (from, to) = (shard(topology, &moving.source), shard(topology, &moving.target));
             let is_unknown = |slot| {
                 let owner = topology.owner(slot);
-                !decided.has(slot) && to.is_some() && owner != to && owner.is_some() && owner == from
+                !decided.has(slot) && owner != to && owner.is_some() && owner == from
             };
             moving.slots.retain(is_unknown);
         });
@@ -326,7 +351,8 @@ impl Moves {
         let stays = moving.slots.slots().all(|slot| is_here(slot) && !decided.has(slot));
         let has_failed = to.is_none_or(|to| topology.nodes[to].has_failed());
         let is_handed = to.is_some() && moving.slots.slots().all(|slot| topology.owner(slot) == to);
-        if stays && !has_failed && to != from {
+        // A target in doubt may come back, with the slots, however long it was away.
+        if stays && (is_doubtful || !has_failed) && to != from {
             return;
         }
         let Some((_, stage)) = &mut self.outgoing else { return };

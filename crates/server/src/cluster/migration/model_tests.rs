@@ -40,6 +40,10 @@ enum Mutant {
     CommitsEarly,
     /// A source in doubt takes any newer topology for the answer.
     TakesAnyTopology,
+    /// It takes one without the target for the answer.
+    TakesAbsence,
+    /// A replica that takes the source's place fails a move of which it knows only the beginning.
+    FailsWhenPromoted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,11 +82,14 @@ struct World {
     written: u8,
     moves: u8,
     restarts: u8,
-    /// The second node never comes back.
+    /// The second node is away: it never comes back if that was decided.
     is_gone: bool,
 }
 
-/// Versions 1 and 2 give the slot to the first node, 3 to the second, 4 to the first without the second.
+/// Versions 1 and 2 give the slot to the first node, 3 to the second, 4 to the first without the second; this
+/// one is as 4, and a decision.
+const DECISION: u8 = 5;
+
 struct Model {
     mutant: Mutant,
     topologies: Vec<Topology>,
@@ -103,7 +110,8 @@ impl Model {
         let both = |first: &str, second: &str| {
             format!("{} h 1 master - {first}\n{} h 2 master - {second}\n", id(0), id(1))
         };
-        let texts = [both("7", "8"), both("7", "8"), both("8", "7"), format!("{} h 1 master - 7 8", id(0))];
+        let alone = || format!("{} h 1 master - 7 8", id(0));
+        let texts = [both("7", "8"), both("7", "8"), both("8", "7"), alone(), alone()];
         let parsed = texts.iter().zip(1..).map(|(text, version)| Topology::parse(text.as_bytes(), version));
         Model { mutant, topologies: parsed.map(Result::unwrap).collect(), served: HashMap::new() }
     }
@@ -167,7 +175,11 @@ impl Model {
                 all.push(next);
             }
             Some((_, false)) => match world.line {
-                Line::None => self.connect(world, all),
+                Line::None => {
+                    self.connect(world, all);
+                    next.nodes[0].fail("no connection");
+                    all.push(next);
+                }
                 Line::Open(sent) => self.send(world, sent, all),
             },
             Some((_, true)) if has_room && self.mutant != Mutant::NeverAsks => {
@@ -192,6 +204,7 @@ impl Model {
         let may = !world.is_gone
             && target.importing().is_none()
             && target.removing.is_empty()
+            && !target.has_denied(&moving(world.moves - 1).id)
             && (world.keys[1].is_none() || self.mutant == Mutant::KeepsHalves)
             && self.topology(world.topologies[1]).owner(SLOT) == Some(0);
         if may {
@@ -322,10 +335,30 @@ impl Model {
             // What is on the way to the other node may still arrive.
             next.messages
                 .retain(|message| matches!(message, Message::Commit(_) | Message::Ask(..)) == (node == 0));
-            next.nodes[node].restart();
+            next.nodes[node].restart(Some(id(node)));
             if self.mutant == Mutant::DecidesByItself {
                 next.nodes[node].decide(false);
             }
+            all.push(next);
+        }
+        self.promote(world, all);
+    }
+
+    /// A replica takes the place of the first node, with its keys, and the records as they are, or as they
+    /// were before the target was to decide.
+    fn promote(&self, world: &World, all: &mut Vec<World>) {
+        for is_behind in [false, true] {
+            let mut next = world.clone();
+            next.restarts += 1;
+            (next.line, next.drains) = (Line::None, false);
+            next.messages.retain(|message| matches!(message, Message::Commit(_) | Message::Ask(..)));
+            if let Some((_, stage @ Sending::Doubt)) = &mut next.nodes[0].outgoing
+                && is_behind
+            {
+                *stage = Sending::Copying;
+            }
+            let is_mistaken = self.mutant == Mutant::FailsWhenPromoted;
+            next.nodes[0].restart(Some(id(if is_mistaken { 0 } else { 2 })));
             all.push(next);
         }
     }
@@ -334,11 +367,11 @@ impl Model {
         let is_done = matches!(&world.nodes[0].outgoing, Some((_, Sending::Done)));
         let is_known = world.topologies.contains(&3);
         for node in 0..2 {
-            for number in 2..=4 {
+            for number in 2..=DECISION {
                 let may = match number {
                     2 => true,
                     3 => (is_done || is_known) && !world.is_gone,
-                    // It never comes back, and that is said after it is so.
+                    // It is said after it is so.
                     _ => node == 0 && world.is_gone,
                 };
                 if may && world.topologies[node] < number && !(node == 1 && world.is_gone) {
@@ -351,7 +384,12 @@ impl Model {
                     if self.mutant == Mutant::TakesAnyTopology {
                         next.nodes[node].decide(topology.owner(SLOT) == Some(1));
                     }
-                    next.nodes[node].adopt(topology, &Decided::Nothing);
+                    if self.mutant == Mutant::TakesAbsence && number == 4 {
+                        next.nodes[node].decide(false);
+                    }
+                    let is_decision = number == DECISION;
+                    let decided = if is_decision { Decided::Everything } else { Decided::Nothing };
+                    next.nodes[node].adopt(topology, &decided);
                     all.push(next);
                 }
             }
@@ -360,6 +398,12 @@ impl Model {
             let mut next = world.clone();
             (next.is_gone, next.restarts) = (true, world.restarts + 1);
             (next.line, next.drains) = (Line::None, false);
+            all.push(next);
+        }
+        if world.is_gone && world.topologies[0] < DECISION {
+            let mut next = world.clone();
+            next.is_gone = false;
+            next.nodes[1].restart(Some(id(1)));
             all.push(next);
         }
     }
@@ -445,7 +489,7 @@ fn search(mutant: Mutant) -> Result<usize, String> {
 #[test]
 fn one_node_serves_a_slot_whatever_is_lost() {
     let states = search(Mutant::None).unwrap();
-    assert_eq!(states, 120_045);
+    assert_eq!(states, 251_569);
 }
 
 #[test]
@@ -460,6 +504,8 @@ fn the_search_finds_mistakes() {
         (Mutant::ForgetsMoves, "serve"),
         (Mutant::CommitsEarly, "serves other keys"),
         (Mutant::TakesAnyTopology, "both serve"),
+        (Mutant::TakesAbsence, "serve"),
+        (Mutant::FailsWhenPromoted, "serve"),
     ] {
         let mistake = search(mutant).expect_err(&format!("{mutant:?}"));
         assert!(mistake.contains(found), "{mutant:?}: {mistake}");

@@ -55,9 +55,13 @@ struct Running {
     out: Commands,
     /// Bytes that the thread has, or the target has not answered.
     untaken: usize,
+    /// Those of them, and of what the thread has not got, that clients made.
+    left: usize,
+    /// Those of the commands that the thread has not got.
+    ungiven: usize,
     /// When the commands were given to the thread that the target has not answered, and how long it took
     /// for the last ones that it has.
-    given: VecDeque<Instant>,
+    given: VecDeque<(Instant, usize)>,
     lag: Duration,
     /// Questions whether it is ready that it has not answered.
     asked: u32,
@@ -84,6 +88,8 @@ impl Running {
             copy: Copy::new(moving.slots.clone()),
             out: Commands::default(),
             untaken: 0,
+            left: 0,
+            ungiven: 0,
             given: VecDeque::new(),
             lag: Duration::ZERO,
             asked: 0,
@@ -99,7 +105,7 @@ impl Running {
         let commands = std::mem::take(&mut self.out);
         if let Some(link) = self.link.as_ref().filter(|_| commands.count > 0) {
             self.untaken += commands.bytes.len();
-            self.given.push_back(now);
+            self.given.push_back((now, std::mem::take(&mut self.ungiven)));
             link.give(Job::Send(commands));
         }
     }
@@ -195,9 +201,10 @@ impl Running {
             }
             News::Taken(bytes) => {
                 self.untaken -= bytes;
-                let given = self.given.pop_front();
-                self.lag =
-                    given.map_or(self.lag, |given| executor.state.now.saturating_duration_since(given));
+                if let Some((given, left)) = self.given.pop_front() {
+                    self.left -= left;
+                    self.lag = executor.state.now.saturating_duration_since(given);
+                }
             }
             News::Ready(is_ready) => {
                 self.asked -= 1;
@@ -221,9 +228,13 @@ impl Running {
     /// Takes the effects of clients since the last turn.
     fn relay(&mut self, executor: &mut Executor<'_, '_>, moving: &Move) -> Result<(), String> {
         let tap = executor.keys.replication.effects.tap.as_mut().map(std::mem::take).unwrap_or_default();
+        let before = self.out.bytes.len();
         filter(&executor.state.registry, &tap, &moving.slots, &mut self.copy, &mut self.out)?;
+        let told = self.out.bytes.len() - before;
+        (self.left, self.ungiven) = (self.left + told, self.ungiven + told);
         self.has_written_late |= matches!(self.stage, Stage::Draining(_)) && self.out.writes > 0;
-        if self.out.bytes.len() + self.untaken > LEFT_BYTES_MAX {
+        // The source's own commands do not count: a value may be as large as this.
+        if self.left > LEFT_BYTES_MAX {
             return Err("the target is slower than the clients that write here".to_owned());
         }
         Ok(())
@@ -264,7 +275,8 @@ impl Running {
 
     /// Whether the target has all but a little, and answers.
     fn is_near(&self, now: Instant) -> bool {
-        let oldest = self.given.front().map_or(Duration::ZERO, |given| now.saturating_duration_since(*given));
+        let oldest =
+            self.given.front().map_or(Duration::ZERO, |(given, _)| now.saturating_duration_since(*given));
         let is_quick = self.lag.max(oldest) < DRAIN_MAX / 4;
         // A target that is always slow gets its chance.
         let has_waited = now >= self.next + SLOW_REST;
@@ -299,6 +311,8 @@ impl Running {
         }
         executor.prepare_move()?;
         self.stage = Stage::Doubtful;
+        // Nothing of these slots changes from now on, and nobody would take the effects.
+        executor.end_tap();
         if let Some(link) = &self.link {
             link.give(Job::Commit);
         }

@@ -57,7 +57,8 @@ impl Executor<'_, '_> {
 
     fn restart_moves(&mut self) {
         self.state.moving.is_master = true;
-        if let Err(why) = self.change_moves(Moves::restart) {
+        let myself = self.state.cluster.as_ref().and_then(|cluster| cluster.id);
+        if let Err(why) = self.change_moves(|moves| moves.restart(myself)) {
             let message = format_args!("the moves of slots are not brought to an end: {why}");
             self.state.log(LogLevel::Warning, Kind::Replication, message);
         }

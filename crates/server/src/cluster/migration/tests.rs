@@ -2,7 +2,7 @@
 
 use super::copy::{Commands, Copy};
 use super::filter::filter;
-use super::{Decided, Importing, Move, Moves, Sending};
+use super::{Decided, HANDED_MAX, Importing, Move, Moves, Sending, Verdict};
 use crate::cluster::ranges::Ranges;
 use crate::cluster::topology::{NodeId, Topology};
 use crate::commands::Registry;
@@ -100,7 +100,9 @@ fn topologies_end_what_they_know() {
     assert_eq!(after(&same, &some).as_deref(), Some("1,4-5"));
     assert_eq!(after(&same, &Decided::Everything), None);
     let alone = Topology::parse(format!("{} h 1 master - 0-100", id(1)).as_bytes(), 2).unwrap();
-    assert_eq!(after(&alone, &Decided::Nothing), None);
+    assert_eq!(after(&alone, &Decided::Nothing).as_deref(), Some("1-5"), "it may come back");
+    assert_eq!(done.owner(&alone, 3), None, "nobody serves them meanwhile");
+    assert_eq!(after(&alone, &Decided::Everything), None);
 }
 
 #[test]
@@ -117,7 +119,17 @@ fn topologies_decide_for_a_source_in_doubt() {
     let decided = || Sending::Failed("a new topology decided".to_owned());
     assert_eq!(after(&same, &Decided::Nothing), Sending::Doubt);
     assert_eq!(after(&topology(2, "0 6-100", "master - 1-5", "master -"), &Decided::Nothing), Sending::Done);
-    assert_eq!(after(&topology(2, "0-100", "master,fail -", "master -"), &Decided::Nothing), decided());
+    let failed = topology(2, "0-100", "master,fail -", "master -");
+    let alone = Topology::parse(format!("{} h 1 master - 0-100", id(1)).as_bytes(), 2).unwrap();
+    for lost in [&failed, &alone] {
+        assert_eq!(after(lost, &Decided::Nothing), Sending::Doubt, "it may have the slots, and come back");
+        assert_eq!(after(lost, &Decided::Everything), decided());
+        // As long as the target was not to decide, they are here.
+        let mut moves = Moves::default();
+        moves.begin(moving(0, 1..=5));
+        moves.adopt(lost, &Decided::Nothing);
+        assert_eq!(moves.outgoing.map(|(_, stage)| stage), Some(decided()));
+    }
     assert_eq!(after(&topology(2, "0 6-100", "master -", "master - 1-5"), &Decided::Nothing), decided());
     assert_eq!(after(&same, &Decided::Slots(Ranges::new([5..=9]))), decided());
     assert_eq!(after(&same, &Decided::Slots(Ranges::new([6..=9]))), Sending::Doubt);
@@ -150,4 +162,47 @@ fn effects_of_keys_that_are_not_sent_are_left_out() {
         assert_eq!(told(one.clone(), &[sweeping]), Err(format!("{sweeping} was run meanwhile")));
     }
     assert!(told(one, &["NONSENSE b"]).is_err());
+}
+
+#[test]
+fn a_replica_that_takes_the_place_of_a_source_asks() {
+    for (myself, is_own) in [(Some(id(1)), true), (Some(id(3)), false), (None, false)] {
+        let mut moves = Moves::default();
+        moves.begin(moving(0, 1..=5));
+        moves.restart(myself);
+        assert_eq!(moves.sending().is_none(), is_own, "{myself:?}");
+        assert!(is_own || moves.sending().is_some_and(|(_, is_doubtful)| is_doubtful));
+    }
+}
+
+#[test]
+fn a_target_that_said_never_begins_no_import_of_the_move() {
+    let (same, asked) = (topology(1, "0-100", "master -", "master -"), moving(0, 1..=5));
+    let mut target = Moves::default();
+    assert_eq!(target.answer(&asked, 1, (&same, id(2))), Verdict::Never);
+    assert!(target.has_denied(&asked.id) && !target.has_denied(&moving(1, 1..=5).id));
+    assert!(!target.accept(&asked.id));
+    // What it has, or is getting, stays.
+    for stage in [Importing::Receiving, Importing::Done] {
+        target.incoming = Some((moving(1, 9..=9), stage));
+        assert_eq!(target.answer(&asked, 1, (&same, id(2))), Verdict::Never);
+        assert_eq!(target.incoming, Some((moving(1, 9..=9), stage)));
+    }
+}
+
+#[test]
+fn as_many_moves_are_remembered_as_can_be_read() {
+    let mut moves = Moves {
+        handed: (0..HANDED_MAX as u16 - 1).map(|slot| moving(0, slot..=slot)).collect(),
+        ..Moves::default()
+    };
+    assert!(moves.has_room());
+    moves.begin(moving(1, 300..=300));
+    assert!(!moves.has_room(), "that which is under way needs its place");
+    moves.import(moving(2, 301..=301));
+    assert!(moves.accept(&moving(2, 0..=0).id));
+    moves.prepare();
+    moves.decide(true);
+    assert_eq!(moves.handed.len(), HANDED_MAX + 1);
+    assert_eq!(Moves::parse(moves.to_text().as_bytes()), Some(moves));
 }

@@ -90,7 +90,10 @@ impl Moves {
                     };
                     moves.incoming = Some((Move::parse(&mut parts)?, stage));
                 }
-                "handed" if moves.handed.len() < HANDED_MAX => moves.handed.push(Move::parse(&mut parts)?),
+                // More than are ever written.
+                "handed" if moves.handed.len() < 4 * HANDED_MAX => {
+                    moves.handed.push(Move::parse(&mut parts)?)
+                }
                 "removing" => moves.removing = Ranges::parse(parts.next()?).ok()?,
                 _ => return None,
             }
