@@ -44,6 +44,8 @@ pub enum ConfigError {
 
 const NO_FILES: &str = "every write is in the pool: there are no append-only files, and SAVE writes a file only when it is called";
 const NO_CLUSTER: &str = "nodes of a cluster do not talk to each other: the topology is pushed by CLUSTERX";
+const NO_BUS: &str =
+    "nodes of a cluster talk to each other when slots move alone: with TLS by tls-replication";
 const NO_REPLICATION: &str = "replication works in another way";
 const POOL_SPACE: &str = "the pool frees and arranges its space by itself";
 const SERVICE: &str = "the server stays in the foreground and logs to standard error, for a service manager";
@@ -100,9 +102,9 @@ const WITHOUT_MEANING: &[(&str, &[&str])] = &[
             "cluster-require-full-coverage",
             "cluster-slave-no-failover",
             "cluster-slave-validity-factor",
-            "tls-cluster",
         ],
     ),
+    (NO_BUS, &["tls-cluster"]),
     (
         NO_REPLICATION,
         &[

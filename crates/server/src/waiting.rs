@@ -22,6 +22,8 @@ use std::time::Instant;
 
 use tembo_wire::{ReplyWriter, RequestQueue};
 
+use crate::cluster::Access;
+use crate::cluster::slot::slot_of;
 use crate::commands::table::Command;
 use crate::conn::Conn;
 use crate::executor::{Current, Executor};
@@ -191,7 +193,12 @@ impl Executor<'_, '_> {
             self.keys.set_in_one_batch(true);
             // Its user may be another one since it began to wait.
             let refused = if session.user.may_all { None } else { self.refusal(session, command, &request) };
+            // While a slot goes to another node nothing is taken from it; all are tried again afterwards.
+            let access = Access { from_replica: false, writes: true, is_replica: false };
+            let cluster = self.state.cluster.as_ref();
+            let is_stopped = cluster.is_some_and(|cluster| cluster.refusal(slot_of(key), access).is_some());
             let ran = match refused {
+                _ if is_stopped => Err(Fault::NeedsCommit),
                 Some(fault) => Err(fault),
                 None => self.attempt(command, &request, session, &mut output.bytes, &mut job, most),
             };

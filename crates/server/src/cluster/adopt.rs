@@ -51,7 +51,13 @@ impl Context<'_, '_> {
         };
         let role = role.or_else(|| next.role()).filter(|role| master(role) != self.state.role.master);
         let new_id = self.state.random_id();
-        let changed = self.state.cluster.as_ref().is_none_or(|now| now.moves() != next.moves());
+        // Records that cannot be read are no more than none after a decision about everything.
+        let was_unreadable = self.state.cluster.as_ref().is_some_and(|now| now.is_unreadable());
+        if was_unreadable && *decided != Decided::Everything {
+            next.set_unreadable();
+        }
+        let changed = self.state.cluster.as_ref().is_none_or(|now| now.moves() != next.moves())
+            || was_unreadable && !next.is_unreadable();
         let moves = changed.then_some(next.moves());
         let stored = (next.id.as_ref(), next.topology.as_ref());
         self.keys.store_membership(stored, moves, role.as_ref(), new_id)?;
@@ -104,6 +110,8 @@ impl Context<'_, '_> {
 /// subscriptions to channels of such slots.
 pub(crate) fn part_with_lost_slots(keys: &mut Keyspace<'_>, state: &State, clients: &mut Clients) {
     let Some(cluster) = &state.cluster else { return };
+    // What slots that stay have for them may have come while nothing was taken from these.
+    keys.waiters.try_all |= keys.waiters.len() > 0;
     let is_replica = state.role.master.is_some();
     let lost = |key: &[u8], from_replica| {
         let access = Access { from_replica, writes: false, is_replica };

@@ -57,6 +57,8 @@ pub(crate) struct Cluster {
     moves: Moves,
     /// The topology with the owners that it does not know yet, if there are some.
     ahead: Option<Topology>,
+    /// The pool has records of moves that cannot be read.
+    is_unreadable: bool,
     /// Some slots may be out of service.
     is_unsettled: bool,
     /// The slots that are being moved away take no writes.
@@ -104,7 +106,7 @@ impl Cluster {
         self.ahead = topology.map(|topology| topology.with_owners(|slot| moves.owner(topology, slot)));
         self.is_unsettled = moves.sending().is_some() || !moves.removing.is_empty();
         self.is_draining &= moves.sending().is_some_and(|(_, is_doubtful)| !is_doubtful);
-        (self.moves, self.guarded) = (moves, None);
+        (self.moves, self.guarded, self.is_unreadable) = (moves, None, false);
     }
 
     /// Lets the slots that are being moved away take no writes, or take them again.
@@ -128,7 +130,22 @@ impl Cluster {
         let sending = self.moves.sending();
         let is_leaving = sending
             .is_some_and(|(moving, is_doubtful)| is_stopped(is_doubtful) && moving.slots.contains(slot));
-        (is_leaving || self.moves.removing.contains(slot)).then_some(TRY_AGAIN)
+        (is_leaving || self.is_unreadable || self.moves.removing.contains(slot)).then_some(TRY_AGAIN)
+    }
+
+    /// Whether the topology has a replica of this node that has not failed.
+    pub(crate) fn has_replica(&self) -> bool {
+        let is_own = |node: &Node| node.master.is_some() && node.master == self.myself && !node.has_failed();
+        self.topology.as_ref().is_some_and(|topology| topology.nodes.iter().any(is_own))
+    }
+
+    /// The records of moves cannot be read: no slot is served until a decision ends them.
+    pub(crate) fn set_unreadable(&mut self) {
+        (self.is_unreadable, self.is_unsettled) = (true, true);
+    }
+
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.is_unreadable
     }
 
     /// The line of this node.

@@ -34,6 +34,10 @@ impl Ranges {
 
     /// Reads ranges, as a topology has them, between commas.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        // No more than there are slots: it is text of anybody.
+        if text.split(',').take(usize::from(SLOTS) + 1).count() > SLOTS.into() {
+            return Err(Error::Slots("too many ranges".to_owned()));
+        }
         let ranges: Result<Vec<_>, _> = text.split(',').map(parse_range).collect();
         ranges.map(Ranges::new)
     }
@@ -106,5 +110,7 @@ mod tests {
         assert_eq!(set.slots().count(), 15);
         assert!(Ranges::new([0..=16_383]).is_everything() && Ranges::default().is_empty());
         assert!(Ranges::parse("").is_err() && Ranges::parse("9-7").is_err());
+        assert!(Ranges::parse(&["1"; 16_384].join(",")).is_ok());
+        assert!(Ranges::parse(&["1"; 16_385].join(",")).is_err());
     }
 }

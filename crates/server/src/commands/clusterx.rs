@@ -188,6 +188,10 @@ fn flushslots(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         ranges.extend(ranges_of(arg)?);
     }
     let ranges = Ranges::new(ranges);
+    let mut under_way = moves.sending().map(|(moving, _)| moving).into_iter().chain(moves.importing());
+    if under_way.any(|moving| moving.slots.touches(&ranges)) {
+        return Err(Fault::Error("ERR some of these slots are being moved"));
+    }
     if ranges.is_everything() {
         ctx.keys.clear(0)?;
         ctx.tell(["FLUSHDB"]);

@@ -10,7 +10,7 @@ use super::cluster::node;
 use super::clusterx::{id, ranges_of};
 use crate::cluster::migration::{Move, Moves, TRY_AGAIN, Verdict};
 use crate::cluster::ranges::Ranges;
-use crate::cluster::topology::{Node, NodeId, Topology};
+use crate::cluster::topology::{NodeId, Topology};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::replication::is_id;
 use crate::master::Awaiting;
@@ -28,6 +28,9 @@ const BUSY: Fault = Fault::Error("ERR There is already a migrating job");
 /// The topology, and this node's place in it, if it is a master there and by its role.
 fn master<'c>(ctx: &'c Context<'_, '_>) -> Answer<(&'c Topology, usize, &'c Moves)> {
     let cluster = node(ctx)?;
+    if cluster.is_unreadable() {
+        return Err(TRY_AGAIN);
+    }
     let (topology, place) = cluster.known()?;
     let is_master = |place: &usize| topology.nodes[*place].master.is_none();
     let place = place.filter(is_master).filter(|_| ctx.state.role.master.is_none()).ok_or(REPLICA)?;
@@ -236,9 +239,7 @@ fn answer(ctx: &mut Context<'_, '_>, asked: &Move, version: u64) -> Answer {
 /// this node that has not failed. One that is not connected is waited for.
 fn reply_when_replicated(ctx: &mut Context<'_, '_>, most: Duration) -> Answer {
     let offset = ctx.keys.replication.position.map_or(0, |position| position.offset);
-    let (topology, place) = node(ctx)?.known()?;
-    let is_own = |of: &Node| of.master.is_some() && of.master == place && !of.has_failed();
-    let has_replica = topology.nodes.iter().any(is_own);
+    let has_replica = node(ctx)?.has_replica();
     let replicas = progress_of_replicas(ctx.clients.iter());
     if !has_replica || acknowledged(&replicas, offset) > 0 {
         ctx.out.write().integer(1);

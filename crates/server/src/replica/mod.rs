@@ -39,7 +39,7 @@ pub(crate) mod apply;
 pub(crate) mod ask;
 pub(crate) mod link;
 pub(crate) mod load;
-mod socket;
+pub(crate) mod socket;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! The socket of a link to a master, as long as a thread waits for it: plain, or with TLS.
+//! The socket of a link to a master, or to a node to which slots go, as long as a thread waits for it:
+//! plain, or with TLS.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +10,7 @@ use rustls::ClientConfig;
 use crate::address::Stream;
 use crate::tls::stream::TlsStream;
 
-pub(super) enum MasterSocket {
+pub(crate) enum MasterSocket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
@@ -17,14 +18,14 @@ pub(super) enum MasterSocket {
 impl MasterSocket {
     /// A socket that is connected. The handshake of TLS is part of the first write and the first reads;
     /// nothing is sent before the master's certificate is verified.
-    pub(super) fn new(socket: TcpStream, tls: Option<Arc<ClientConfig>>, host: &str) -> io::Result<Self> {
+    pub(crate) fn new(socket: TcpStream, tls: Option<Arc<ClientConfig>>, host: &str) -> io::Result<Self> {
         Ok(match tls {
             Some(config) => MasterSocket::Tls(Box::new(TlsStream::client(socket, config, host)?)),
             None => MasterSocket::Plain(socket),
         })
     }
 
-    pub(super) fn tcp(&self) -> &TcpStream {
+    pub(crate) fn tcp(&self) -> &TcpStream {
         match self {
             MasterSocket::Plain(socket) => socket,
             MasterSocket::Tls(stream) => &stream.socket,
@@ -32,7 +33,7 @@ impl MasterSocket {
     }
 
     /// The same connection for the event loop, where nothing waits.
-    pub(super) fn into_stream(self) -> io::Result<Stream> {
+    pub(crate) fn into_stream(self) -> io::Result<Stream> {
         self.tcp().set_nonblocking(true)?;
         let socket = mio::net::TcpStream::from_std;
         Ok(match self {

@@ -210,6 +210,40 @@ fn a_pushed_topology_decides_for_a_target_that_never_returns() {
 }
 
 #[test]
+fn a_source_lets_nobody_decide_while_its_replica_is_away() {
+    let target = Target::start(Answers { data: Some("+OK"), commit: Some(":1"), ..Answers::default() });
+    let (server, topology) = source_of(&target);
+    let replica = |role: &str| format!("{topology}{} 127.0.0.1 2 {role} {}\n", node_id(2), node_id(0));
+    let mut client = server.client();
+    assert_eq!(set_nodes(&mut client, &replica("slave"), 2), "+OK");
+    migrate(&mut client);
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    assert_eq!(state(&mut client), "start");
+    eventually(|| client.ask("SET b 2") == "+OK");
+    assert_eq!(target.asked(), 0);
+    // A replica that has failed is not waited for.
+    assert_eq!(set_nodes(&mut client, &replica("slave,fail"), 3), "+OK");
+    eventually(|| state(&mut client) == "success");
+    server.check();
+}
+
+#[test]
+fn slots_that_are_being_moved_are_not_flushed() {
+    let target = Target::start(Answers { data: Some(""), ..Answers::default() });
+    let (server, _) = source_of(&target);
+    let mut client = server.client();
+    migrate(&mut client);
+    // While the slots take no writes it is to be tried again.
+    for slots in ["3300", "0-16383"] {
+        let refused = "-ERR some of these slots are being moved";
+        eventually(|| client.ask(&format!("CLUSTERX FLUSHSLOTS {slots}")) == refused);
+    }
+    eventually(|| client.ask("CLUSTERX FLUSHSLOTS 3299 3301") == "+OK");
+    client.talk("GET b => $1");
+    server.check();
+}
+
+#[test]
 fn a_move_fails_before_the_hand_over_and_all_is_as_before() {
     let target = Target::start(Answers { data: Some("-OOM the pool is full"), ..Answers::default() });
     let (mut server, _) = source_of(&target);

@@ -1,7 +1,7 @@
 //! The connection of a source to a target: a thread, which the event loop gives commands.
 //!
-//! A target that is silent for [`SILENCE_MAX`] has failed, as one that answers an error. The thread ends with
-//! the first failure, or when the [`Link`] is dropped. Nothing here touches the pool.
+//! A target that has not answered within [`SILENCE_MAX`] has failed, as one that answers an error. The thread
+//! ends with the first failure, or when the [`Link`] is dropped. Nothing here touches the pool.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -11,13 +11,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use mio::Waker;
+use rustls::ClientConfig;
 use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 
 use super::copy::Commands;
 use super::{Move, Verdict};
 use crate::password::Password;
+use crate::replica::socket::MasterSocket;
 
-/// The longest time without an answer while keys are sent.
+/// The longest time that an answer may take while keys are sent.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// The longest time that an answer to a question may take when clients wait for it.
 const ANSWER_MAX: Duration = Duration::from_millis(1500);
@@ -33,6 +35,8 @@ pub(crate) struct Target {
     pub(crate) port: u16,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Password>,
+    /// As a replica speaks TLS to its master.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
 /// Work for the thread.
@@ -152,15 +156,13 @@ impl Line {
                     self.tell(News::Taken(commands.bytes.len()));
                 }
                 Ok(Job::Ready) => {
-                    talk.hurry()?;
-                    match talk.ask(&["CLUSTERX", "IMPORT", "READY", &id])? {
+                    match talk.ask_within(ANSWER_MAX, &["CLUSTERX", "IMPORT", "READY", &id])? {
                         Value::Integer(count) => self.tell(News::Ready(count > 0)),
                         other => return Err(refused(&other)),
                     }
                 }
                 Ok(Job::Commit) => {
-                    talk.hurry()?;
-                    match talk.ask(&["CLUSTERX", "IMPORT", "COMMIT", &id])? {
+                    match talk.ask_within(ANSWER_MAX, &["CLUSTERX", "IMPORT", "COMMIT", &id])? {
                         Value::Integer(1..) => self.tell(News::Committed),
                         other => return Err(refused(&other)),
                     }
@@ -173,11 +175,11 @@ impl Line {
 
     fn ask(&mut self, target: &Target, moving: &Move, version: u64) -> Result<(), String> {
         let mut talk = Talk::connect(target)?;
-        talk.hurry()?;
         let [id, source] = [String::from_utf8_lossy(&moving.id).into_owned(), moving.source.to_string()];
         let (node, slots, version) =
             (moving.target.to_string(), moving.slots.to_string(), version.to_string());
-        let answer = talk.ask(&["CLUSTERX", "IMPORT", "ASK", &id, &source, &node, &slots, &version])?;
+        let words = ["CLUSTERX", "IMPORT", "ASK", &id, &source, &node, &slots, &version];
+        let answer = talk.ask_within(ANSWER_MAX, &words)?;
         let verdict = match &answer {
             Value::Integer(1..) => Verdict::Handed,
             Value::Simple(word) if &word[..] == b"never" => Verdict::Never,
@@ -206,7 +208,7 @@ fn refused(value: &Value) -> String {
 
 /// A conversation.
 struct Talk {
-    stream: TcpStream,
+    stream: MasterSocket,
     parser: ReplyParser,
     input: Vec<u8>,
 }
@@ -228,9 +230,13 @@ impl Talk {
     fn introduce(stream: TcpStream, target: &Target) -> Result<Self, String> {
         let failed = |error| format!("the connection failed: {error}");
         stream.set_nodelay(true).map_err(failed)?;
-        stream.set_read_timeout(Some(SILENCE_MAX)).map_err(failed)?;
         stream.set_write_timeout(Some(SILENCE_MAX)).map_err(failed)?;
+        let stream = MasterSocket::new(stream, target.tls.clone(), &target.host).map_err(failed)?;
         let mut talk = Talk { stream, parser: ReplyParser::new(ReplyLimits::default()), input: Vec::new() };
+        if target.tls.is_some() {
+            // The handshake is in the first read: then there is room for whatever is sent.
+            talk.ask(&["PING"])?;
+        }
         if let Some(password) = &target.password {
             let user = target.user.as_deref().map(str::as_bytes);
             let words = [Some(&b"AUTH"[..]), user, Some(password.bytes())];
@@ -243,22 +249,25 @@ impl Talk {
         Ok(talk)
     }
 
-    /// Clients wait from now on.
-    fn hurry(&self) -> Result<(), String> {
-        self.stream.set_read_timeout(Some(ANSWER_MAX)).map_err(|error| error.to_string())
-    }
-
     fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.stream.write_all(bytes).map_err(|error| format!("the connection failed: {error}"))
     }
 
-    fn receive(&mut self) -> Result<Value, String> {
+    /// An answer, all of which is here in time.
+    fn receive(&mut self, most: Duration) -> Result<Value, String> {
+        let begun = Instant::now();
         loop {
             let decoded = self.parser.parse(&self.input).map_err(|error| format!("no reply: {error}"))?;
             self.input.drain(..decoded.consumed);
             if let Some(value) = decoded.value {
                 return Ok(value);
             }
+            let left = most.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Err("the target did not answer in time".to_owned());
+            }
+            let limited = self.stream.tcp().set_read_timeout(Some(left));
+            limited.map_err(|error| format!("the connection failed: {error}"))?;
             let mut chunk = [0; 16 << 10];
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err("the target closed the connection".to_owned()),
@@ -270,17 +279,21 @@ impl Talk {
     }
 
     fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Result<Value, String> {
+        self.ask_within(SILENCE_MAX, words)
+    }
+
+    fn ask_within<W: AsRef<[u8]>>(&mut self, most: Duration, words: &[W]) -> Result<Value, String> {
         let mut request = Vec::new();
         write_request(&mut request, words.iter().map(AsRef::as_ref));
         self.send(&request)?;
-        self.receive()
+        self.receive(most)
     }
 
     /// Runs commands, all of which are to succeed.
     fn run(&mut self, commands: &Commands) -> Result<(), String> {
         self.send(&commands.bytes)?;
         for _ in 0..commands.count {
-            let value = self.receive()?;
+            let value = self.receive(SILENCE_MAX)?;
             if value.is_error() {
                 return Err(refused(&value));
             }

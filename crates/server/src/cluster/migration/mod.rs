@@ -20,6 +20,7 @@
 //!   (draining) refuses writes: TRYAGAIN
 //!     the rest, IMPORT READY ------------>               a replica has them too
 //!   DOUBT     record; serves nothing: TRYAGAIN
+//!   (a replica has the record, too)
 //!     IMPORT COMMIT id       ------------>    DONE       record: serves the slots. **The commit point.**
 //!   DONE      record: MOVED  <------------    (a replica has the record, too)
 //!   removes its keys, in steps

@@ -15,6 +15,7 @@ use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::keyspace::replication::Id;
 use crate::log::Kind;
+use crate::master::feed::{acknowledged, progress_of_replicas};
 use crate::replica::apply::shown;
 
 /// How long a turn makes commands.
@@ -33,6 +34,8 @@ const REST: Duration = Duration::from_millis(200);
 const DRAINS_MAX: u32 = 100;
 /// How long a source waits for a target that answers slowly to become quicker.
 const SLOW_REST: Duration = Duration::from_millis(500);
+/// How long a source waits for a replica that has its record.
+const RECORD_MAX: Duration = Duration::from_secs(1);
 /// How often a source in doubt asks.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
@@ -43,6 +46,8 @@ enum Stage {
     Copying,
     /// Clients may not write, and the target sees that a replica has everything.
     Draining(Instant),
+    /// The record says DOUBT since then, up to an offset; a replica of this node is to have it, too.
+    Recorded(u64, Instant),
     Doubtful,
 }
 
@@ -147,7 +152,8 @@ impl Mover {
         let advanced = running.advance(executor, &moving, &self.waker);
         if let Err(why) = advanced {
             running.link = None;
-            if running.stage == Stage::Doubtful {
+            if matches!(running.stage, Stage::Recorded(..) | Stage::Doubtful) {
+                running.stage = Stage::Doubtful;
                 running.next = now + ASK_EVERY;
                 return;
             }
@@ -178,8 +184,10 @@ impl Running {
         while let Some(news) = self.link.as_ref().and_then(Link::news) {
             self.take(executor, moving, news)?;
         }
-        if matches!(self.stage, Stage::Beginning | Stage::Doubtful) {
-            return Ok(());
+        match self.stage {
+            Stage::Recorded(offset, since) => return self.let_decide(executor, offset, since),
+            Stage::Beginning | Stage::Doubtful => return Ok(()),
+            _ => {}
         }
         self.relay(executor, moving)?;
         if self.stage == Stage::Copying {
@@ -306,15 +314,36 @@ impl Running {
         self.relay(executor, moving)?;
         self.flush(executor.state.now);
         let is_late = since.elapsed() > DRAIN_MAX;
-        if is_late || self.has_written_late || !self.copy.is_done() {
+        if is_late || self.has_written_late || !self.copy.is_done() || !executor.may_be_replicated() {
             return self.rest(executor);
         }
         executor.prepare_move()?;
-        self.stage = Stage::Doubtful;
+        let offset = executor.keys.replication.position.map_or(0, |position| position.offset);
+        self.stage = Stage::Recorded(offset, executor.state.now);
         // Nothing of these slots changes from now on, and nobody would take the effects.
         executor.end_tap();
-        if let Some(link) = &self.link {
-            link.give(Job::Commit);
+        self.let_decide(executor, offset, executor.state.now)
+    }
+
+    /// Lets the target decide when a replica has the record: it would serve if it took this node's place, and
+    /// did not know of the move.
+    fn let_decide(
+        &mut self,
+        executor: &mut Executor<'_, '_>,
+        offset: u64,
+        since: Instant,
+    ) -> Result<(), String> {
+        let has_replica = executor.state.cluster.as_ref().is_some_and(|cluster| cluster.has_replica());
+        if !has_replica || acknowledged(&progress_of_replicas(executor.clients.iter()), offset) > 0 {
+            self.stage = Stage::Doubtful;
+            if let Some(link) = &self.link {
+                link.give(Job::Commit);
+            }
+            return Ok(());
+        }
+        executor.state.replicas.wants_acks = true;
+        if executor.state.now.saturating_duration_since(since) > RECORD_MAX {
+            return Err("no replica of this node has the record in time".to_owned());
         }
         Ok(())
     }
@@ -336,7 +365,14 @@ impl Executor<'_, '_> {
         let node = &topology.nodes[topology.nodes[place].master.unwrap_or(place)];
         let settings = &self.state.config.replica;
         let (user, password) = (settings.user.clone(), settings.password.clone());
-        Ok(Target { host: node.host.clone(), port: node.port, user, password })
+        let tls = self.state.tls.client.clone();
+        Ok(Target { host: node.host.clone(), port: node.port, user, password, tls })
+    }
+
+    /// Whether a replica is there, if the topology has one.
+    fn may_be_replicated(&self) -> bool {
+        let has_replica = self.state.cluster.as_ref().is_some_and(|cluster| cluster.has_replica());
+        !has_replica || !progress_of_replicas(self.clients.iter()).is_empty()
     }
 
     fn begin_tap(&mut self) {
@@ -354,6 +390,8 @@ impl Executor<'_, '_> {
     }
 
     fn set_draining(&mut self, is_draining: bool) {
+        // Nothing was taken from the slots meanwhile.
+        self.keys.waiters.try_all |= !is_draining && self.keys.waiters.len() > 0;
         if let Some(cluster) = self.state.cluster.as_mut() {
             cluster.set_draining(is_draining);
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tembo_wire::ReplyWriter;
 
 use super::{Moves, Sending};
+use crate::cluster::ranges::Ranges;
 use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::keyspace::replication::Id;
@@ -15,6 +16,8 @@ use crate::replica::apply::shown;
 
 /// Keys that a turn removes.
 const REMOVED_PER_TURN: usize = 256;
+/// Ranges of slots that it looks at.
+const RANGES_PER_TURN: usize = 1024;
 /// How long a pool that cannot remove keys is left alone.
 const REST: Duration = Duration::from_secs(1);
 
@@ -49,7 +52,10 @@ impl Executor<'_, '_> {
             Ok(moves) if moves == *cluster.moves() => {}
             Ok(moves) => cluster.set_moves(moves),
             Err(fault) => {
-                let message = format_args!("the moves of slots are unreadable: {}", shown(&fault));
+                cluster.set_unreadable();
+                let what =
+                    "the moves of slots are unreadable, so that no slot is served until SETNODES .. FORCE";
+                let message = format_args!("{what}: {}", shown(&fault));
                 self.state.log(LogLevel::Warning, Kind::Damage, message);
             }
         }
@@ -133,23 +139,39 @@ impl Executor<'_, '_> {
     }
 
     fn remove_some(&mut self) {
-        let removing = self.state.cluster.as_ref().map(|cluster| &cluster.moves().removing);
-        let Some(slots) = removing.and_then(|slots| slots.as_slice().first().cloned()) else { return };
-        let removed = self.keys.remove_some_of(&slots, REMOVED_PER_TURN).map_err(|fault| shown(&fault));
-        self.commit_batch(None);
-        let is_committed = !self.keys.stats.last_commit_failed;
-        let done = removed.and_then(|count| match count {
-            REMOVED_PER_TURN => Ok(()),
-            _ if !is_committed => Err("a commit failed".to_owned()),
-            _ => self.change_moves(|moves| {
-                moves.note_removed(&crate::cluster::ranges::Ranges::new([slots.clone()]));
-            }),
-        });
         self.state.moving.removes_at = None;
-        if let Err(why) = done {
+        if let Err(why) = self.try_remove_some() {
             self.state.moving.removes_at = Some(self.state.now + REST);
             let message = format_args!("keys of slots that went are not removed yet: {why}");
             self.state.log(LogLevel::Warning, Kind::Replication, message);
+        }
+    }
+
+    /// Notes the ranges that are empty, all in one record, or removes keys of one that is not.
+    fn try_remove_some(&mut self) -> Result<(), String> {
+        let Some(cluster) = &self.state.cluster else { return Ok(()) };
+        let (mut empty, mut full) = (Vec::new(), None);
+        for range in cluster.moves().removing.as_slice().iter().take(RANGES_PER_TURN) {
+            if self.keys.has_keys_in(range).map_err(|fault| shown(&fault))? {
+                full = Some(range.clone());
+                break;
+            }
+            empty.push(range.clone());
+        }
+        if let Some(range) = full {
+            let removed = self.keys.remove_some_of(&range, REMOVED_PER_TURN);
+            self.commit_batch(None);
+            let removed = removed.map_err(|fault| shown(&fault))?;
+            if self.keys.stats.last_commit_failed {
+                return Err("a commit failed".to_owned());
+            }
+            if removed < REMOVED_PER_TURN {
+                empty.push(range);
+            }
+        }
+        match empty.is_empty() {
+            true => Ok(()),
+            false => self.change_moves(|moves| moves.note_removed(&Ranges::new(empty))),
         }
     }
 

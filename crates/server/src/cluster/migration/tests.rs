@@ -2,9 +2,10 @@
 
 use super::copy::{Commands, Copy};
 use super::filter::filter;
-use super::{Decided, HANDED_MAX, Importing, Move, Moves, Sending, Verdict};
+use super::{Decided, HANDED_MAX, Importing, Move, Moves, Sending, Verdict, is_try_again};
 use crate::cluster::ranges::Ranges;
 use crate::cluster::topology::{NodeId, Topology};
+use crate::cluster::{Access, Cluster};
 use crate::commands::Registry;
 use crate::random::Random;
 
@@ -205,4 +206,16 @@ fn as_many_moves_are_remembered_as_can_be_read() {
     moves.decide(true);
     assert_eq!(moves.handed.len(), HANDED_MAX + 1);
     assert_eq!(Moves::parse(moves.to_text().as_bytes()), Some(moves));
+}
+
+#[test]
+fn a_node_with_records_that_cannot_be_read_serves_nothing() {
+    let mut cluster = Cluster::new((Some(id(1)), Some(topology(1, "0-100", "master -", "master -"))), full());
+    let access = Access { from_replica: false, writes: false, is_replica: false };
+    assert!(cluster.refusal(60, access).is_none());
+    cluster.set_unreadable();
+    assert!(cluster.refusal(60, access).is_some_and(|fault| is_try_again(&fault)));
+    // A decision comes with other records.
+    cluster.set_moves(Moves::default());
+    assert!(cluster.refusal(60, access).is_none() && !cluster.is_unreadable());
 }
