@@ -308,7 +308,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let enough = self.executor.state.stats.commands + COMMANDS_PER_ROUND;
         let (mut served, mut reply_bytes) = (0, 0);
         let pool = self.executor.keys.pool();
-        let is_due = self.executor.state.stats.turns % TURNS_PER_LOOK == 0;
+        let is_due = self.executor.state.stats.turns.is_multiple_of(TURNS_PER_LOOK);
         if pool.is_larger_than_memory() && (is_due || pool.lacks_pages()) {
             self.look_ahead(ready);
         }
