@@ -106,7 +106,7 @@ impl Conn {
         match self.input.fill(&mut self.stream, self.needed, pool) {
             Ok(Filled::More(bytes)) => bytes,
             Ok(Filled::Drained(bytes)) => {
-                self.readable = bytes > 0 && (self.hung_up || self.stream.has_more());
+                self.readable = self.stream.has_more() || bytes > 0 && self.hung_up;
                 bytes
             }
             Ok(Filled::Closed) => {

@@ -360,7 +360,7 @@ impl Streaming {
                 Ok(())
             }
             Err(error) if is_wait(&error) => {
-                self.is_readable = error.kind() == io::ErrorKind::Interrupted;
+                self.is_readable = error.kind() == io::ErrorKind::Interrupted || self.socket.has_more();
                 Ok(())
             }
             Err(error) => Err(error.into()),

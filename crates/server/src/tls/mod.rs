@@ -21,7 +21,8 @@
 //!
 //! A handshake has a time (`tls-handshake-timeout`) and a number of bytes
 //! ([`HANDSHAKE_BYTES_MAX`](stream::HANDSHAKE_BYTES_MAX)); a turn of the event loop takes few steps of
-//! handshakes, because each may sign something.
+//! handshakes, because each may sign something. Records without plain text are bounded in a read and in a
+//! row (see [`stream`]).
 
 mod files;
 pub(crate) mod stream;

@@ -7,11 +7,18 @@
 //! those of a plain socket:
 //!
 //! - a read that fills less than its room has emptied the socket, and nothing decrypted is left; or
-//!   [`has_more`](TlsStream::has_more) tells of an end or a failure that the next read returns;
+//!   [`has_more`](TlsStream::has_more) tells that the next read has something without an event: an end, a
+//!   failure, or what a read left in the socket;
 //! - a write that takes less than it is given has filled the socket;
 //! - records that the socket has not taken are bounded ([`UNSENT_BYTES_MAX`]); while
 //!   [`has_unsent`](TlsStream::has_unsent), somebody has to call [`push`](TlsStream::push) when the socket is
 //!   writable. A read may make some: answers of the handshake, and alerts.
+//!
+//! # Records without plain text
+//!
+//! A peer may send any number of records that have no byte for the reader: empty ones, and new keys. Each
+//! costs a decryption. One read takes few of them ([`VAIN_BYTES_PER_READ`]) and then lets others go on, as
+//! one that finds nothing; a peer that sends nothing else is refused ([`VAIN_BYTES_MAX`]).
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -25,6 +32,11 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 pub(crate) const HANDSHAKE_BYTES_MAX: usize = 128 << 10;
 /// Most bytes of plain text that wait as records for a socket that is full.
 pub(crate) const UNSENT_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the socket, beyond those of plain text, after which a read returns with what it has. It must hold
+/// the largest record.
+const VAIN_BYTES_PER_READ: usize = 64 << 10;
+/// Most bytes that a peer may send in a row without any plain text, after its handshake.
+pub(crate) const VAIN_BYTES_MAX: usize = 1 << 20;
 /// The memory that an open connection has in rustls, about: so much was measured, with the sessions that
 /// it may resume.
 const SESSION_BYTES: usize = 10 << 10;
@@ -37,6 +49,8 @@ pub(crate) enum TlsFailure {
     /// The first byte was not that of a handshake.
     NotTls,
     TooLong,
+    /// It sends records, and never says anything.
+    Vain,
     Handshake(rustls::Error),
     Later(rustls::Error),
 }
@@ -48,6 +62,9 @@ impl fmt::Display for TlsFailure {
             TlsFailure::NotTls => write!(f, "did not begin with TLS, which is spoken at this port"),
             TlsFailure::TooLong => {
                 write!(f, "sent more than {HANDSHAKE_BYTES_MAX} bytes before the end of its TLS handshake")
+            }
+            TlsFailure::Vain => {
+                write!(f, "sent {VAIN_BYTES_MAX} bytes of TLS records without a byte of plain text")
             }
             TlsFailure::Handshake(error) => write!(f, "failed in the TLS handshake: {error}"),
             TlsFailure::Later(error) => write!(f, "broke the rules of TLS: {error}"),
@@ -62,6 +79,8 @@ pub(crate) struct TlsStream<S> {
     session: Connection,
     /// Bytes that the peer has sent in its handshake.
     handshake_bytes: usize,
+    /// Bytes that the peer has sent since the last one of plain text or the end of its handshake.
+    vain_bytes: usize,
     has_more: bool,
     /// The peer has said that it sends no more.
     has_ended: bool,
@@ -102,20 +121,29 @@ impl<S: Read + Write> TlsStream<S> {
 
     fn new(socket: S, mut session: Connection) -> Self {
         session.set_buffer_limit(Some(UNSENT_BYTES_MAX));
-        TlsStream { socket, session, handshake_bytes: 0, has_more: false, has_ended: false, failure: None }
+        TlsStream {
+            socket,
+            session,
+            handshake_bytes: 0,
+            vain_bytes: 0,
+            has_more: false,
+            has_ended: false,
+            failure: None,
+        }
     }
 
     /// The same connection on what is made of its socket.
     pub(crate) fn map<T>(self, make: impl FnOnce(S) -> T) -> TlsStream<T> {
-        let TlsStream { socket, session, handshake_bytes, has_more, has_ended, failure } = self;
-        TlsStream { socket: make(socket), session, handshake_bytes, has_more, has_ended, failure }
+        let TlsStream { socket, session, handshake_bytes, vain_bytes, has_more, has_ended, failure } = self;
+        TlsStream { socket: make(socket), session, handshake_bytes, vain_bytes, has_more, has_ended, failure }
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
         self.session.is_handshaking()
     }
 
-    /// The last read returned less than its room, and the next one has an end or a failure to tell.
+    /// The last read returned less than its room, or nothing, and the next one needs no event: it has an end
+    /// or a failure to tell, or the socket was not emptied.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
     }
@@ -158,7 +186,7 @@ impl<S: Read + Write> TlsStream<S> {
     }
 
     /// Takes records from the socket once, and answers what has to be answered; whether the socket is
-    /// empty, and how many bytes it had.
+    /// empty, and how many bytes it gave.
     fn receive(&mut self) -> io::Result<(usize, bool)> {
         let was_handshaking = self.session.is_handshaking();
         let mut probe = Probe { socket: &mut self.socket, is_emptied: false, first: None };
@@ -167,6 +195,8 @@ impl<S: Read + Write> TlsStream<S> {
         let is_foreign = self.handshake_bytes == 0 && first.is_some_and(|first| first != HANDSHAKE);
         if was_handshaking {
             self.handshake_bytes += count;
+        } else {
+            self.vain_bytes += count;
         }
         match self.session.process_new_packets() {
             Ok(state) => self.has_ended = state.peer_has_closed(),
@@ -182,6 +212,9 @@ impl<S: Read + Write> TlsStream<S> {
         }
         if self.session.is_handshaking() && self.handshake_bytes > HANDSHAKE_BYTES_MAX {
             self.failure.get_or_insert(TlsFailure::TooLong);
+        }
+        if self.vain_bytes > VAIN_BYTES_MAX {
+            self.failure.get_or_insert(TlsFailure::Vain);
         }
         if self.failure.is_some() {
             return Err(ErrorKind::InvalidData.into());
@@ -208,12 +241,12 @@ impl<S: Read + Write> TlsStream<S> {
 
 impl<S: Read + Write> Read for TlsStream<S> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let (mut got, mut is_empty) = (0, false);
+        let (mut got, mut taken, mut is_empty) = (0, 0, false);
         self.has_more = false;
         loop {
             match self.session.reader().read(&mut room[got..]) {
                 Ok(0) => break,
-                Ok(count) => got += count,
+                Ok(count) => (got, self.vain_bytes) = (got + count, 0),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // A socket that ended without the words of TLS: what it sent is whole or is no request.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
@@ -227,8 +260,12 @@ impl<S: Read + Write> Read for TlsStream<S> {
             if let Some(failure) = &self.failure {
                 return Err(io::Error::new(ErrorKind::InvalidData, failure.to_string()));
             }
+            if taken > got + VAIN_BYTES_PER_READ {
+                self.has_more = true;
+                return if got > 0 { Ok(got) } else { Err(ErrorKind::WouldBlock.into()) };
+            }
             match self.receive() {
-                Ok((_, is_emptied)) => is_empty = is_emptied,
+                Ok((count, is_emptied)) => (taken, is_empty) = (taken + count, is_emptied),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // The failure comes after the bytes before it.
                 Err(error) if self.failure.is_some() || is_full(&error) => {

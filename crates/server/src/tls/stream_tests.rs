@@ -5,10 +5,13 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
+use rustls::crypto::cipher::{AeadKey, Iv, MessageEncrypter, OutboundChunks, OutboundPlainMessage};
+use rustls::crypto::tls13::OkmBlock;
+use rustls::{ContentType, KeyLog, ProtocolVersion, SupportedCipherSuite, Tls13CipherSuite};
 
 use super::*;
 use crate::acl::Users;
@@ -112,7 +115,7 @@ impl End {
             self.ended = got == Some(0);
             let got = got.unwrap_or(0);
             self.received.extend(&room[..got]);
-            self.readable = got == room.len() || got > 0 && self.stream.has_more();
+            self.readable = got == room.len() || self.stream.has_more();
             moved = true;
         }
         moved
@@ -139,7 +142,10 @@ fn believers() -> Tls {
 }
 
 fn ends(capacity: usize) -> (End, End) {
-    let tls = believers();
+    ends_of(&believers(), capacity)
+}
+
+fn ends_of(tls: &Tls, capacity: usize) -> (End, End) {
     let (there, back) = (Rc::<RefCell<Pipe>>::default(), Rc::<RefCell<Pipe>>::default());
     let socket = |inward: &Rc<_>, outward: &Rc<_>| Socket {
         inward: Rc::clone(inward),
@@ -154,8 +160,9 @@ fn ends(capacity: usize) -> (End, End) {
         received: Vec::new(),
         ended: false,
     };
-    let server = TlsStream::server(socket(&there, &back), tls.server.unwrap()).unwrap();
-    let client = TlsStream::client(socket(&back, &there), tls.client.unwrap(), "localhost").unwrap();
+    let server = TlsStream::server(socket(&there, &back), tls.server.clone().unwrap()).unwrap();
+    let config = tls.client.clone().unwrap();
+    let client = TlsStream::client(socket(&back, &there), config, "localhost").unwrap();
     (end(server), end(client))
 }
 
@@ -221,23 +228,175 @@ fn a_peer_without_tls_fails_at_its_first_byte() {
     assert_eq!(server.stream.read(&mut [0; 100]).unwrap_err().kind(), ErrorKind::InvalidData);
 }
 
+/// Goes on in place of a client of TLS 1.3 after its handshake: it makes records without plain text, which
+/// rustls takes without an end if new keys follow each empty one.
+struct Forger {
+    suite: &'static Tls13CipherSuite,
+    secret: OkmBlock,
+    encrypter: Box<dyn MessageEncrypter>,
+    sequence: u64,
+}
+
+/// Keeps the first secret of a client.
+#[derive(Debug, Default)]
+struct Secret(Mutex<Vec<u8>>);
+
+impl KeyLog for Secret {
+    fn log(&self, label: &str, _: &[u8], secret: &[u8]) {
+        if label == "CLIENT_TRAFFIC_SECRET_0" {
+            *self.0.lock().unwrap() = secret.to_vec();
+        }
+    }
+}
+
+/// The settings of a client whose keys can be taken out of it.
+fn open_client(tls: &Tls) -> (Arc<ClientConfig>, Arc<Secret>) {
+    let (mut config, secret) = ((**tls.client.as_ref().unwrap()).clone(), Arc::new(Secret::default()));
+    config.enable_secret_extraction = true;
+    config.key_log = secret.clone();
+    (Arc::new(config), secret)
+}
+
+impl Forger {
+    fn new(session: Connection, secret: &Secret) -> Self {
+        let Some(SupportedCipherSuite::Tls13(suite)) = session.negotiated_cipher_suite() else {
+            panic!("it is not TLS 1.3");
+        };
+        let secret = OkmBlock::new(&secret.0.lock().unwrap());
+        let mut forger = Forger { suite, encrypter: encrypter(suite, &secret), secret, sequence: 0 };
+        forger.sequence = session.dangerous_extract_secrets().unwrap().tx.0;
+        forger
+    }
+
+    fn record(&mut self, typ: ContentType, plain: &[u8]) -> Vec<u8> {
+        let (version, payload) = (ProtocolVersion::TLSv1_2, OutboundChunks::Single(plain));
+        let message = OutboundPlainMessage { typ, version, payload };
+        let record = self.encrypter.encrypt(message, self.sequence).unwrap().encode();
+        self.sequence += 1;
+        record
+    }
+
+    /// An empty record, and new keys.
+    fn vain(&mut self) -> Vec<u8> {
+        let mut records = self.record(ContentType::ApplicationData, b"");
+        records.extend(self.record(ContentType::Handshake, &[24, 0, 0, 1, 0]));
+        let mut next = vec![0; self.secret.as_ref().len()];
+        expand(self.suite, &self.secret, "traffic upd", &mut next);
+        self.secret = OkmBlock::new(&next);
+        (self.encrypter, self.sequence) = (encrypter(self.suite, &self.secret), 0);
+        records
+    }
+}
+
+/// HKDF-Expand-Label of RFC 8446.
+fn expand(suite: &Tls13CipherSuite, secret: &OkmBlock, label: &str, out: &mut [u8]) {
+    let (len, label) = ((out.len() as u16).to_be_bytes(), format!("tls13 {label}"));
+    let info = [&len, &[label.len() as u8][..], label.as_bytes(), &[0]];
+    suite.hkdf_provider.expander_for_okm(secret).expand_slice(&info, out).unwrap();
+}
+
+fn encrypter(suite: &Tls13CipherSuite, secret: &OkmBlock) -> Box<dyn MessageEncrypter> {
+    let (mut key, mut iv) = ([0; 32], [0; 12]);
+    assert_eq!(suite.aead_alg.key_len(), key.len());
+    expand(suite, secret, "key", &mut key);
+    expand(suite, secret, "iv", &mut iv);
+    suite.aead_alg.encrypter(AeadKey::from(key), Iv::from(iv))
+}
+
+/// A read that goes on until it has something holds all other clients up, as long as the peer likes.
+#[test]
+fn a_read_takes_few_records_without_plain_text() {
+    let mut tls = believers();
+    let (config, secret) = open_client(&tls);
+    tls.client = Some(config);
+    let (mut server, mut client) = ends_of(&tls, 1 << 30);
+    let mut random = Random::seeded(1);
+    client.to_send.extend(b"first");
+    while server.received != b"first" {
+        server.note();
+        client.note();
+        assert!([server.turn(&mut random), client.turn(&mut random)] != [false; 2]);
+    }
+    let TlsStream { socket, session, .. } = client.stream;
+    let mut forger = Forger::new(session, &secret);
+    let mut pipe = socket.outward.borrow_mut();
+    while pipe.bytes.len() < 3 * VAIN_BYTES_PER_READ {
+        pipe.bytes.extend(forger.vain());
+    }
+    pipe.bytes.extend(forger.record(ContentType::ApplicationData, b"x"));
+    let (mut room, mut reads, mut left) = ([0; 100], 0, pipe.bytes.len());
+    drop(pipe);
+    let got = loop {
+        let got = server.stream.read(&mut room);
+        let now = socket.outward.borrow().bytes.len();
+        // rustls takes what it has room for at once.
+        assert!(left - now <= VAIN_BYTES_PER_READ + (32 << 10), "a read took {} bytes", left - now);
+        match got {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+            Ok(got) => break got,
+        }
+        assert!(server.stream.has_more(), "{now} bytes are left, and no event comes");
+        (left, reads) = (now, reads + 1);
+    };
+    assert!(room[..got] == *b"x" && reads >= 2, "{reads} reads before the one with a byte");
+    assert_eq!(server.stream.vain_bytes, 0, "a byte of plain text is a new beginning");
+}
+
+#[test]
+fn a_client_without_plain_text_is_served_on_and_then_refused() {
+    let tls = believers();
+    let (config, secret) = open_client(&tls);
+    let (mut client, mut conn) = connected(&tls, config, 1 << 20);
+    let (mut pool, mut room) = (BufferPool::default(), vec![0; 4096]);
+    client.write_all(b"PING").unwrap();
+    while conn.receive(&mut pool) == 0 {
+        let _ = client.read(&mut room);
+    }
+    let TlsStream { socket, session, .. } = client;
+    let mut forger = Forger::new(session, &secret);
+    let (mut sent, mut unsent, mut full) = (0, Vec::new(), 0);
+    while !conn.broken {
+        assert!(sent < VAIN_BYTES_MAX + (8 << 20), "{sent} bytes are taken");
+        if unsent.is_empty() {
+            unsent = (0..500).flat_map(|_| forger.vain()).collect();
+        }
+        match (&socket).write(&unsent) {
+            Ok(count) => (sent, _) = (sent + count, unsent.drain(..count)),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                assert_eq!(conn.receive(&mut pool), 0);
+                assert!(conn.readable || conn.broken, "no event comes for what is left in the socket");
+                full += 1;
+            }
+        }
+    }
+    assert!(matches!(conn.stream.failure(), Some(TlsFailure::Vain)), "{:?}", conn.stream.failure());
+    assert!(sent > VAIN_BYTES_MAX && full > 1, "{sent} bytes, {full} times");
+}
+
+/// Both ends of a connection of the system's, without blocking, with buffers of so many bytes.
+fn connected(tls: &Tls, client: Arc<ClientConfig>, bytes: usize) -> (TlsStream<std::net::TcpStream>, Conn) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, bytes).unwrap();
+    let (accepted, peer) = listener.accept().unwrap();
+    sockopt::set_socket_send_buffer_size(&accepted, bytes).unwrap();
+    [&socket, &accepted].into_iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+    let client = TlsStream::client(socket, client, "localhost").unwrap();
+    let accepted = mio::net::TcpStream::from_std(accepted);
+    let server = TlsStream::server(accepted, tls.server.clone().unwrap()).unwrap();
+    let user = Users::new(None).default_user().clone();
+    let address = Address::Ip(peer);
+    let server = (Stream::Tls(Box::new(server)), address.clone(), address);
+    (client, Conn::new(server, 1, Instant::now(), user))
+}
+
 /// Nothing is left of the replies, and the socket has not taken their records: a client that leaves is
 /// not gone.
 #[test]
 fn a_connection_is_not_over_before_its_records_are_sent() {
     let tls = believers();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
-    let (accepted, peer) = listener.accept().unwrap();
-    sockopt::set_socket_send_buffer_size(&accepted, 4096).unwrap();
-    [&socket, &accepted].into_iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
-    let mut client = TlsStream::client(socket, tls.client.unwrap(), "localhost").unwrap();
-    let accepted = mio::net::TcpStream::from_std(accepted);
-    let server = Stream::Tls(Box::new(TlsStream::server(accepted, tls.server.unwrap()).unwrap()));
-    let user = Users::new(None).default_user().clone();
-    let address = Address::Ip(peer);
-    let mut conn = Conn::new((server, address.clone(), address), 1, Instant::now(), user);
+    let (mut client, mut conn) = connected(&tls, tls.client.clone().unwrap(), 4096);
     let (mut pool, mut room) = (BufferPool::default(), vec![0; 4096]);
     client.write_all(b"QUIT").unwrap();
     while conn.receive(&mut pool) == 0 {
