@@ -270,8 +270,10 @@ fn wait_for_copies(ctx: &mut Context<'_, '_>, awaiting: Awaiting) -> Answer {
 
 fn answer_now(ctx: &mut Context<'_, '_>, awaiting: &Awaiting) -> Answer {
     let pool = ctx.keys.pool();
-    // What is in this batch is on no device yet.
-    let position = Some(pool.commit_position());
+    // The open batch is on no device yet: this transaction's own writes, and those in front of it in this
+    // turn.
+    let is_open = ctx.keys.is_dirty() || ctx.keys.pending_words() > 0;
+    let position = (!is_open).then(|| pool.commit_position());
     let device = awaiting.device.map(|device| AwaitedDevice { position, ..device });
     let awaiting = Awaiting { device, ..*awaiting };
     let copies = copies(pool, &progress_of_replicas(ctx.clients.iter()), &awaiting);

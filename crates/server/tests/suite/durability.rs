@@ -117,6 +117,12 @@ fn waitaof_makes_the_writes_before_it_durable() {
     client.talk("WAITAOF 1 0 10000 => [:1 :0]");
     assert_eq!(client.info("journal_behind_bytes"), "0");
     client.talk("WAITAOF 1 1 1 => [:1 :0]\nMULTI => +OK\nWAITAOF 1 0 0 => +QUEUED\nEXEC => [[:1 :0]]");
+    // Within EXEC, what is written in the same turn is not even committed.
+    client.send_raw(b"SET k u\r\nMULTI\r\nWAITAOF 1 0 0\r\nEXEC\r\n");
+    let replies: Vec<_> = (0..4).map(|_| show(&client.receive())).collect();
+    assert_eq!(replies, ["+OK", "+OK", "+QUEUED", "[[:0 :0]]"]);
+    client.talk("WAITAOF 1 0 10000 => [:1 :0]");
+    client.talk("MULTI => +OK\nSET k u => +QUEUED\nWAITAOF 1 0 0 => +QUEUED\nEXEC => [+OK [:0 :0]]");
     // In one turn with what it waits for, and before what comes behind it.
     client.send_raw(b"SET k w\r\nWAITAOF 1 0 10000\r\nSET k x\r\nGET k\r\n");
     let replies: Vec<_> = (0..4).map(|_| show(&client.receive())).collect();
