@@ -21,6 +21,10 @@ const SLOW_ARGUMENTS_MAX: usize = 32;
 const SLOW_ARGUMENT_BYTES_MAX: usize = 128;
 /// Kinds of errors that are counted by themselves.
 const ERRORS_MAX: usize = 128;
+/// Bytes of a first word that is a kind by itself. Scripts make errors of any length.
+const ERROR_BYTES_MAX: usize = 64;
+/// The kind of all errors with longer first words.
+const LONG_WORD: &[u8] = b"LONG_WORD";
 /// Seconds of which the worst is kept, for each event.
 const SAMPLES_MAX: usize = 160;
 /// Longer times count as this, in nanoseconds.
@@ -244,7 +248,9 @@ impl CommandStats {
     /// Counts an error by its first word.
     #[cold]
     pub(crate) fn note_error(&mut self, line: &[u8]) {
-        let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
+        let head = &line[..line.len().min(ERROR_BYTES_MAX + 1)];
+        let word = head.split(|&byte| byte == b' ').next().unwrap_or_default();
+        let word = if word.len() > ERROR_BYTES_MAX { LONG_WORD } else { word };
         let word = String::from_utf8_lossy(word).into_owned();
         if self.errors.len() < ERRORS_MAX || self.errors.contains_key(&word) {
             *self.errors.entry(word).or_default() += 1;
@@ -274,6 +280,12 @@ mod tests {
         }
         let errors: Vec<_> = stats.errors.iter().map(|(word, count)| (&word[..], *count)).collect();
         assert_eq!(errors, [("ERR", 2), ("WRONGTYPE", 1)]);
+        for len in [64, 65, 1 << 20] {
+            stats.note_error(&vec![b'x'; len]);
+        }
+        stats.note_error(&[&[b'y'; 100][..], b" z"].concat());
+        assert_eq!((stats.errors["LONG_WORD"], stats.errors[&"x".repeat(64)]), (3, 1));
+        assert_eq!(stats.errors.len(), 4);
         (0..1000).for_each(|word| stats.note_error(word.to_string().as_bytes()));
         assert_eq!(stats.errors.len(), ERRORS_MAX);
     }
