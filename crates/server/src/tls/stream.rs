@@ -157,9 +157,12 @@ impl<S: Read + Write> TlsStream<S> {
         self.failure.as_ref()
     }
 
-    /// About how much memory this has.
+    /// About how much memory this has. In a handshake that is what the peer has sent, too: a message may come
+    /// in many pieces, which rustls keeps until it is whole.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + SESSION_BYTES + if self.has_unsent() { UNSENT_BYTES_MAX } else { 0 }
+        let handshake = if self.is_handshaking() { self.handshake_bytes } else { 0 };
+        let unsent = if self.has_unsent() { UNSENT_BYTES_MAX } else { 0 };
+        size_of::<Self>() + SESSION_BYTES + handshake + unsent
     }
 
     /// Gives records to the socket; whether it took all.

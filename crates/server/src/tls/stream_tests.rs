@@ -228,6 +228,38 @@ fn a_peer_without_tls_fails_at_its_first_byte() {
     assert_eq!(server.stream.read(&mut [0; 100]).unwrap_err().kind(), ErrorKind::InvalidData);
 }
 
+/// The beginning of a hello of 60 KiB, in records of a kilobyte, of which rustls keeps every one.
+#[test]
+fn a_handshake_that_does_not_end_is_counted_as_memory() {
+    let (mut server, mut client) = ends(1 << 20);
+    let before = server.stream.memory_bytes();
+    let mut message = vec![1, 0, 60 << 2, 0];
+    message.resize(40 << 10, 0);
+    for part in message.chunks(1 << 10) {
+        let [high, low] = (part.len() as u16).to_be_bytes();
+        let record = [&[HANDSHAKE, 3, 1, high, low], part].concat();
+        client.stream.socket.outward.borrow_mut().bytes.extend(&record);
+        let error = server.stream.read(&mut [0; 100]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+    }
+    assert!(server.stream.memory_bytes() >= before + message.len());
+    // It is given back with the end of the handshake.
+    (server, client) = ends(1 << 20);
+    client.to_send.extend(b"x");
+    let mut random = Random::seeded(2);
+    while server.received != b"x" {
+        server.note();
+        client.note();
+        assert!([server.turn(&mut random), client.turn(&mut random)] != [false; 2]);
+    }
+    while server.stream.has_unsent() {
+        server.note();
+        client.note();
+        assert!([server.turn(&mut random), client.turn(&mut random)] != [false; 2]);
+    }
+    assert_eq!(server.stream.memory_bytes(), before);
+}
+
 /// Goes on in place of a client of TLS 1.3 after its handshake: it makes records without plain text, which
 /// rustls takes without an end if new keys follow each empty one.
 struct Forger {
