@@ -1,10 +1,17 @@
 //! Certificates, keys and authorities in their files, which are PEM.
 
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Most bytes of a file. The authorities of a whole system have a quarter of it.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A chain of certificates, its owner's first, and the key of that.
 ///
@@ -80,8 +87,22 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
+/// Reads a file. Whoever may set the settings may name anything, and the event loop reads it: nothing that
+/// waits for others, and nothing without an end.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+    let cannot = |error: std::io::Error| format!("{}: {error}", path.display());
+    // A pipe without a writer is open at once then.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(cannot)?;
+    if !file.metadata().map_err(cannot)?.is_file() {
+        return Err(format!("{} is no regular file", path.display()));
+    }
+    let mut text = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(cannot)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("{} has more than {FILE_BYTES_MAX} bytes", path.display()));
+    }
+    Ok(text)
 }
 
 /// The message has nothing of the file: it may be a key.
@@ -126,6 +147,26 @@ mod tests {
         let found = hashed(folder.path()).unwrap();
         let names: Vec<_> = found.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["0123ABCD.17", "0123abcd.0"]);
+    }
+
+    /// The event loop would wait for the writer of a pipe, and for the end of a device.
+    #[test]
+    fn files_that_are_none_are_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        std::fs::write(path("large"), vec![b'\n'; FILE_BYTES_MAX as usize + 1]).unwrap();
+        std::fs::write(path("full"), vec![b'\n'; FILE_BYTES_MAX as usize]).unwrap();
+        for (path, why) in [
+            (path("pipe"), "is no regular file"),
+            (PathBuf::from("/dev/zero"), "is no regular file"),
+            (folder.path().to_owned(), "is no regular file"),
+            (path("large"), "has more than 1048576 bytes"),
+            (path("full"), "has no certificate in PEM"),
+        ] {
+            let found = certificates(&path).unwrap_err();
+            assert!(found.contains(why), "{found}");
+        }
     }
 
     #[test]
