@@ -34,17 +34,19 @@ pub(super) fn versions(protocols: &str) -> Result<Vec<&'static SupportedProtocol
 }
 
 /// Leaves the suites that the lists name, in their order. An empty list is all of its version; so is a
-/// list of TLS 1.2 without the name of a cipher: an expression like `DEFAULT:!MEDIUM`, by which every one
-/// of these few is strong enough.
+/// list of TLS 1.2 that takes none: an expression like `DEFAULT:!MEDIUM`, by which every one of these few is
+/// strong enough. Ciphers and classes that a list of TLS 1.2 excludes are left out.
 pub(super) fn choose(all: &mut Vec<SupportedCipherSuite>, ciphers: &str, suites: &str) -> Result<(), String> {
     let is_13 = |suite: &SupportedCipherSuite| suite.tls13().is_some();
-    let find = |name: &str| all.iter().copied().find(|suite| name_of(suite) == name);
-    let mut new = named(suites, |word| find(word).filter(is_13));
+    let mut new =
+        named(suites, |word| all.iter().copied().find(|suite| is_13(suite) && name_of(suite) == word));
     if new.is_empty() && !suites.trim().is_empty() {
         return Err(unknown("tls-ciphersuites", all.iter().filter(|suite| is_13(suite)).map(name_of)));
     }
-    let of_openssl = |word: &str| CIPHERS.iter().find(|(name, _)| *name == word).map(|(_, name)| *name);
-    let mut old = named(ciphers, |word| find(of_openssl(word)?));
+    let mut old = named(ciphers, |word| {
+        let (_, name) = CIPHERS.iter().find(|(name, _)| *name == word)?;
+        all.iter().copied().find(|suite| name_of(suite) == *name)
+    });
     if old.is_empty() && names_a_cipher(ciphers) {
         return Err(unknown("tls-ciphers", CIPHERS.iter().map(|(name, _)| (*name).to_owned())));
     }
@@ -54,9 +56,39 @@ pub(super) fn choose(all: &mut Vec<SupportedCipherSuite>, ciphers: &str, suites:
     if old.is_empty() {
         old = all.iter().copied().filter(|suite| !is_13(suite)).collect();
     }
+    old.retain(|suite| !is_excluded(ciphers, suite));
+    if old.is_empty() {
+        return Err("tls-ciphers excludes all of the ciphers that there are".to_owned());
+    }
     new.extend(old);
     *all = new;
     Ok(())
+}
+
+/// Whether a list excludes a suite of TLS 1.2, by its name or by a class.
+fn is_excluded(ciphers: &str, suite: &SupportedCipherSuite) -> bool {
+    let found = CIPHERS.iter().find(|(_, name)| *name == name_of(suite));
+    let excluded = words(ciphers).filter_map(|word| word.strip_prefix(['!', '-']));
+    found.is_some_and(|(name, _)| excluded.into_iter().any(|word| is_of(name, word)))
+}
+
+/// Whether a cipher has this name or is of this class; of several, with a plus between them, it has to be of
+/// each.
+fn is_of(name: &str, word: &str) -> bool {
+    word.split('+').all(|class| {
+        let class = match class {
+            "ALL" | "DEFAULT" | "HIGH" | "TLSv1.2" => return true,
+            "AES" | "AESGCM" => return name.contains("-AES"),
+            "EECDH" | "kEECDH" | "kECDHE" => "ECDHE",
+            "aECDSA" => "ECDSA",
+            // RSA by itself is the exchange of keys, which none of these does by it. Sums are no class of
+            // theirs either: each has one in its encryption.
+            "aRSA" => "RSA",
+            "RSA" | "SHA256" | "SHA384" => return false,
+            class => class,
+        };
+        class == name || name.split('-').any(|part| part == class)
+    })
 }
 
 fn words(list: &str) -> impl Iterator<Item = &str> {
@@ -109,9 +141,41 @@ mod tests {
             "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
         ];
         assert_eq!(few.unwrap(), expected);
-        assert_eq!(chosen("DEFAULT:!MEDIUM", "").unwrap(), all);
+        for all_strong in
+            ["DEFAULT:!MEDIUM", "HIGH:!aNULL:!MD5:!RC4:!kRSA:!RSA", "@SECLEVEL=2:ALL:-3DES:!SHA256"]
+        {
+            assert_eq!(chosen(all_strong, "").unwrap(), all, "{all_strong}");
+        }
         assert!(chosen("AES128-SHA", "").unwrap_err().contains("ECDHE-RSA-AES128-GCM-SHA256"));
         assert!(chosen("", "TLS_NONE").unwrap_err().contains("TLS_AES_128_GCM_SHA256"));
+    }
+
+    #[test]
+    fn ciphers_that_are_excluded_are_left_out() {
+        let part = |ciphers: &str| {
+            let left = chosen(ciphers, "").unwrap().split_off(3);
+            let named = |name: &String| CIPHERS.iter().find(|(_, of)| of == name).unwrap().0;
+            left.iter().map(named).collect::<Vec<_>>().join(" ")
+        };
+        let without = |gone: &[&str]| {
+            let left = |name: &&str| !gone.iter().any(|gone| name.contains(gone));
+            CIPHERS.iter().map(|(name, _)| *name).filter(left).collect::<Vec<_>>().join(" ")
+        };
+        let name = "ECDHE-RSA-AES128-GCM-SHA256";
+        for (list, gone) in [
+            (format!("ALL:!{name}"), vec![name]),
+            (format!("DEFAULT,-{name}"), vec![name]),
+            ("ALL:!AES128".to_owned(), vec!["AES128"]),
+            ("HIGH !CHACHA20 !aECDSA".to_owned(), vec!["CHACHA20", "ECDSA"]),
+            ("ALL:!aRSA+AESGCM".to_owned(), vec!["RSA-AES"]),
+            ("!AES".to_owned(), vec!["AES"]),
+        ] {
+            assert_eq!(part(&list), without(&gone), "{list}");
+        }
+        assert_eq!(part(&format!("{name}:ECDHE-RSA-AES256-GCM-SHA384:!AES256")), name);
+        for none in ["ALL:!ECDHE", "!ALL", &format!("{name}:!{name}")] {
+            assert!(chosen(none, "").unwrap_err().contains("excludes all"), "{none}");
+        }
     }
 
     #[test]
