@@ -38,6 +38,10 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Other machines may read them: `metrics-public`. `false`.
     pub metrics_public: bool,
+    /// Probes are told that the event loop is stuck once it has shown no life for so long. 60 seconds, which
+    /// only a test changes.
+    #[doc(hidden)]
+    pub stuck_after: Duration,
     /// The permissions of that socket. None: those that the process gives to files.
     pub unix_socket_mode: Option<u32>,
     /// As long as there is no password, clients of other machines are turned away, *settable* as
@@ -425,6 +429,7 @@ impl Default for Config {
             unix_socket_mode: None,
             metrics: None,
             metrics_public: false,
+            stuck_after: crate::metrics::STUCK_AFTER,
             protected_mode: true,
             password: None,
             acl_file: None,

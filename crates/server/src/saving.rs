@@ -12,6 +12,7 @@
 //! device. A file of that name is the old one or the new one, whole. A kill in the middle leaves the
 //! temporary file, which the next save of a process with that number overwrites.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
@@ -22,6 +23,7 @@ use crate::export::{ExportError, export};
 use crate::keyspace::Keyspace;
 use crate::log::Kind;
 use crate::state::State;
+use crate::supervision::Showing;
 
 /// The saves of this run of the server.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,17 +48,20 @@ impl Saving {
     }
 }
 
-/// Writes all keys that are committed into a file of this name. There must be no batch.
+/// Writes all keys that are committed into the file that the settings name. There must be no batch.
 ///
 /// # Errors
 /// Those of the file and of the pool. A file of that name is as before then.
-fn write(keys: &Keyspace<'_>, folder: &Path, name: &str) -> Result<u64, ExportError> {
+fn write(keys: &Keyspace<'_>, state: &mut State) -> Result<u64, ExportError> {
+    let (folder, name) = (Path::new(&state.folder).to_owned(), state.config.dump_file.clone());
     let temporary = folder.join(format!("temp-{}.rdb", std::process::id()));
     let written = File::create(&temporary).map_err(ExportError::File).and_then(|file| {
-        let (file, exported) = export(keys.pool(), file, &mut || {})?;
-        file.sync_all()?;
+        let state = RefCell::new(state);
+        let showing = Showing { sink: file, state: &state };
+        let (showing, exported) = export(keys.pool(), showing, &mut || state.borrow_mut().show_alive())?;
+        showing.sink.sync_all()?;
         std::fs::rename(&temporary, folder.join(name))?;
-        File::open(folder)?.sync_all()?;
+        File::open(&folder)?.sync_all()?;
         Ok(exported.keys.total())
     });
     if written.is_err() {
@@ -69,7 +74,7 @@ fn write(keys: &Keyspace<'_>, folder: &Path, name: &str) -> Result<u64, ExportEr
 /// Saves, and notes and logs how that went. There must be no batch.
 pub(crate) fn save(keys: &Keyspace<'_>, state: &mut State) -> Result<(), ExportError> {
     let begun = Instant::now();
-    let written = write(keys, Path::new(&state.folder), &state.config.dump_file);
+    let written = write(keys, state);
     match &written {
         Ok(count) => {
             let message = format_args!("{count} keys were saved in {} ms", begun.elapsed().as_millis());

@@ -146,7 +146,7 @@ fn endpoint(config: &Config, address: SocketAddr) -> Result<Endpoint, Error> {
     if !config.metrics_public && !address.ip().to_canonical().is_loopback() {
         return Err(Error::MetricsPublic { address });
     }
-    Endpoint::bind(address).map_err(|source| Error::Metrics { address, source })
+    Endpoint::bind(address, config.stuck_after).map_err(|source| Error::Metrics { address, source })
 }
 
 /// Listens on a socket of the file system, which gets its permissions before anybody can connect.

@@ -2,7 +2,13 @@
 //!
 //! The event loop tells it that the server is alive, with its cron: a loop that is stuck is silent, and the
 //! manager ends the process when the time in `WATCHDOG_USEC` is over.
+//!
+//! Some turns are long by design: a script without end, a file of all keys, a whole copy for a replica.
+//! They are no fault, and a process that is ended there would only begin anew. While they go forward they
+//! show that the server is alive ([`State::show_alive`]), to the manager and to probes alike.
 
+use std::cell::RefCell;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
@@ -11,6 +17,9 @@ use crate::config::{LogLevel, Supervised};
 use crate::log::Kind;
 use crate::state::State;
 
+/// The shortest time between two signs of life in one turn.
+const SIGN_PERIOD: Duration = Duration::from_millis(10);
+
 /// What the manager wants to hear.
 #[derive(Debug)]
 pub(crate) struct Supervision {
@@ -18,6 +27,8 @@ pub(crate) struct Supervision {
     /// How often it wants to hear that the server is alive: twice in the time that it waits.
     every: Option<Duration>,
     last: Instant,
+    /// When a long turn shows next that it goes forward.
+    next_sign: Instant,
 }
 
 impl Supervision {
@@ -25,7 +36,7 @@ impl Supervision {
     pub(crate) fn new(supervised: Supervised, now: Instant) -> Self {
         let is_on = supervised != Supervised::No && has_socket();
         let every = sd_notify::watchdog_enabled().filter(|_| is_on).map(|time| time / 2);
-        Supervision { is_on, every, last: now }
+        Supervision { is_on, every, last: now, next_sign: now }
     }
 }
 
@@ -44,13 +55,22 @@ impl State {
         self.tell(&[NotifyState::Ready, NotifyState::Status("Ready to accept connections")]);
     }
 
-    /// The event loop goes round. To be called with each cron.
-    pub(crate) fn tell_alive(&mut self) {
-        let now = self.now;
+    /// The event loop goes round: for probes, and for the manager. To be called with each cron.
+    pub(crate) fn tell_alive(&mut self, now: Instant) {
+        self.beat();
         let supervision = &mut self.supervision;
         if supervision.every.is_some_and(|every| now.saturating_duration_since(supervision.last) >= every) {
             supervision.last = now;
             self.tell(&[NotifyState::Watchdog]);
+        }
+    }
+
+    /// A long turn goes forward. To be called often; costs a look at the clock.
+    pub(crate) fn show_alive(&mut self) {
+        let now = Instant::now();
+        if now >= self.supervision.next_sign {
+            self.supervision.next_sign = now + SIGN_PERIOD;
+            self.tell_alive(now);
         }
     }
 
@@ -66,5 +86,23 @@ impl State {
             let message = format_args!("the service manager cannot be told: {error}");
             self.log(LogLevel::Warning, Kind::Configuration, message);
         }
+    }
+}
+
+/// A file that shows with each write that the server is alive: one value may have more bytes than a whole
+/// file of others.
+pub(crate) struct Showing<'a, 's, W> {
+    pub(crate) sink: W,
+    pub(crate) state: &'a RefCell<&'s mut State>,
+}
+
+impl<W: Write> Write for Showing<'_, '_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.state.borrow_mut().show_alive();
+        self.sink.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
     }
 }

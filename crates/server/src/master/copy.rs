@@ -7,6 +7,7 @@
 //! meanwhile. Replicas that ask in the same turn share it. It is then sent in slices; what is written
 //! meanwhile waits in the backlog.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Seek};
 use std::os::unix::fs::FileExt;
@@ -23,22 +24,27 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::replication::Position;
 use crate::log::Kind;
 use crate::replica::ask::nameless;
+use crate::state::State;
+use crate::supervision::Showing;
 
 /// Writes all keys that are committed into a file without a name; returns it with its length. There must be
 /// no batch.
 fn write(
     keys: &Keyspace<'_>,
-    folder: &Path,
+    state: &mut State,
     database: Option<u8>,
     moves: Option<String>,
 ) -> Result<(File, u64, Exported), ExportError> {
     let database = database.map(|database| database.to_string());
     let aux = database.iter().map(|database| (&b"repl-stream-db"[..], database.as_bytes()));
     let aux = aux.chain(moves.iter().map(|moves| (MOVES_AUX, moves.as_bytes())));
-    let file = nameless(folder)?;
-    let (mut file, exported) = export_with(keys.pool(), file, aux, &mut || {})?;
-    let len = file.stream_position()?;
-    Ok((file, len, exported))
+    let file = nameless(Path::new(&state.folder))?;
+    let state = RefCell::new(state);
+    let showing = Showing { sink: file, state: &state };
+    let mut progress = || state.borrow_mut().show_alive();
+    let (mut showing, exported) = export_with(keys.pool(), showing, aux, &mut progress)?;
+    let len = showing.sink.stream_position()?;
+    Ok((showing.sink, len, exported))
 }
 
 impl Executor<'_, '_> {
@@ -101,7 +107,7 @@ impl Executor<'_, '_> {
         // The stream of a replica does not begin with a SELECT.
         let database = (!is_master).then_some(position.database);
         let moves = self.state.cluster.as_ref().map(|cluster| cluster.moves().to_text());
-        let written = write(&self.keys, Path::new(&self.state.folder), database, moves);
+        let written = write(&self.keys, self.state, database, moves);
         let (file, len, exported) = written.map_err(|error| match error {
             // Its message has a key.
             ExportError::Malformed { .. } => "a value is damaged; run `tembo check`".to_owned(),

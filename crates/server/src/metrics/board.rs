@@ -8,9 +8,9 @@ use mio::Waker;
 
 use super::families::Family;
 
-/// The event loop is taken for stuck after so long. A slow device, a long script or the loading of a large
-/// value hold it for seconds, and a probe's answer may have the server killed.
-pub(super) const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// The event loop is taken for stuck after so long without a sign of life. A slow device or the loading of a
+/// large value hold it for seconds, and a probe's answer may have the server killed.
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// Whether clients are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,25 +71,27 @@ pub(crate) struct Board {
     /// When the loop went round last, in milliseconds since `began`; 0: it has not begun.
     beat_ms: AtomicU64,
     began: Instant,
+    pub(super) stuck_after: Duration,
     /// Wakes the endpoint.
     waker: Waker,
     has_to_stop: AtomicBool,
 }
 
 impl Board {
-    pub(super) fn new(waker: Waker) -> Self {
+    pub(super) fn new(waker: Waker, stuck_after: Duration) -> Self {
         Board {
             wanted: AtomicBool::new(false),
             figures: Mutex::new(Figures { families: Arc::default(), number: 0 }),
             readiness: AtomicU8::new(Readiness::Opening as u8),
             beat_ms: AtomicU64::new(0),
             began: Instant::now(),
+            stuck_after,
             waker,
             has_to_stop: AtomicBool::new(false),
         }
     }
 
-    /// Notes that the loop goes round.
+    /// Notes that the loop goes round, or forward.
     pub(crate) fn beat(&self, readiness: Readiness) {
         self.beat_ms.store(self.began.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
         self.note(readiness);
@@ -103,8 +105,8 @@ impl Board {
         Readiness::ALL[usize::from(self.readiness.load(Ordering::Relaxed))]
     }
 
-    /// For how long the loop has not gone round; nothing before it begins, since opening a pool that must be
-    /// checked takes as long as it takes.
+    /// For how long the loop has neither gone round nor shown that a long turn goes forward; nothing before
+    /// it begins, since opening a pool that must be checked takes as long as it takes.
     pub(super) fn silence(&self) -> Duration {
         match self.beat_ms.load(Ordering::Relaxed) {
             0 => Duration::ZERO,

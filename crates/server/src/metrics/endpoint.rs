@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use super::board::{Board, Readiness, STUCK_AFTER};
+use super::board::{Board, Readiness};
 use super::http::{self, Asked, OK, Page, Parsed, REQUEST_BYTES_MAX, UNAVAILABLE, response};
 use super::text::{self, OPENMETRICS, PROMETHEUS};
 
@@ -48,16 +48,16 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Listens, and answers from now on: figures when a server publishes some, and that it is not ready until
-    /// then.
+    /// then. It takes the event loop for stuck after so long.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Endpoint> {
+    pub(crate) fn bind(address: SocketAddr, stuck_after: Duration) -> io::Result<Endpoint> {
         let mut listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let board = Arc::new(Board::new(Waker::new(poll.registry(), WAKER)?));
+        let board = Arc::new(Board::new(Waker::new(poll.registry(), WAKER)?, stuck_after));
         let server = HttpServer { poll, listener, board: board.clone(), conns: Vec::new() };
         let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(move || server.run())?;
         Ok(Endpoint { address, board, thread: Some(thread) })
@@ -216,8 +216,8 @@ impl Conn {
         let silence = board.silence();
         match (asked.page, board.readiness()) {
             (Page::Home, _) => answer(OK, HOME),
-            (Page::Live, _) if silence < STUCK_AFTER => answer(OK, "alive\n"),
-            (Page::Live | Page::Ready, _) if silence >= STUCK_AFTER => {
+            (Page::Live, _) if silence < board.stuck_after => answer(OK, "alive\n"),
+            (Page::Live | Page::Ready, _) if silence >= board.stuck_after => {
                 let seconds = silence.as_secs();
                 answer(UNAVAILABLE, &format!("the event loop has not gone round for {seconds} s\n"))
             }

@@ -24,19 +24,20 @@ mod families;
 mod http;
 mod text;
 
-pub(crate) use board::{Board, Readiness};
+pub(crate) use board::{Board, Readiness, STUCK_AFTER};
 pub(crate) use endpoint::Endpoint;
 
 use crate::executor::Executor;
 use crate::info::Facts;
 use crate::replica::Phase;
+use crate::state::State;
 
-impl Executor<'_, '_> {
-    /// Tells the board that the event loop goes round, and whether clients are served. To be called with
-    /// each cron.
+impl State {
+    /// Tells the board that the event loop goes round, and whether clients are served: see
+    /// [`State::tell_alive`].
     pub(crate) fn beat(&self) {
-        let Some(board) = &self.state.board else { return };
-        let (role, config) = (&self.state.role, &self.state.config.replica);
+        let Some(board) = &self.board else { return };
+        let (role, config) = (&self.role, &self.config.replica);
         let is_stale = role.master.is_some() && role.phase != Phase::Up && !config.serves_stale;
         board.beat(match (is_stale, role.phase) {
             (false, _) => Readiness::Serving,
@@ -44,7 +45,9 @@ impl Executor<'_, '_> {
             (true, _) => Readiness::MasterDown,
         });
     }
+}
 
+impl Executor<'_, '_> {
     /// Gives the endpoint the figures, if it wants some. Reads counts of keys, so that it belongs in front of
     /// a commit, which ends the batch.
     #[inline]

@@ -118,6 +118,7 @@ impl Host for ScriptHost<'_, '_, '_> {
     fn tick(&mut self) -> Flow {
         let since = Instant::now();
         if since >= self.next_round {
+            self.executor.state.show_alive();
             self.executor.serve_busy();
             // Most of the time is the script's, however many clients there are.
             let took = since.elapsed();

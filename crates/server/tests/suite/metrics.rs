@@ -208,6 +208,39 @@ fn health_says_whether_clients_are_served() {
     eventually(200);
 }
 
+/// The event loop does not go round while a script runs, and the script is no fault of its.
+#[test]
+fn a_script_without_end_leaves_the_server_alive() {
+    let limit = Duration::from_secs(2);
+    let server = fixture(|config| {
+        config.stuck_after = limit;
+        config.script_time = Some(Duration::from_millis(50));
+    });
+    let mut client = server.client();
+    let address = address(&mut client);
+    let mut runner = server.client();
+    runner.send(&[b"EVAL", b"while true do end", b"0"]);
+    // A client of the same turn would wait for its end.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(client.ask("PING").starts_with("-BUSY"));
+    let began = Instant::now();
+    while began.elapsed() < limit * 2 {
+        for path in ["/health/live", "/health/ready"] {
+            assert_eq!(get(address, path).0, 200, "{path} after {:?}", began.elapsed());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.talk("SCRIPT KILL => +OK");
+    runner.receive();
+    // A loop that is stuck in the device's driver, say.
+    runner.send(&[b"DEBUG", b"SLEEP", b"6"]);
+    let deadline = Instant::now() + PATIENCE;
+    while get(address, "/health/live").0 == 200 {
+        assert!(Instant::now() < deadline, "it is stuck, and alive");
+    }
+    runner.receive();
+}
+
 /// A scrape waited for the event loop.
 #[test]
 fn a_stuck_event_loop_keeps_nobody_from_the_figures_before() {
