@@ -12,6 +12,10 @@ use super::families::Family;
 /// large value hold it for seconds, and a probe's answer may have the server killed.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 
+/// For how long figures are new enough for whoever asks. Gathering them costs the event loop about a
+/// millisecond.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
 /// Whether clients are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -59,6 +63,7 @@ struct Figures {
     families: Arc<Vec<Family>>,
     /// How many were gathered before.
     number: u64,
+    gathered: Instant,
 }
 
 /// Shared by the event loop and the endpoint.
@@ -81,7 +86,7 @@ impl Board {
     pub(super) fn new(waker: Waker, stuck_after: Duration) -> Self {
         Board {
             wanted: AtomicBool::new(false),
-            figures: Mutex::new(Figures { families: Arc::default(), number: 0 }),
+            figures: Mutex::new(Figures { families: Arc::default(), number: 0, gathered: Instant::now() }),
             readiness: AtomicU8::new(Readiness::Opening as u8),
             beat_ms: AtomicU64::new(0),
             began: Instant::now(),
@@ -129,6 +134,7 @@ impl Board {
             let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
             figures.families = Arc::new(families);
             figures.number += 1;
+            figures.gathered = Instant::now();
             self.wanted.store(false, Ordering::Relaxed);
         }
         // Without the wake-up the endpoint looks again soon.
@@ -139,6 +145,12 @@ impl Board {
     pub(super) fn figures(&self) -> (Arc<Vec<Family>>, u64) {
         let figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
         (figures.families.clone(), figures.number)
+    }
+
+    /// Whether the latest figures are new enough for everybody.
+    pub(super) fn is_fresh(&self) -> bool {
+        let figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.number > 0 && figures.gathered.elapsed() < FRESH_FOR
     }
 
     pub(super) fn stop(&self) {

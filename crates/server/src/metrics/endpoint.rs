@@ -163,16 +163,10 @@ impl Conn {
                     Err(_) => return false,
                 },
                 Stage::Awaiting(asked, seen) => {
-                    let (families, number) = board.figures();
-                    if number == *seen && !is_late {
+                    if board.figures().1 == *seen && !is_late {
                         return true;
                     }
-                    let (is_open, is_head) = (asked.takes_openmetrics, asked.is_head);
-                    let content_type = if is_open { OPENMETRICS } else { PROMETHEUS };
-                    Some(match number {
-                        0 => response(UNAVAILABLE, PLAIN, "the server has no figures yet\n", is_head),
-                        _ => response(OK, content_type, &text::write(families, is_open), is_head),
-                    })
+                    Some(figures(board, *asked))
                 }
                 Stage::Sending(bytes, sent) => match send(&mut self.stream, bytes, sent) {
                     Ok(false) => return true,
@@ -223,6 +217,7 @@ impl Conn {
             }
             (Page::Live | Page::Ready, Readiness::Serving) => answer(OK, Readiness::Serving.text()),
             (Page::Live | Page::Ready, readiness) => answer(UNAVAILABLE, readiness.text()),
+            (Page::Metrics, _) if board.is_fresh() => Some(figures(board, asked)),
             (Page::Metrics, _) => {
                 let (_, seen) = board.figures();
                 board.want();
@@ -230,6 +225,17 @@ impl Conn {
                 None
             }
         }
+    }
+}
+
+/// The latest figures.
+fn figures(board: &Board, asked: Asked) -> Vec<u8> {
+    let (families, number) = board.figures();
+    let (is_open, is_head) = (asked.takes_openmetrics, asked.is_head);
+    let content_type = if is_open { OPENMETRICS } else { PROMETHEUS };
+    match number {
+        0 => response(UNAVAILABLE, PLAIN, "the server has no figures yet\n", is_head),
+        _ => response(OK, content_type, &text::write(families, is_open), is_head),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::prometheus::parse_prometheus;
@@ -62,10 +62,38 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
     samples
 }
 
-fn scrape(address: SocketAddr) -> BTreeMap<String, f64> {
+/// The figures that there are: up to a second old.
+fn latest(address: SocketAddr) -> BTreeMap<String, f64> {
     let (status, text) = get(address, "/metrics");
     assert_eq!(status, 200, "{text}");
     samples(&text)
+}
+
+/// Figures of a time after this call.
+fn scrape(address: SocketAddr) -> BTreeMap<String, f64> {
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = latest(address);
+        if found["tembo_figures_time_seconds"] > began {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "there are no new figures");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Each scrape made the event loop gather all figures anew.
+#[test]
+fn many_scrapes_have_the_figures_gathered_once_a_second() {
+    let server = fixture(|_| {});
+    let address = address(&mut server.client());
+    let (began, mut times) = (Instant::now(), BTreeSet::new());
+    for _ in 0..100 {
+        times.insert(latest(address)["tembo_figures_time_seconds"].to_bits());
+    }
+    let most = 2 + began.elapsed().as_secs() as usize;
+    assert!(times.len() <= most, "{} times in {:?}", times.len(), began.elapsed());
 }
 
 #[test]
@@ -252,7 +280,7 @@ fn a_stuck_event_loop_keeps_nobody_from_the_figures_before() {
     sleeper.send(&[b"DEBUG", b"SLEEP", b"6"]);
     std::thread::sleep(Duration::from_millis(300));
     let began = Instant::now();
-    assert_eq!(scrape(address)["tembo_figures_time_seconds"], before);
+    assert_eq!(latest(address)["tembo_figures_time_seconds"], before);
     assert!(began.elapsed() < Duration::from_secs(5), "it waited for the end of the sleep");
     sleeper.receive();
     assert!(scrape(address)["tembo_figures_time_seconds"] > before);
