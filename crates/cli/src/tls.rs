@@ -49,6 +49,12 @@ impl TlsChoices {
                 config.take_directive(name, value.as_bytes()).map_err(Failure::Usage)?;
             }
         }
+        // Whoever names a certificate expects encryption, and the plain port does not say that there is none.
+        if (self.tls_cert_file.is_some() || self.tls_key_file.is_some()) && !config.uses_tls() {
+            let why = "--tls-cert-file and --tls-key-file encrypt nothing without --tls-port (or, for the \
+                link to a master, --tls-replication yes)";
+            return Err(Failure::Usage(why.to_owned()));
+        }
         config.check_tls().map_err(|error| Failure::Usage(error.to_string()))
     }
 }

@@ -62,5 +62,9 @@ fn options_of_tls_are_proved_before_a_pool_is_made() {
     let files = "--tls-cert-file cert --tls-key-file key --tls-auth-clients no";
     workspace.run(&format!("{serve} {files}")).ends_with(2, "cert: No such file");
     workspace.run(&format!("{serve} --tls-auth-clients maybe")).ends_with(2, "optional");
+    let plain = "serve --listen 127.0.0.1:0";
+    workspace.run(&format!("{plain} {files}")).ends_with(2, "without --tls-port");
+    workspace.run(&format!("{plain} --tls-key-file key")).ends_with(2, "without --tls-port");
+    workspace.run(&format!("{plain} {files} --tls-replication yes")).ends_with(2, "tls-ca-cert-file");
     assert_eq!(workspace.names(), ["key"]);
 }

@@ -122,6 +122,11 @@ impl Config {
     pub fn check_tls(&self) -> Result<(), Error> {
         Tls::of(&self.tls).map(drop).map_err(Error::Tls)
     }
+
+    /// Whether anything is encrypted: clients at a port of TLS, or the link to a master.
+    pub fn uses_tls(&self) -> bool {
+        self.tls.port > 0 || self.tls.replication
+    }
 }
 
 impl Tls {
