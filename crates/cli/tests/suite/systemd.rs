@@ -4,6 +4,8 @@ use crate::serve::Server;
 use crate::support::Workspace;
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The manager's socket, and a server that knows of it.
@@ -62,6 +64,40 @@ fn a_stuck_event_loop_is_silent() {
     let said = std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count();
     // One before the sleep began, and one after it.
     assert!(said <= 2, "{said} messages in {slept:?}");
+    server.kill();
+}
+
+/// Long by design is not stuck: a manager that ends such a server begins a circle.
+#[test]
+fn a_long_turn_that_goes_forward_says_so() {
+    let workspace = Workspace::new();
+    std::fs::write(workspace.path("conf"), "busy-reply-threshold 20\n").unwrap();
+    let (socket, server) = supervised(&workspace, "--config conf", 20);
+    assert!(heard(&socket).starts_with("READY=1\n"));
+    // The socket holds few messages, and its peer waits while it is full.
+    let said = Arc::new(AtomicUsize::new(0));
+    let count = said.clone();
+    std::thread::spawn(move || {
+        while socket.recv(&mut [0; 64]).is_ok_and(|len| len > 0) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    server.ask(
+        "EVAL 'local v = string.rep(\"x\", 1000) for i = 1, 60000 do redis.call(\"set\", i, v) end' 0",
+        "$-1\r\n",
+    );
+    for (command, expected) in [
+        ("EVAL 'local t = os.clock() while os.clock() < t + 1 do end return 1' 0", ":1\r\n"),
+        ("SAVE", "+OK\r\n"),
+    ] {
+        said.store(0, Ordering::Relaxed);
+        let began = Instant::now();
+        server.ask(command, expected);
+        // The cron says one before a long turn, and one behind it.
+        let (said, took) = (said.load(Ordering::Relaxed), began.elapsed());
+        let is_short = took < Duration::from_millis(60);
+        assert!(said >= 4 || is_short, "{command}: {said} messages in {took:?}");
+    }
     server.kill();
 }
 
