@@ -16,6 +16,7 @@ mod cluster_keys;
 mod cluster_moves;
 mod cluster_moves_ends;
 mod cluster_moves_lost;
+mod cluster_moves_tls;
 mod cluster_support;
 mod cluster_topology;
 mod collections;
