@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The part of the memory beyond which a file on a disk is larger than memory.
 const PART: u64 = 2;
 
-/// Of so many calls, the first ones look, and the others do as these have found.
+/// The calls of a cycle: the first ones look, and the others do as these have found.
 const CALLS: u64 = 4096;
 const LOOKS: u64 = 64;
 /// Others ask if so many pages were not there.
@@ -112,7 +112,7 @@ impl Paging {
 }
 
 impl crate::Region {
-    /// Whether the region is larger than memory: its pages come from a disk one by one.
+    /// Whether the region is, or was, larger than memory: its pages come from a disk one by one.
     #[inline(always)]
     pub fn is_larger_than_memory(&self) -> bool {
         self.paging.is_single()

@@ -181,7 +181,7 @@ impl Source for Stream {
 pub(crate) enum Acceptor {
     Tcp(TcpListener),
     Unix(UnixListener, Arc<str>),
-    /// Of the network, where TLS is spoken.
+    /// A port where TLS is spoken.
     Tls(TcpListener),
 }
 

@@ -58,7 +58,7 @@ use crate::metrics::Readiness;
 use crate::replica::link::Link;
 use crate::saving;
 use crate::server::{LISTENER, MASTER, Stop, WAKER};
-use crate::state::Space;
+use crate::state::{Space, State};
 
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
 /// How long a client that sends no more may take nothing of what is left for it.
@@ -104,6 +104,17 @@ fn poll_once(poll: &mut Poll, events: &mut Events, timeout: Duration) -> io::Res
         Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Receives once from a client, and counts it; tells whether bytes came.
+fn receive(conn: &mut Conn, buffers: &mut BufferPool, state: &mut State) -> bool {
+    let received = conn.receive(buffers);
+    if received > 0 {
+        state.stats.reads += 1;
+        state.stats.bytes_in += received as u64;
+        conn.session.active = state.now;
+    }
+    received > 0
 }
 
 impl<'s, 'p> EventLoop<'s, 'p> {
@@ -433,12 +444,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             if !(conn.queued && may_receive && !conn.session.killed) {
                 continue;
             }
-            let received = conn.receive(&mut self.buffers);
-            self.executor.state.stats.reads += u64::from(received > 0);
-            self.executor.state.stats.bytes_in += received as u64;
-            if received > 0 {
-                (conn.stalled, conn.session.active) = (true, self.executor.state.now);
-            }
+            conn.stalled = receive(conn, &mut self.buffers, self.executor.state);
             let database = conn.session.database;
             let ahead = tembo_wire::keys_ahead(conn.input.unread(), PREFETCH_KEYS_MAX);
             keys.extend(ahead.map(|key| (database, key.to_vec())));
@@ -462,15 +468,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.executor.process(slot, conn);
         }
         if conn.readable && !conn.stalled && !conn.is_blocked() && self.may_receive(conn) {
-            let received = conn.receive(&mut self.buffers);
-            if received > 0 {
-                let state = &mut *self.executor.state;
-                state.stats.reads += 1;
-                state.stats.bytes_in += received as u64;
-                conn.session.active = state.now;
-                if conn.heard || self.is_welcome(conn) {
-                    self.executor.process(slot, conn);
-                }
+            let has_received = receive(conn, &mut self.buffers, self.executor.state);
+            if has_received && (conn.heard || self.is_welcome(conn)) {
+                self.executor.process(slot, conn);
             }
         }
         // Now, not when the replies are sent: the next client's requests come into the same cached buffer.

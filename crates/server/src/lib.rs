@@ -12,7 +12,7 @@
 //!                     transaction     EXEC: the commands since MULTI in one batch
 //!                     replica/        the stream of a master; saving: a file of Redis
 //!                     master/         replicas of this server; effects: what they are told
-//!                     cluster/        slots and topology: MOVED, CLUSTER, CLUSTERX
+//!                     cluster/        slots and topology: MOVED, CLUSTERX; migration: slots move
 //!                     metrics/        figures for Prometheus, by a thread of its own
 //!                     waiting         clients that wait for a key, and get its value with a commit
 //!                     |- commands/    a file per family; the command table
@@ -43,7 +43,7 @@
 //!   run once however often they are sent.
 //! - **KEYS** on a large database is not a snapshot: other clients are served meanwhile.
 //! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since
-//!   a deadline is stored with the value. No key is ever evicted.
+//!   a deadline is stored with the value. Keys are evicted under a `maxmemory-policy` only.
 //! - **A failed commit** is answered with `-MISCONF` (`-OOM` if the pool was full) to each command that was
 //!   part of it, and nothing of them happened. One DEL of tens of thousands of keys can end so in a full
 //!   pool; several do not. `-ERR internal error` says that there is a bug, and that the data is not to blame.
@@ -51,8 +51,8 @@
 //! - **Hashes and sets** beyond 512 bytes have no order of insertion.
 //! - **Large results** (COPY, the STORE commands) are written with several commits, of which only the last
 //!   one shows them. Within EXEC there is one, whose memory grows with them.
-//! - **Access times and counts** are not kept: OBJECT IDLETIME and FREQ fail, TOUCH only counts. A read would
-//!   have to write, and after a restart nobody could tell.
+//! - **Access times and counts** are kept in memory, approximately, under a policy of the LRU or LFU kind. A
+//!   restart forgets them. Without such a policy, OBJECT IDLETIME and FREQ fail.
 //! - **Bits** that are set to what they are, and elements that change no register of a HyperLogLog, leave
 //!   OBJECT ENCODING as it is. A command on a corrupt HyperLogLog changes nothing.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
@@ -78,8 +78,8 @@
 //! # Events
 //!
 //! Messages to the operator are events of the `tracing` crate with target `tembo_server`, up to the level
-//! that [`Config::log_level`] and CONFIG SET choose: warning, notice, verbose and debug are WARN, INFO, DEBUG
-//! and TRACE, with the field `kind`. They hold no keys and no values.
+//! that [`Config::log_level`] and CONFIG SET choose: warning, notice, verbose and debug are WARN, INFO,
+//! DEBUG and TRACE, with the field `kind`. They hold no keys and no values.
 #![forbid(unsafe_code)]
 
 mod acl;

@@ -20,7 +20,7 @@ use crate::state::State;
 /// The shortest time between two signs of life in one turn.
 const SIGN_PERIOD: Duration = Duration::from_millis(10);
 
-/// What the manager wants to hear.
+/// The messages that the manager wants to hear.
 #[derive(Debug)]
 pub(crate) struct Supervision {
     is_on: bool,

@@ -531,8 +531,8 @@ impl Pool {
         self.shared.pool.journal_lines()
     }
 
-    /// Whether the pool lies on a disk and is larger than half of the memory that this process may use. Its
-    /// pages then come one by one, and what is needed soon is asked for ahead.
+    /// Whether the pool lies on a disk and has been larger than half of the memory that this process may use
+    /// since it was opened. Its pages then come one by one, and those of a batch of keys are asked for ahead.
     pub fn is_larger_than_memory(&self) -> bool {
         self.shared.pool.region().is_larger_than_memory()
     }

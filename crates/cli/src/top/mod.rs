@@ -106,7 +106,7 @@ impl Watcher {
         Ok(Watcher { place, user, password, interval, client: None, before: None })
     }
 
-    /// What happened since the look before; nothing with the first one.
+    /// The changes since the look before; none with the first one.
     fn look(&mut self) -> Result<Option<Report>, String> {
         let taken = self.sample();
         let after = taken.inspect_err(|_| (self.client, self.before) = (None, None))?;

@@ -1,11 +1,11 @@
-//! What happened between two samples.
+//! The changes between two samples.
 
 use super::client::Place;
 use super::sample::{Counts, Sample};
 use crate::size::human_bytes;
 use std::fmt::Write;
 
-/// What one command did.
+/// The figures of one command.
 #[derive(Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -371,7 +371,7 @@ pub(super) mod tests {
                 calls: 50.0,
                 errors: 2.0,
                 mean_us: 20.0,
-                // Of 100 calls 10 took 1 us, 1 more 2 us, 79 more 4 us, and 10 up to 64 us.
+                // 100 calls: 10 took 1 us, 1 more 2 us, 79 more 4 us, and 10 up to 64 us.
                 p50_us: Some(4),
                 p99_us: Some(64),
             }

@@ -1,4 +1,4 @@
-//! What a server says of itself at one moment.
+//! The figures that a server gives of itself at one moment.
 
 use super::client::{Client, NoAnswer, printable};
 use std::collections::{BTreeMap, HashMap};
@@ -31,7 +31,7 @@ pub(super) struct Sample {
     /// The fields of INFO.
     fields: HashMap<String, String>,
     pub(super) commands: BTreeMap<String, Counts>,
-    /// Of each command, how many calls took up to so many microseconds, with those that took less.
+    /// By command: how many calls took up to so many microseconds, with those that took less.
     pub(super) times: BTreeMap<String, Vec<(u64, u64)>>,
     pub(super) slow: Vec<Slow>,
 }

@@ -120,8 +120,8 @@ fn prometheus_redis_exporter_scrapes_without_an_error() {
     server.kill();
 }
 
-/// What redis-cli printed before it ended, or before `seconds` were over; nothing where it is missing. Its
-/// output to a pipe is of lines.
+/// The output of redis-cli until it ended, or until `seconds` were over; `None` where it is missing. To a
+/// pipe it writes lines.
 fn redis_cli(server: &Server, arguments: &str, seconds: &str) -> Option<String> {
     let mut command = Command::new("timeout");
     command.args(["-s", "INT", seconds, "stdbuf", "-oL", "redis-cli", "-p", &server.port.to_string()]);

@@ -1,4 +1,4 @@
-//! What a service manager is told: a test plays systemd.
+//! Messages to a service manager: a test plays systemd.
 
 use crate::serve::Server;
 use crate::support::Workspace;

@@ -74,24 +74,20 @@ impl Lane {
 
     /// Gives up the slabs that it allocates from, and space for long records, so that the next compaction can
     /// close them. Its next transaction finds others.
+    #[cold]
     pub fn give_up_slabs(&mut self) {
-        self.give_up();
+        let inner: &PoolInner = &self.pool.inner;
+        inner.alloc.answer_recall(&mut self.arena);
+        // After a failure they stay, and every later commit reports it.
+        let _ = inner.log.release_chains(&inner.alloc, self.number);
     }
 
     /// As [`give_up_slabs`](Self::give_up_slabs), if a compaction has asked for that. No transaction is open.
     #[inline(always)]
     pub(super) fn answer_recall(&mut self) {
         if self.pool.inner.alloc.is_recalled(&self.arena) {
-            self.give_up();
+            self.give_up_slabs();
         }
-    }
-
-    #[cold]
-    fn give_up(&mut self) {
-        let inner: &PoolInner = &self.pool.inner;
-        inner.alloc.answer_recall(&mut self.arena);
-        // After a failure they stay, and every later commit reports it.
-        let _ = inner.log.release_chains(&inner.alloc, self.number);
     }
 
     /// The pool that the lane belongs to.

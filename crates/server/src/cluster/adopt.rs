@@ -110,7 +110,7 @@ impl Context<'_, '_> {
 /// subscriptions to channels of such slots.
 pub(crate) fn part_with_lost_slots(keys: &mut Keyspace<'_>, state: &State, clients: &mut Clients) {
     let Some(cluster) = &state.cluster else { return };
-    // What slots that stay have for them may have come while nothing was taken from these.
+    // Keys that they wait for may have come, in slots that stay, while nothing was taken from these slots.
     keys.waiters.try_all |= keys.waiters.len() > 0;
     let is_replica = state.role.master.is_some();
     let lost = |key: &[u8], from_replica| {

@@ -8,6 +8,7 @@ use super::Context;
 use super::args::{integer, is};
 use super::cluster::node;
 use super::clusterx::{id, ranges_of};
+use super::replicas::wait_for_copies;
 use crate::cluster::migration::{Move, Moves, TRY_AGAIN, Verdict};
 use crate::cluster::ranges::Ranges;
 use crate::cluster::topology::{NodeId, Topology};
@@ -219,7 +220,7 @@ fn answer(ctx: &mut Context<'_, '_>, asked: &Move, version: u64) -> Answer {
     if next != *moves {
         store(ctx, next)?;
     }
-    // What the answer is about may be on its way to the device: a topology makes an import DONE, too.
+    // The records behind the answer may be on their way to the device: a topology makes an import DONE, too.
     ctx.session.is_plain = false;
     ctx.keys.pool().make_durable()?;
     match verdict {
@@ -246,10 +247,7 @@ fn reply_when_replicated(ctx: &mut Context<'_, '_>, most: Duration) -> Answer {
         return Ok(());
     }
     let deadline = ctx.state.now.checked_add(most);
-    ctx.session.awaiting = Some(Box::new(Awaiting { offset, count: 1, device: None, deadline }));
-    ctx.state.replicas.wants_acks = true;
-    ctx.state.replicas.awaiting.push(ClientRef { slot: ctx.session.slot, id: ctx.session.id });
-    Ok(())
+    wait_for_copies(ctx, Awaiting { offset, count: 1, device: None, deadline })
 }
 
 /// The records of the master of this replica.

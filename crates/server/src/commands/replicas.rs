@@ -258,7 +258,7 @@ fn deadline(ctx: &Context<'_, '_>, word: &[u8]) -> Answer<Option<Instant>> {
 }
 
 /// Blocks the client until others have copies of its writes; within EXEC says who has them.
-fn wait_for_copies(ctx: &mut Context<'_, '_>, awaiting: Awaiting) -> Answer {
+pub(super) fn wait_for_copies(ctx: &mut Context<'_, '_>, awaiting: Awaiting) -> Answer {
     if ctx.session.queue.is_some() {
         return answer_now(ctx, &awaiting);
     }

@@ -6,15 +6,13 @@ use std::ops::{Bound, ControlFlow};
 
 use tembo_crashsim::{Scenario, Simulation};
 use tembo_pmem::Region;
-use tembo_pool::Geometry;
 
 use super::commands::Value;
-use super::{Opened, audit, fault, survived, text, text_of, value};
+use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
 use crate::cluster::Cluster;
 use crate::cluster::migration::Moves;
 use crate::cluster::slot::slot_of;
 use crate::cluster::topology::{NodeId, Topology};
-use crate::keyspace::check::check;
 use crate::keyspace::cluster::{NewRole, prepare};
 use crate::keyspace::replication::Master;
 
@@ -75,23 +73,14 @@ impl Scenario for Script {
     type Op = Op;
     type Model = Model;
 
+    in_a_pool!(768 << 10);
+
     fn name(&self) -> String {
         "a node of a cluster".to_owned()
     }
 
-    fn region_bytes(&self) -> u64 {
-        768 << 10
-    }
-
-    fn is_uncreated(&self, region: &Region) -> bool {
-        region.load_u64(0) == Ok(0)
-    }
-
     fn setup(&self, region: Region) -> Result<Opened, String> {
-        let geometry = Geometry { lane_bytes: 4096, root_count: 24, ..Geometry::tiny() };
-        let opened = Opened::new(tembo_pool::Pool::create_in(region, &geometry).map_err(text)?);
-        let list = opened.pool.open_map(crate::COLLECTIONS_MAP).map_err(text)?;
-        list.insert(b"s", [7; 16]).map_err(text)?;
+        let opened = Opened::create(region, 24)?;
         prepare(&opened.pool, true).map_err(text)?;
         let mut keys = opened.keys()?;
         keys.create(0).map_err(text)?;
@@ -100,22 +89,6 @@ impl Scenario for Script {
         keys.begin_history(id(0)).map_err(fault)?;
         drop(keys);
         Ok(opened)
-    }
-
-    fn recover(&self, region: Region) -> Result<Opened, String> {
-        Ok(Opened::new(tembo_pool::Pool::open_in(region).map_err(text)?))
-    }
-
-    fn region<'s>(&self, opened: &'s Opened) -> &'s Region {
-        opened.low.region()
-    }
-
-    fn ops(&self) -> &[Op] {
-        &self.ops
-    }
-
-    fn continuation(&self) -> &[Op] {
-        &self.continuation
     }
 
     fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
@@ -207,8 +180,7 @@ impl Scenario for Script {
     }
 
     fn check(&self, opened: &Opened) -> Result<(), String> {
-        opened.pool.check().map_err(text)?;
-        check(&opened.pool).map(drop).map_err(text)
+        opened.check().map(drop)
     }
 }
 

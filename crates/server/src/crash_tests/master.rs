@@ -7,15 +7,13 @@ use std::time::Instant;
 
 use tembo_crashsim::{FailureKind, Scenario, Simulation};
 use tembo_pmem::Region;
-use tembo_pool::Geometry;
 use tembo_wire::{Limits, Parsed, RequestParser, write_request};
 
 use super::commands::Value;
-use super::{Opened, audit, fault, survived, text, text_of, value};
+use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
 use crate::acl::superuser;
 use crate::address::Address;
 use crate::executor::Executor;
-use crate::keyspace::check::check;
 use crate::keyspace::replication::{Id, Master};
 use crate::keyspace::{DATABASES, Keyspace};
 use crate::session::Session;
@@ -176,45 +174,20 @@ impl Scenario for Script {
     type Op = Op;
     type Model = Model;
 
+    in_a_pool!(768 << 10);
+
     fn name(&self) -> String {
         "a master".to_owned()
     }
 
-    fn region_bytes(&self) -> u64 {
-        768 << 10
-    }
-
-    fn is_uncreated(&self, region: &Region) -> bool {
-        region.load_u64(0) == Ok(0)
-    }
-
     fn setup(&self, region: Region) -> Result<Opened, String> {
-        let geometry = Geometry { lane_bytes: 4096, root_count: 24, ..Geometry::tiny() };
-        let opened = Opened::new(tembo_pool::Pool::create_in(region, &geometry).map_err(text)?);
-        let list = opened.pool.open_map(crate::COLLECTIONS_MAP).map_err(text)?;
-        list.insert(b"s", [7; 16]).map_err(text)?;
+        let opened = Opened::create(region, 24)?;
         let mut keys = Keyspace::open(&opened.pool).map_err(text)?;
         (0..4).try_for_each(|database| keys.create(database)).map_err(text)?;
         keys.begin_history(id(b'a')).map_err(fault)?;
         keys.store_boot(&crate::machine::boot_id(), false).map_err(fault)?;
         drop(keys);
         Ok(opened)
-    }
-
-    fn recover(&self, region: Region) -> Result<Opened, String> {
-        Ok(Opened::new(tembo_pool::Pool::open_in(region).map_err(text)?))
-    }
-
-    fn region<'s>(&self, opened: &'s Opened) -> &'s Region {
-        opened.low.region()
-    }
-
-    fn ops(&self) -> &[Op] {
-        &self.ops
-    }
-
-    fn continuation(&self) -> &[Op] {
-        &self.continuation
     }
 
     fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
@@ -274,8 +247,7 @@ impl Scenario for Script {
     }
 
     fn check(&self, opened: &Opened) -> Result<(), String> {
-        opened.pool.check().map_err(text)?;
-        check(&opened.pool).map(drop).map_err(text)
+        opened.check().map(drop)
     }
 }
 

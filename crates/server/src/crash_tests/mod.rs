@@ -29,7 +29,7 @@ use crate::acl::superuser;
 use crate::address::Address;
 use crate::config::Config;
 use crate::executor::Executor;
-use crate::keyspace::check::check;
+use crate::keyspace::check::{CheckReport, check};
 use crate::keyspace::collection::broken::Broken;
 use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::{Keyspace, Kind};
@@ -101,6 +101,21 @@ impl Opened {
         let nowhere = "127.0.0.1:1".parse().expect("an address");
         let server = RefCell::new(state::State::new(Config::default(), nowhere, &pool));
         Opened { low, pool, server }
+    }
+
+    /// An empty pool with names for so many maps, and a secret that is the same in each run.
+    fn create(region: Region, root_count: u32) -> Result<Self, String> {
+        let geometry = Geometry { lane_bytes: 4096, root_count, ..Geometry::tiny() };
+        let opened = Opened::new(tembo_pool::Pool::create_in(region, &geometry).map_err(text)?);
+        let list = opened.pool.open_map(crate::COLLECTIONS_MAP).map_err(text)?;
+        list.insert(b"s", [7; 16]).map_err(text)?;
+        Ok(opened)
+    }
+
+    /// Proves the pool and the keyspace.
+    fn check(&self) -> Result<CheckReport, String> {
+        self.pool.check().map_err(text)?;
+        check(&self.pool).map_err(text)
     }
 
     /// The keyspace, with parts of a few elements.
@@ -248,50 +263,55 @@ fn value(
     Ok(Some((value, deadline)))
 }
 
+/// The methods of a scenario of so many bytes whose state is [`Opened`], and that has `ops` and a
+/// `continuation`.
+macro_rules! in_a_pool {
+    ($bytes:expr) => {
+        fn region_bytes(&self) -> u64 {
+            $bytes
+        }
+
+        fn is_uncreated(&self, region: &Region) -> bool {
+            region.load_u64(0) == Ok(0)
+        }
+
+        fn recover(&self, region: Region) -> Result<Opened, String> {
+            Ok(Opened::new(tembo_pool::Pool::open_in(region).map_err(text)?))
+        }
+
+        fn region<'s>(&self, opened: &'s Opened) -> &'s Region {
+            opened.low.region()
+        }
+
+        fn ops(&self) -> &[Op] {
+            &self.ops
+        }
+
+        fn continuation(&self) -> &[Op] {
+            &self.continuation
+        }
+    };
+}
+use in_a_pool;
+
 impl Scenario for Script {
     type State = Opened;
     type Op = Op;
     type Model = Model;
 
+    in_a_pool!(512 << 10);
+
     fn name(&self) -> String {
         self.name.clone()
     }
 
-    fn region_bytes(&self) -> u64 {
-        512 << 10
-    }
-
-    fn is_uncreated(&self, region: &Region) -> bool {
-        region.load_u64(0) == Ok(0)
-    }
-
     fn setup(&self, region: Region) -> Result<Opened, String> {
-        let geometry = Geometry { lane_bytes: 4096, root_count: 12, ..Geometry::tiny() };
-        let mut opened = Opened::new(tembo_pool::Pool::create_in(region, &geometry).map_err(text)?);
-        // A secret that is the same in each run.
-        let list = opened.pool.open_map(crate::COLLECTIONS_MAP).map_err(text)?;
-        list.insert(b"s", [7; 16]).map_err(text)?;
+        let mut opened = Opened::create(region, 12)?;
         let mut keys = Keyspace::open(&opened.pool).map_err(text)?;
         (0..DATABASES).try_for_each(|database| keys.create(database)).map_err(text)?;
         drop(keys);
         self.start.iter().try_for_each(|op| self.apply(&mut opened, op))?;
         Ok(opened)
-    }
-
-    fn recover(&self, region: Region) -> Result<Opened, String> {
-        Ok(Opened::new(tembo_pool::Pool::open_in(region).map_err(text)?))
-    }
-
-    fn region<'s>(&self, opened: &'s Opened) -> &'s Region {
-        opened.low.region()
-    }
-
-    fn ops(&self) -> &[Op] {
-        &self.ops
-    }
-
-    fn continuation(&self) -> &[Op] {
-        &self.continuation
     }
 
     fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
@@ -350,8 +370,7 @@ impl Scenario for Script {
     }
 
     fn check(&self, opened: &Opened) -> Result<(), String> {
-        opened.pool.check().map_err(text)?;
-        let found = check(&opened.pool).map_err(text)?.collections;
+        let found = opened.check()?.collections;
         self.unfinished.fetch_add(found.under_construction, Ordering::Relaxed);
         Ok(())
     }

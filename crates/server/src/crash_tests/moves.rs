@@ -6,15 +6,13 @@ use std::ops::{Bound, ControlFlow};
 
 use tembo_crashsim::{FailureKind, Scenario, Simulation};
 use tembo_pmem::Region;
-use tembo_pool::Geometry;
 
 use super::commands::Value;
-use super::{Opened, audit, fault, survived, text, text_of, value};
+use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
 use crate::cluster::migration::{Decided, Move, Moves, Verdict};
 use crate::cluster::ranges::Ranges;
 use crate::cluster::slot::slot_of;
 use crate::cluster::topology::{NodeId, Topology};
-use crate::keyspace::check::check;
 use crate::keyspace::cluster::prepare;
 
 /// Keys that one step removes.
@@ -126,23 +124,14 @@ impl Scenario for Script {
     type Op = Op;
     type Model = Model;
 
+    in_a_pool!(768 << 10);
+
     fn name(&self) -> String {
         "moves of slots".to_owned()
     }
 
-    fn region_bytes(&self) -> u64 {
-        768 << 10
-    }
-
-    fn is_uncreated(&self, region: &Region) -> bool {
-        region.load_u64(0) == Ok(0)
-    }
-
     fn setup(&self, region: Region) -> Result<Opened, String> {
-        let geometry = Geometry { lane_bytes: 4096, root_count: 24, ..Geometry::tiny() };
-        let opened = Opened::new(tembo_pool::Pool::create_in(region, &geometry).map_err(text)?);
-        let list = opened.pool.open_map(crate::COLLECTIONS_MAP).map_err(text)?;
-        list.insert(b"s", [7; 16]).map_err(text)?;
+        let opened = Opened::create(region, 24)?;
         prepare(&opened.pool, true).map_err(text)?;
         let mut keys = opened.keys()?;
         keys.create(0).map_err(text)?;
@@ -152,22 +141,6 @@ impl Scenario for Script {
         drop(keys);
         push(&opened, 1, None, false)?;
         Ok(opened)
-    }
-
-    fn recover(&self, region: Region) -> Result<Opened, String> {
-        Ok(Opened::new(tembo_pool::Pool::open_in(region).map_err(text)?))
-    }
-
-    fn region<'s>(&self, opened: &'s Opened) -> &'s Region {
-        opened.low.region()
-    }
-
-    fn ops(&self) -> &[Op] {
-        &self.ops
-    }
-
-    fn continuation(&self) -> &[Op] {
-        &self.continuation
     }
 
     fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
@@ -233,8 +206,7 @@ impl Scenario for Script {
     }
 
     fn check(&self, opened: &Opened) -> Result<(), String> {
-        opened.pool.check().map_err(text)?;
-        check(&opened.pool).map(drop).map_err(text)
+        opened.check().map(drop)
     }
 }
 

@@ -6,15 +6,13 @@ use std::ops::{Bound, ControlFlow};
 
 use tembo_crashsim::{Scenario, Simulation};
 use tembo_pmem::Region;
-use tembo_pool::Geometry;
 use tembo_rdb::{Element, KeyMeta, Kind, Reader, Writer};
 use tembo_wire::write_request;
 
 use super::commands::Value;
-use super::{Opened, audit, fault, survived, text, text_of, value};
+use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
 use crate::executor::Executor;
 use crate::import::survey;
-use crate::keyspace::check::check;
 use crate::keyspace::replication::{Master, Position};
 use crate::keyspace::{DATABASES, Keyspace};
 use crate::replica::apply::Stream;
@@ -146,45 +144,20 @@ impl Scenario for Script {
     type Op = Op;
     type Model = Model;
 
+    in_a_pool!(768 << 10);
+
     fn name(&self) -> String {
         "a replica".to_owned()
     }
 
-    fn region_bytes(&self) -> u64 {
-        768 << 10
-    }
-
-    fn is_uncreated(&self, region: &Region) -> bool {
-        region.load_u64(0) == Ok(0)
-    }
-
     fn setup(&self, region: Region) -> Result<Opened, String> {
-        let geometry = Geometry { lane_bytes: 4096, root_count: 24, ..Geometry::tiny() };
-        let opened = Opened::new(tembo_pool::Pool::create_in(region, &geometry).map_err(text)?);
-        let list = opened.pool.open_map(crate::COLLECTIONS_MAP).map_err(text)?;
-        list.insert(b"s", [7; 16]).map_err(text)?;
+        let opened = Opened::create(region, 24)?;
         let mut keys = Keyspace::open(&opened.pool).map_err(text)?;
         (0..2).try_for_each(|database| keys.create(database)).map_err(text)?;
         keys.store_master(Some(&Master { host: "h".to_owned(), port: 1 }), ID).map_err(fault)?;
         arrive(&mut keys, &[0, 3], 1, true)?;
         drop(keys);
         Ok(opened)
-    }
-
-    fn recover(&self, region: Region) -> Result<Opened, String> {
-        Ok(Opened::new(tembo_pool::Pool::open_in(region).map_err(text)?))
-    }
-
-    fn region<'s>(&self, opened: &'s Opened) -> &'s Region {
-        opened.low.region()
-    }
-
-    fn ops(&self) -> &[Op] {
-        &self.ops
-    }
-
-    fn continuation(&self) -> &[Op] {
-        &self.continuation
     }
 
     fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
@@ -236,8 +209,7 @@ impl Scenario for Script {
     }
 
     fn check(&self, opened: &Opened) -> Result<(), String> {
-        opened.pool.check().map_err(text)?;
-        check(&opened.pool).map(drop).map_err(text)
+        opened.check().map(drop)
     }
 }
 

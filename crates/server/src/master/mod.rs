@@ -111,7 +111,7 @@ impl Replica {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Awaiting {
     pub(crate) offset: u64,
-    /// So many replicas are to have them: in WAITAOF, on their devices.
+    /// The number of replicas that are to have them: in WAITAOF, on their devices.
     pub(crate) count: u64,
     /// In WAITAOF.
     pub(crate) device: Option<AwaitedDevice>,

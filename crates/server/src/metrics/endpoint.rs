@@ -208,17 +208,20 @@ impl Conn {
         };
         let answer = |status, body: &str| Some(response(status, PLAIN, body, asked.is_head));
         let silence = board.silence();
-        match (asked.page, board.readiness()) {
-            (Page::Home, _) => answer(OK, HOME),
-            (Page::Live, _) if silence < board.stuck_after => answer(OK, "alive\n"),
-            (Page::Live | Page::Ready, _) if silence >= board.stuck_after => {
+        match asked.page {
+            Page::Home => answer(OK, HOME),
+            Page::Live | Page::Ready if silence >= board.stuck_after => {
                 let seconds = silence.as_secs();
                 answer(UNAVAILABLE, &format!("the event loop has not gone round for {seconds} s\n"))
             }
-            (Page::Live | Page::Ready, Readiness::Serving) => answer(OK, Readiness::Serving.text()),
-            (Page::Live | Page::Ready, readiness) => answer(UNAVAILABLE, readiness.text()),
-            (Page::Metrics, _) if board.is_fresh() => Some(figures(board, asked)),
-            (Page::Metrics, _) => {
+            Page::Live => answer(OK, "alive\n"),
+            Page::Ready => {
+                let readiness = board.readiness();
+                let status = if readiness == Readiness::Serving { OK } else { UNAVAILABLE };
+                answer(status, readiness.text())
+            }
+            Page::Metrics if board.is_fresh() => Some(figures(board, asked)),
+            Page::Metrics => {
                 let (_, seen) = board.figures();
                 board.want();
                 self.stage = Stage::Awaiting(asked, seen);

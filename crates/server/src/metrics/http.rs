@@ -7,7 +7,7 @@ pub(super) const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Most headers of a request.
 const HEADERS_MAX: usize = 64;
 
-/// What a path leads to.
+/// The answers that paths lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
     Home,

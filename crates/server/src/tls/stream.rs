@@ -55,7 +55,7 @@ pub(crate) enum TlsFailure {
     Later(rustls::Error),
 }
 
-/// What is wrong with a client, after "it". Errors of rustls have no bytes of the peer.
+/// The fault of a client, to be read after "it". Errors of rustls have no bytes of the peer.
 impl fmt::Display for TlsFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -173,7 +173,7 @@ fn write(shards: &Shards, stop: &Arc<AtomicBool>) -> JoinHandle<(u64, Follower)>
     })
 }
 
-/// What the writer has written is there, once.
+/// Asserts that all that the writer has written is there, once.
 fn expect_written(follower: &mut Follower, count: u64) {
     assert_eq!(follower.ask("GET {b}counter"), format!("${count}"));
     let all: Vec<String> = (1..=count).map(|number| format!("${number}")).collect();
@@ -188,7 +188,7 @@ fn expect_written(follower: &mut Follower, count: u64) {
 fn a_slot_moves_to_and_fro_while_clients_write() {
     let shards = Shards::ready(0);
     let [mut first, mut second] = [0, 1].map(|number| shards.client(number));
-    // So many that a copy takes a few turns.
+    // Enough keys for a copy of a few turns.
     for number in 0..20_000 {
         first.send(&[b"SET", format!("{{b}}{number}").as_bytes(), &[b'v'; 100]]);
         first.send(&[b"RPUSH", b"{b}log", b"x"]);

@@ -70,7 +70,7 @@ impl Authority {
         Identity { cert: path("pem"), key: path("key") }
     }
 
-    /// What a client needs that believes this authority.
+    /// The settings of a client that believes this authority.
     pub(crate) fn client_config(&self, identity: Option<&Identity>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.as_ref().der().clone()).unwrap();
@@ -112,7 +112,7 @@ pub(crate) struct TlsFixture {
     pub(crate) server: Fixture,
     pub(crate) authority: Authority,
     pub(crate) address: SocketAddr,
-    /// Of a client.
+    /// The certificate of a client.
     pub(crate) identity: Identity,
 }
 

@@ -124,7 +124,7 @@ pub(crate) enum Importing {
     Done,
 }
 
-/// What a target tells a source in doubt.
+/// The answer of a target to a source in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Verdict {
     /// It has the slots.
@@ -329,7 +329,7 @@ impl Moves {
         if let Some(moving) = self.importing() {
             let to = shard(topology, &moving.target);
             if to.is_some() && moving.slots.slots().all(|slot| topology.owner(slot) == to) {
-                // What is here is all that there will be.
+                // No more keys will come.
                 if let Some((_, stage)) = &mut self.incoming {
                     *stage = Importing::Done;
                 }

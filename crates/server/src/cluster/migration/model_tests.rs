@@ -332,7 +332,7 @@ impl Model {
             let mut next = world.clone();
             next.restarts += 1;
             (next.line, next.drains) = (Line::None, false);
-            // What is on the way to the other node may still arrive.
+            // A message on the way to the other node may still arrive.
             next.messages
                 .retain(|message| matches!(message, Message::Commit(_) | Message::Ask(..)) == (node == 0));
             next.nodes[node].restart(Some(id(node)));

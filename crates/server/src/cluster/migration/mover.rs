@@ -39,7 +39,7 @@ const RECORD_MAX: Duration = Duration::from_secs(1);
 /// How often a source in doubt asks.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// What a source is doing.
+/// How far a source is in this run of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Beginning,

@@ -21,7 +21,7 @@ const RANGES_PER_TURN: usize = 1024;
 /// How long a pool that cannot remove keys is left alone.
 const REST: Duration = Duration::from_secs(1);
 
-/// What is not durable of moves.
+/// The state of moves that is not durable.
 #[derive(Debug, Default)]
 pub(crate) struct Moving {
     /// The connection that brings keys.

@@ -183,7 +183,7 @@ fn a_target_that_said_never_begins_no_import_of_the_move() {
     assert_eq!(target.answer(&asked, 1, (&same, id(2))), Verdict::Never);
     assert!(target.has_denied(&asked.id) && !target.has_denied(&moving(1, 1..=5).id));
     assert!(!target.accept(&asked.id));
-    // What it has, or is getting, stays.
+    // A move that it has taken, or is taking, stays.
     for stage in [Importing::Receiving, Importing::Done] {
         target.incoming = Some((moving(1, 9..=9), stage));
         assert_eq!(target.answer(&asked, 1, (&same, id(2))), Verdict::Never);
