@@ -37,9 +37,14 @@ fn has_library(library: &str, path: &Path) -> bool {
 
 /// Runs an example against a server of its own; the last argument is the port.
 fn serves(command: &mut Command) {
+    serves_at(command, "", |server| server.port);
+}
+
+/// The same, with more options of the server, and at another port of it.
+fn serves_at(command: &mut Command, options: &str, port: fn(&Server) -> u16) {
     let workspace = Workspace::new();
-    let server = Server::start(&workspace, "--pool a.pool");
-    let run = command.arg(server.port.to_string()).output().expect("the example starts");
+    let server = Server::start(&workspace, &format!("--pool a.pool {options}"));
+    let run = command.arg(port(&server).to_string()).output().expect("the example starts");
     let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success() && out.contains("served"), "{out}\n{err}");
     server.kill();
@@ -61,26 +66,63 @@ fn node_redis_is_served() {
     }
 }
 
-#[test]
-fn go_redis_is_served() {
-    if !has_tool("go-redis", "go", "version") {
-        return;
+/// The program of a library for Go, if that is here.
+fn build_go(workspace: &Workspace, library: &str) -> Option<PathBuf> {
+    if !has_tool(library, "go", "version") {
+        return None;
     }
     let go = |arguments: &[&str]| {
         let mut command = Command::new("go");
-        command.args(arguments).current_dir(examples().join("go-redis"));
+        command.args(arguments).current_dir(examples().join(library));
         // Only what is here already.
         command.env("GOPROXY", "off").env("GOFLAGS", "-mod=readonly").env("GOTOOLCHAIN", "local");
         command.output().expect("go starts")
     };
     if !go(&["mod", "download"]).status.success() {
-        return eprintln!("skipped: go-redis is not here; scripts/client-libraries fetches it");
+        eprintln!("skipped: {library} is not here; scripts/client-libraries fetches it");
+        return None;
     }
-    let workspace = Workspace::new();
     let program = workspace.path("client");
     let built = go(&["build", "-o", program.to_str().expect("a path"), "."]);
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    serves(&mut Command::new(program));
+    Some(program)
+}
+
+#[test]
+fn go_redis_is_served() {
+    let workspace = Workspace::new();
+    if let Some(program) = build_go(&workspace, "go-redis") {
+        serves(&mut Command::new(program));
+    }
+}
+
+const MEMCACHED: &str = "--memcached 127.0.0.1:0";
+
+/// The port for memcached's clients, as the greeting says it.
+fn memcached_port(server: &Server) -> u16 {
+    let line = server.greeting.lines().find(|line| line.trim().starts_with("memcached")).expect("a line");
+    let address =
+        line.split_whitespace().find_map(|word| word.strip_prefix("127.0.0.1:")).expect("an address");
+    address.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().expect("a port")
+}
+
+#[test]
+fn gomemcache_is_served() {
+    let workspace = Workspace::new();
+    if let Some(program) = build_go(&workspace, "gomemcache") {
+        serves_at(&mut Command::new(program), MEMCACHED, memcached_port);
+    }
+}
+
+#[test]
+fn pymemcache_is_served() {
+    let Some(python) = python() else { return };
+    let found = Command::new(&python).args(["-c", "import pymemcache"]).stderr(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: pymemcache is not here; `.ci/run peers` fetches it");
+    }
+    let script = examples().join("pymemcache/client.py");
+    serves_at(Command::new(python).arg(script), MEMCACHED, memcached_port);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod dump_load;
 mod errors;
 mod eviction;
 mod fixtures;
+mod frameworks;
 mod hostile;
 mod interrupted;
 mod kinds;
