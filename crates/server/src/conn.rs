@@ -151,14 +151,14 @@ impl Conn {
         }
     }
 
+    /// Whether the client waits for something that is to happen.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.session.waiting.is_some() || self.session.awaiting.is_some() || self.session.is_saving
+    }
+
     /// Whether the client's requests must wait.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.job.is_some()
-            || self.session.waiting.is_some()
-            || self.session.awaiting.is_some()
-            || self.session.quitting
-            || self.session.killed
-            || self.broken
+        self.job.is_some() || self.is_waiting() || self.session.quitting || self.session.killed || self.broken
     }
 
     /// Whether nothing is left to do.

@@ -56,7 +56,6 @@ use crate::idle::Idle;
 use crate::log::Kind;
 use crate::metrics::Readiness;
 use crate::replica::link::Link;
-use crate::saving;
 use crate::server::{LISTENER, MASTER, Stop, WAKER};
 use crate::state::{Space, State};
 
@@ -168,6 +167,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             board.note(Readiness::Stopping);
         }
         self.executor.state.tell_stopping();
+        self.executor.stop_copying();
         self.device.wait();
         self.release_held();
         Ok(())
@@ -176,7 +176,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let delivering = self.executor.keys.pubsub.has_deliveries();
         let feeding = self.executor.state.replicas.is_feeding;
-        let moving = self.mover.is_busy() || self.executor.is_removing();
+        let moving = self.mover.is_busy() || self.executor.is_removing() || self.executor.is_copying();
         let busy = self.accepting || self.tidying || delivering || feeding || moving || self.link.is_busy();
         let idle = self.ready.is_empty() && !busy;
         let waiters = &self.executor.keys.waiters;
@@ -294,6 +294,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if has_replicas {
             self.executor.tend_replicas();
         }
+        if self.executor.is_copying() || self.executor.state.copier.forcing.is_some() || has_replicas {
+            self.executor.copy();
+        }
         self.device.note_commits(false);
         self.link.end_turn(&mut self.executor);
         if has_replicas {
@@ -309,9 +312,6 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         ready.clear();
         self.spare = ready;
         self.deliver();
-        if self.executor.state.saving.is_scheduled {
-            saving::save_scheduled(&self.executor.keys, self.executor.state);
-        }
     }
 
     /// Serves clients until they have run enough commands to be answered; returns those that are left.
@@ -426,8 +426,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.serve_taken(slot, &mut conn);
         }
         // One that waits is not read from, so that this is all that tells of its end.
-        conn.session.killed |=
-            conn.hung_up && (conn.session.waiting.is_some() || conn.session.awaiting.is_some());
+        conn.session.killed |= conn.hung_up && conn.is_waiting();
         let reply_bytes = conn.output.bytes.len();
         self.executor.clients.put_back(slot, conn);
         reply_bytes
@@ -631,9 +630,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             let leaving = conn.session.quitting || conn.ended;
             let may_idle = conn.session.is_subscriber()
                 || conn.session.replica.is_some()
-                || conn.session.awaiting.is_some()
                 || conn.session.monitors.is_some()
-                || conn.session.waiting.is_some();
+                || conn.is_waiting();
             let age = now.saturating_duration_since(conn.session.since);
             if conn.stream.is_handshaking() && handshake_max.is_some_and(|max| age > max) {
                 let message = format_args!(

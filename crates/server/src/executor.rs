@@ -668,7 +668,7 @@ fn writer<'a>(output: &'a mut Vec<u8>, session: &Session) -> ReplyWriter<'a> {
 }
 
 /// Redis's errors lose the line ends that a quoted argument brings to their ends; those within become blanks.
-fn without_line_ends(line: &[u8]) -> &[u8] {
+pub(crate) fn without_line_ends(line: &[u8]) -> &[u8] {
     let end = line.iter().rposition(|byte| !b"\r\n".contains(byte));
     &line[..end.map_or(0, |last| last + 1)]
 }

@@ -241,7 +241,9 @@ fn script_memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
 /// Every acknowledged write is in the pool, so there is nothing to load and no log; files are written for
 /// others only.
 fn persistence(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
-    let saving = &facts.state.saving;
+    let (saving, copier) = (&facts.state.saving, &facts.state.copier);
+    let stand = copier.stand(facts.state.now).filter(|_| copier.is_saving());
+    let (seen, total) = stand.map_or((0, 0), |stand| (stand.seen, stand.total));
     fields!(out,
         loading: 0,
         async_loading: 0,
@@ -250,7 +252,11 @@ fn persistence(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         rdb_last_save_time: saving.last_seconds,
         rdb_last_bgsave_status: if saving.background_failed { "err" } else { "ok" },
         rdb_last_bgsave_time_sec: saving.background_seconds.map_or(-1, |seconds| seconds as i64),
-        rdb_current_bgsave_time_sec: if saving.is_scheduled { 0 } else { -1 },
+        rdb_current_bgsave_time_sec: stand.map_or(-1, |stand| stand.running_for.as_secs() as i64),
+        current_save_keys_processed: seen,
+        current_save_keys_total: total,
+        current_cow_size: copier.kept_bytes,
+        copy_longest_step_usec: copier.longest_step.as_micros(),
         rdb_saves: saving.count,
         rdb_last_cow_size: 0,
         aof_enabled: 0,

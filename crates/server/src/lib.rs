@@ -97,6 +97,7 @@ mod compactor;
 mod config;
 mod config_file;
 mod conn;
+mod copier;
 #[cfg(test)]
 mod crash_tests;
 mod deferred;

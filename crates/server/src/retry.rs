@@ -33,6 +33,11 @@ impl Executor<'_, '_> {
                 self.commit_batch(Some(current));
                 Ok(self.keys.create(database)?)
             }
+            Fault::Engine(tembo::Error::Full { .. }) if self.keys.kept_bytes() > 0 => {
+                self.commit_batch(Some(current));
+                self.give_up_copy();
+                self.reclaim_all()
+            }
             Fault::Engine(tembo::Error::Full { .. }) if self.keys.is_reclaiming() => {
                 self.commit_batch(Some(current));
                 if !self.keys.gave_up_parts() {

@@ -2,33 +2,34 @@
 //!
 //! # Consistency
 //!
-//! The file has what was committed when the save began. It is written between two commits, without a thread
-//! and without a fork: no command runs meanwhile, so that the file is a point in time and costs no memory.
-//! Clients wait as long as that takes. BGSAVE answers at once, and the save follows at the end of the turn.
+//! The file has what was committed when the save began. The [copier](crate::copier) writes it in steps,
+//! between the commands of clients, who do not wait. BGSAVE answers at once, and SAVE when the file is on the
+//! device.
 //!
 //! # Commit point
 //!
-//! The file is written under a temporary name, forced to the device, renamed, and its folder is forced to the
-//! device. A file of that name is the old one or the new one, whole. A kill in the middle leaves the
-//! temporary file, which the next save of a process with that number overwrites.
+//! The file is written under a temporary name. A thread forces it to the device, renames it, and forces its
+//! folder to the device. A file of that name is the old one or the new one, whole. A kill in the middle
+//! leaves the temporary file, which the next save of a process with that number overwrites.
 
-use std::cell::RefCell;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use tembo_wire::ReplyWriter;
 
 use crate::clock;
 use crate::config::LogLevel;
-use crate::export::{ExportError, export};
-use crate::keyspace::Keyspace;
+use crate::copier::{Forcing, NoCopy, Purpose};
+use crate::executor::{Executor, without_line_ends};
+use crate::export::{Export, Exported};
 use crate::log::Kind;
-use crate::state::State;
-use crate::supervision::Showing;
+use crate::master::copy::Begun;
 
 /// The saves of this run of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Saving {
-    /// BGSAVE was called; the save follows.
+    /// SAVE or BGSAVE was called; the save follows, or is under way.
     pub(crate) is_scheduled: bool,
     /// When the last save ended that succeeded, or the server started: seconds since the Unix epoch.
     pub(crate) last_seconds: u64,
@@ -40,6 +41,8 @@ pub(crate) struct Saving {
     pub(crate) count: u64,
     /// Commands that wrote since the last one.
     pub(crate) changes: u64,
+    /// Those of them from before the one that is under way.
+    pub(crate) changes_before: u64,
 }
 
 impl Saving {
@@ -48,75 +51,92 @@ impl Saving {
     }
 }
 
-/// Writes all keys that are committed into the file that the settings name. There must be no batch.
-///
-/// # Errors
-/// Those of the file and of the pool. A file of that name is as before then.
-fn write(keys: &Keyspace<'_>, state: &mut State) -> Result<u64, ExportError> {
-    let (folder, name) = (Path::new(&state.folder).to_owned(), state.config.dump_file.clone());
-    let temporary = folder.join(format!("temp-{}.rdb", std::process::id()));
-    let written = File::create(&temporary).map_err(ExportError::File).and_then(|file| {
-        let state = RefCell::new(state);
-        let showing = Showing { sink: file, state: &state };
-        let (showing, exported) = export(keys.pool(), showing, &mut || state.borrow_mut().show_alive())?;
-        showing.sink.sync_all()?;
-        std::fs::rename(&temporary, folder.join(name))?;
-        File::open(&folder)?.sync_all()?;
-        Ok(exported.keys.total())
-    });
-    if written.is_err() {
-        // The error that led here is the one to tell of.
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written
-}
-
-/// Saves, and notes and logs how that went. There must be no batch.
-pub(crate) fn save(keys: &Keyspace<'_>, state: &mut State) -> Result<(), ExportError> {
-    let begun = Instant::now();
-    let written = write(keys, state);
-    match &written {
-        Ok(count) => {
-            let message = format_args!("{count} keys were saved in {} ms", begun.elapsed().as_millis());
-            state.log(LogLevel::Notice, Kind::Saving, message);
-            let (before, last_seconds) = (state.saving, clock::unix_time().as_secs());
-            state.saving = Saving { last_seconds, changes: 0, count: before.count + 1, ..before };
-        }
-        Err(error) => {
-            let what = match error {
-                // Its message has a key.
-                ExportError::Malformed { .. } => {
-                    &"a value is damaged; run `tembo check`" as &dyn std::fmt::Display
-                }
-                error => error,
-            };
-            state.log(LogLevel::Warning, Kind::Saving, format_args!("saving failed: {what}"));
+impl Executor<'_, '_> {
+    /// Begins a save of what is committed.
+    pub(crate) fn begin_save(&mut self) -> Begun {
+        let name = format!("temp-{}.rdb", std::process::id());
+        let temporary = Path::new(&self.state.folder).join(name);
+        let begun = File::create(&temporary).map_err(NoCopy::from);
+        let begun = begun.and_then(|file| Ok(Export::begin(self.keys.pool(), file, [], clock::unix_time())?));
+        let purpose = Purpose::Save(temporary);
+        match begun {
+            Ok(export) => Ok((export, purpose)),
+            Err(why) => Err(Box::new((purpose, why))),
         }
     }
-    written.map(drop)
-}
 
-/// The save that BGSAVE asked for.
-#[cold]
-pub(crate) fn save_scheduled(keys: &Keyspace<'_>, state: &mut State) {
-    let begun = Instant::now();
-    let failed = save(keys, state).is_err();
-    let saving = &mut state.saving;
-    (saving.is_scheduled, saving.background_failed) = (false, failed);
-    saving.background_seconds = Some(begun.elapsed().as_secs());
+    /// Lets a thread give a file its name.
+    pub(crate) fn force_saved(
+        &mut self,
+        temporary: PathBuf,
+        file: File,
+        exported: &Exported,
+        begun: Instant,
+    ) {
+        let (folder, name) = (PathBuf::from(&self.state.folder), self.state.config.dump_file.clone());
+        let thread = std::thread::Builder::new().name("tembo-save".to_owned()).spawn(move || {
+            let named = file.sync_all().and_then(|()| {
+                std::fs::rename(&temporary, folder.join(name))?;
+                File::open(&folder)?.sync_all()
+            });
+            if named.is_err() {
+                // The error that led here is the one to tell of.
+                let _ = std::fs::remove_file(&temporary);
+            }
+            named
+        });
+        match thread {
+            Ok(thread) => {
+                self.state.copier.forcing = Some(Forcing { thread, keys: exported.keys.total(), begun });
+            }
+            Err(error) => self.end_save(Err(error.to_string())),
+        }
+    }
+
+    /// Ends the save whose file is on the device.
+    pub(crate) fn take_forced(&mut self) {
+        let forced = self.state.copier.forcing.take_if(|forcing| forcing.thread.is_finished());
+        let Some(Forcing { thread, keys, begun }) = forced else { return };
+        let outcome = match thread.join() {
+            Ok(outcome) => outcome.map(|()| (keys, begun)).map_err(|error| error.to_string()),
+            Err(_) => Err("the thread that forces the file to the device has panicked".to_owned()),
+        };
+        self.end_save(outcome);
+    }
+
+    /// Notes, logs and tells how a save went: how many keys it has and when it began, or why it failed.
+    pub(crate) fn end_save(&mut self, outcome: Result<(u64, Instant), String>) {
+        let state = &mut *self.state;
+        let saving = &mut state.saving;
+        (saving.is_scheduled, saving.background_failed) = (false, outcome.is_err());
+        match &outcome {
+            Ok((count, begun)) => {
+                let took = begun.elapsed();
+                saving.background_seconds = Some(took.as_secs());
+                (saving.last_seconds, saving.count) = (clock::unix_time().as_secs(), saving.count + 1);
+                saving.changes -= std::mem::take(&mut saving.changes_before);
+                let message = format_args!("{count} keys were saved in {} ms", took.as_millis());
+                state.log(LogLevel::Notice, Kind::Saving, message);
+            }
+            Err(why) => state.log(LogLevel::Warning, Kind::Saving, format_args!("saving failed: {why}")),
+        }
+        for client in std::mem::take(&mut self.state.copier.saving) {
+            let conn = self.clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);
+            let Some(conn) = conn else { continue };
+            conn.session.is_saving = false;
+            let mut out = ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol);
+            match &outcome {
+                Ok(_) => out.ok(),
+                Err(why) => out.error(without_line_ends(format!("ERR saving failed: {why}").as_bytes())),
+            }
+            conn.session.is_plain = false;
+            self.clients.note_unblocked(client.slot);
+        }
+    }
 }
 
 /// Whether a name is one of a file in a folder.
 pub(crate) fn is_file_name(name: &str) -> bool {
     let path = Path::new(name);
     path.file_name().is_some_and(|last| last == path.as_os_str()) && !name.ends_with('/')
-}
-
-impl From<ExportError> for crate::fault::Fault {
-    fn from(error: ExportError) -> Self {
-        match error {
-            ExportError::Pool(error) => error.into(),
-            error => crate::fault::Fault::Quoting(format!("ERR saving failed: {error}").into_bytes()),
-        }
-    }
 }

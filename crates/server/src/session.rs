@@ -62,6 +62,8 @@ pub(crate) struct Session {
     pub(crate) waiting: Option<Box<Waiting>>,
     /// It waits for replicas.
     pub(crate) awaiting: Option<Box<Awaiting>>,
+    /// It waits for the end of SAVE.
+    pub(crate) is_saving: bool,
     /// It brings, or brought, the keys of slots that move to here.
     pub(crate) importing: bool,
     /// It is a replica's.
@@ -114,6 +116,7 @@ impl Session {
             watched: Watched::default(),
             waiting: None,
             awaiting: None,
+            is_saving: false,
             importing: false,
             replica: None,
             subscriptions: Subscriptions::default(),
@@ -197,7 +200,7 @@ impl Session {
             (self.replica.as_ref().is_some_and(|replica| replica.is_asking()), 'S'),
             (!self.subscriptions.is_empty(), 'P'),
             (self.queue.is_some(), 'x'),
-            (self.waiting.is_some() || self.awaiting.is_some(), 'b'),
+            (self.waiting.is_some() || self.awaiting.is_some() || self.is_saving, 'b'),
             (tracked.is_some(), 't'),
             (tracked.is_some_and(|tracked| tracked.is_broken), 'R'),
             (tracked.is_some_and(|tracked| tracked.mode == Mode::Broadcast), 'B'),

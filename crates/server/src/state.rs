@@ -16,6 +16,7 @@ use crate::commands::Registry;
 use crate::compactor::Compactor;
 use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
+use crate::copier::Copier;
 use crate::eviction::Eviction;
 use crate::keyspace::replication::Id;
 use crate::log::{Kind, Log};
@@ -142,6 +143,7 @@ pub(crate) struct State {
     pub(crate) commands: CommandStats,
     samples: Samples,
     pub(crate) saving: Saving,
+    pub(crate) copier: Copier,
     pub(crate) role: Role,
     /// The cluster that this server is a node of, in cluster mode.
     pub(crate) cluster: Option<Box<Cluster>>,
@@ -195,6 +197,7 @@ impl State {
             commands: CommandStats::default(),
             samples: Samples::default(),
             saving: Saving::new(),
+            copier: Copier::default(),
             role: Role::new(),
             cluster: None,
             moving: Moving::default(),

@@ -3,12 +3,10 @@
 //! The event loop tells it that the server is alive, with its cron: a loop that is stuck is silent, and the
 //! manager ends the process when the time in `WATCHDOG_USEC` is over.
 //!
-//! Some turns are long by design: a script without end, a file of all keys, a whole copy for a replica.
+//! Some turns are long by design: a script without end, a copy of all keys that was begun anew too often.
 //! They are no fault, and a process that is ended there would only begin anew. While they go forward they
 //! show that the server is alive ([`State::show_alive`]), to the manager and to probes alike.
 
-use std::cell::RefCell;
-use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
@@ -86,23 +84,5 @@ impl State {
             let message = format_args!("the service manager cannot be told: {error}");
             self.log(LogLevel::Warning, Kind::Configuration, message);
         }
-    }
-}
-
-/// A file that shows with each write that the server is alive: one value may have more bytes than a whole
-/// file of others.
-pub(crate) struct Showing<'a, 's, W> {
-    pub(crate) sink: W,
-    pub(crate) state: &'a RefCell<&'s mut State>,
-}
-
-impl<W: Write> Write for Showing<'_, '_, W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.state.borrow_mut().show_alive();
-        self.sink.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.sink.flush()
     }
 }

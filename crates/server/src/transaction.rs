@@ -178,7 +178,7 @@ impl Executor<'_, '_> {
             let mark = self.keys.pubsub.mark();
             // Their other changes of the session are the same when they are run again.
             let before = (session.database, session.protocol);
-            let may_ask_for_room = can_reclaim && self.keys.is_reclaiming();
+            let may_ask_for_room = can_reclaim && (self.keys.is_reclaiming() || self.keys.kept_bytes() > 0);
             if queue.may_walk() {
                 self.keys.begin_noting();
             }
@@ -201,6 +201,7 @@ impl Executor<'_, '_> {
                     output.truncate(start);
                     (session.database, session.protocol) = before;
                     self.commit_batch(Some((slot, output)));
+                    self.give_up_copy();
                     can_reclaim = self.reclaim_now().is_ok();
                 }
                 Err(fault) => {

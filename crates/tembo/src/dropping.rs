@@ -16,7 +16,14 @@ use tembo_store::Store;
 #[derive(Clone, Debug)]
 pub(crate) struct Plain {
     tree: WbTree,
-    _counted: Arc<()>,
+    counted: Arc<()>,
+}
+
+impl Plain {
+    /// Whether both are handles of one tree.
+    pub(crate) fn is_same(&self, other: &Plain) -> bool {
+        Arc::ptr_eq(&self.counted, &other.counted)
+    }
 }
 
 impl Deref for Plain {
@@ -47,7 +54,7 @@ impl OpenPlain {
         let Some(tree) = find()? else { return Ok(None) };
         let counted = open.get(name).and_then(Weak::upgrade).unwrap_or_default();
         open.insert(name.to_owned(), Arc::downgrade(&counted));
-        Ok(Some(Plain { tree, _counted: counted }))
+        Ok(Some(Plain { tree, counted }))
     }
 }
 

@@ -70,6 +70,15 @@ impl Map {
         &self.pool
     }
 
+    /// Whether both are handles of one map. Constant time.
+    pub fn is_same(&self, other: &Map) -> bool {
+        match (&self.tree, &other.tree) {
+            (Tree::Plain(one), Tree::Plain(other)) => one.is_same(other),
+            (Tree::Versioned(one), Tree::Versioned(other)) => one.is_same(other),
+            _ => false,
+        }
+    }
+
     /// Whether the map keeps the versions that snapshots hold
     /// ([`MapOptions::versioned`](crate::MapOptions::versioned)).
     pub fn is_versioned(&self) -> bool {

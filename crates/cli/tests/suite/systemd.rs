@@ -86,18 +86,12 @@ fn a_long_turn_that_goes_forward_says_so() {
         "EVAL 'local v = string.rep(\"x\", 1000) for i = 1, 60000 do redis.call(\"set\", i, v) end' 0",
         "$-1\r\n",
     );
-    for (command, expected) in [
-        ("EVAL 'local t = os.clock() while os.clock() < t + 1 do end return 1' 0", ":1\r\n"),
-        ("SAVE", "+OK\r\n"),
-    ] {
-        said.store(0, Ordering::Relaxed);
-        let began = Instant::now();
-        server.ask(command, expected);
-        // The cron says one before a long turn, and one behind it.
-        let (said, took) = (said.load(Ordering::Relaxed), began.elapsed());
-        let is_short = took < Duration::from_millis(60);
-        assert!(said >= 4 || is_short, "{command}: {said} messages in {took:?}");
-    }
+    said.store(0, Ordering::Relaxed);
+    let began = Instant::now();
+    server.ask("EVAL 'local t = os.clock() while os.clock() < t + 1 do end return 1' 0", ":1\r\n");
+    // The cron says one before a long turn, and one behind it.
+    let (said, took) = (said.load(Ordering::Relaxed), began.elapsed());
+    assert!(said >= 4, "{said} messages in {took:?}");
     server.kill();
 }
 

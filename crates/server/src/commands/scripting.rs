@@ -10,6 +10,7 @@ use super::table::flag::{
 };
 use super::{Context, write_help};
 use crate::fault::{Answer, Fault};
+use crate::script::cache::read_sha;
 
 const EVAL: u32 = NOSCRIPT | STALE | MOVABLE_KEYS | AFTER_COMMIT | SCRIPTING;
 const HELP: u32 = LOADING | STALE | SCRIPTING;
@@ -53,16 +54,16 @@ const SCRIPT: &[Command] = &[
     Command::new("script|exists", -3, NOSCRIPT | SCRIPTING, script_exists)
         .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"])
         .doc("scripting", "2.6.0", "Tells which scripts are cached"),
-    Command::new("script|flush", -2, NOSCRIPT | SCRIPTING, script_flush)
+    Command::new("script|flush", -2, NOSCRIPT | AFTER_COMMIT | SCRIPTING, script_flush)
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
         .doc("scripting", "2.6.0", "Forgets all scripts"),
     Command::new("script|help", 2, HELP, script_help).doc("scripting", "5.0.0", "Explains the subcommands"),
     Command::new("script|kill", 2, NOSCRIPT | ALLOW_BUSY | SCRIPTING, script_kill)
         .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
         .doc("scripting", "2.6.0", "Ends the script under way, if it has not written"),
-    Command::new("script|load", 3, NOSCRIPT | STALE | SCRIPTING, script_load)
+    Command::new("script|load", 3, NOSCRIPT | STALE | AFTER_COMMIT | SCRIPTING, script_load)
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-        .doc("scripting", "2.6.0", "Caches a script until the server ends"),
+        .doc("scripting", "2.6.0", "Keeps a script until SCRIPT FLUSH"),
 ];
 
 const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can \
@@ -95,6 +96,7 @@ fn script_flush(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if request.arg_count() > 3 || !is_when(request.get(2)) {
         return Err(Fault::Error("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
+    ctx.keys.forget_scripts()?;
     ctx.scripts.flush();
     ctx.out.write().ok();
     Ok(())
@@ -107,14 +109,20 @@ fn function_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 
 fn script_load(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (sha, _) = ctx.scripts.add(&request[2], true)?;
+    ctx.keys.keep_script(&sha, &request[2])?;
     ctx.out.write().bulk(sha);
     Ok(())
 }
 
 fn script_exists(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    let mut known = Vec::new();
+    for text in request.args().skip(2) {
+        let kept = read_sha(text).map_or(Ok(None), |sha| ctx.keys.kept_script(&sha))?;
+        known.push(ctx.scripts.has(text) || kept.is_some());
+    }
     let mut reply = ctx.out.write();
-    reply.array(request.arg_count() - 2);
-    request.args().skip(2).for_each(|sha| reply.integer(i64::from(ctx.scripts.has(sha))));
+    reply.array(known.len());
+    known.into_iter().for_each(|is_known| reply.integer(i64::from(is_known)));
     Ok(())
 }
 
@@ -150,7 +158,7 @@ fn script_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         "KILL",
         "    End the script under way, unless it has written.",
         "LOAD <script>",
-        "    Cache a script without running it.",
+        "    Keep a script without running it.",
     ];
     write_help(&mut ctx.out, "script", &lines);
     Ok(())

@@ -355,11 +355,16 @@ fn msetnx(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn put_all<'a>(ctx: &mut Context<'_, '_>, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Answer {
-    let database = ctx.database();
-    for (key, value) in pairs {
-        let old = ctx.keys.old(database, key)?;
-        ctx.keys.put(database, key, Meta::default(), old, &[value])?;
-        ctx.keys.notify(class::STRING, "set", database, key);
+    let (database, pairs) = (ctx.database(), pairs.collect::<Vec<_>>());
+    for some in pairs.chunks(PREFETCH_KEYS_MAX) {
+        if pairs.len() > 1 {
+            ctx.keys.prefetch(database, some.iter().map(|(key, _)| *key));
+        }
+        for (key, value) in some {
+            let old = ctx.keys.old(database, key)?;
+            ctx.keys.put(database, key, Meta::default(), old, &[value])?;
+            ctx.keys.notify(class::STRING, "set", database, key);
+        }
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 
 mod cluster;
 mod commands;
+mod copy;
 mod faults;
 mod master;
 mod moves;
@@ -32,6 +33,7 @@ use crate::executor::Executor;
 use crate::keyspace::check::{CheckReport, check};
 use crate::keyspace::collection::broken::Broken;
 use crate::keyspace::collection::ordered::Score;
+use crate::keyspace::format::KEPT;
 use crate::keyspace::{Keyspace, Kind};
 use crate::random::Random;
 use crate::session::Session;
@@ -58,6 +60,8 @@ const CLOCK: &str = "clock";
 enum Op {
     /// A command, or an EXEC of several.
     Run(Vec<Command>),
+    /// Commands beside a copy that has made so many steps.
+    BesideCopy(u32, Vec<Command>),
     /// A script of several commands, which fails at its end.
     Script(Vec<Command>),
     /// The first call of a scan, for so many keys.
@@ -135,8 +139,12 @@ impl Opened {
 
     /// Runs requests, and commits.
     fn run(&self, requests: &[Vec<String>]) -> Result<(), String> {
+        self.run_with(self.keys()?, requests)
+    }
+
+    fn run_with(&self, keys: Keyspace<'_>, requests: &[Vec<String>]) -> Result<(), String> {
         let mut server = self.server.borrow_mut();
-        let mut executor = Executor::new(self.keys()?, &mut server);
+        let mut executor = Executor::new(keys, &mut server);
         executor.batch_words_max = usize::MAX;
         let peer = || Address::Ip("127.0.0.1:1".parse().expect("an address"));
         let mut session = Session::new(1, (peer(), peer()), 0, Instant::now(), superuser());
@@ -155,6 +163,11 @@ impl Opened {
     }
 
     fn run_all(&self, commands: &[Command]) -> Result<(), String> {
+        self.run(&self.requests(commands)?)
+    }
+
+    /// The requests of commands, in an EXEC if they are several.
+    fn requests(&self, commands: &[Command]) -> Result<Vec<Vec<String>>, String> {
         let word = |word: &str| vec![word.to_owned()];
         let now_ms = self.keys()?.now_ms;
         let mut requests = Vec::new();
@@ -169,7 +182,7 @@ impl Opened {
             requests.insert(0, word("MULTI"));
             requests.push(word("EXEC"));
         }
-        self.run(&requests)
+        Ok(requests)
     }
 
     /// Runs a script of commands. Its error at the end is caught, and undoes nothing.
@@ -207,6 +220,11 @@ impl Opened {
         for _ in 0..10_000 {
             if !keys.is_reclaiming() {
                 drop(keys);
+                let kept =
+                    self.pool.find_map(KEPT).map_err(text)?.map_or(Ok(0), |map| map.len()).map_err(text)?;
+                if kept > 0 {
+                    return Err(format!("{kept} old records are left over"));
+                }
                 let left = check(&self.pool).map_err(text)?.collections;
                 let leaked = left.doomed + left.under_construction + left.doomed_elements;
                 return if leaked == 0 { Ok(()) } else { Err(format!("left over: {left:?}")) };
@@ -306,7 +324,7 @@ impl Scenario for Script {
     }
 
     fn setup(&self, region: Region) -> Result<Opened, String> {
-        let mut opened = Opened::create(region, 12)?;
+        let mut opened = Opened::create(region, 14)?;
         let mut keys = Keyspace::open(&opened.pool).map_err(text)?;
         (0..DATABASES).try_for_each(|database| keys.create(database)).map_err(text)?;
         drop(keys);
@@ -317,6 +335,7 @@ impl Scenario for Script {
     fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
         match op {
             Op::Run(commands) => opened.run_all(commands),
+            Op::BesideCopy(steps, commands) => copy::run_beside(opened, *steps, commands),
             Op::Script(commands) => opened.run_script(commands),
             Op::Scan(count) => opened.scan(*count),
             Op::Tick => opened.tick(),
@@ -334,7 +353,7 @@ impl Scenario for Script {
 
     fn apply_model(&self, model: &mut Model, op: &Op) {
         match op {
-            Op::Run(commands) | Op::Script(commands) => {
+            Op::Run(commands) | Op::Script(commands) | Op::BesideCopy(_, commands) => {
                 commands.iter().for_each(|command| model.apply(command))
             }
             Op::Scan(count) => model.apply(&Command::Scan(*count)),
@@ -417,7 +436,10 @@ fn random(seed: u64) -> Script {
             // TEMBO.ONCE and scans are for clients, and their replies.
             let is_for_scripts = |command: &Command| !matches!(command, Command::Once(..) | Command::Scan(_));
             match number {
-                7 | 8 if commands.iter().all(is_for_scripts) => Op::Script(commands),
+                7 if commands.iter().all(is_for_scripts) => Op::Script(commands),
+                8 if commands.iter().all(is_for_scripts) => {
+                    Op::BesideCopy(random.below(copy::STEPS.into()) as u32, commands)
+                }
                 _ => Op::Run(commands),
             }
         }

@@ -28,7 +28,8 @@
 //!
 //! None.
 
-use tembo::{Batch, Map, Pool};
+use crate::keyspace::batch::Batch;
+use tembo::{Map, Pool};
 
 use super::check::CheckError;
 use super::format::{BACKLOG, REPLICATION};

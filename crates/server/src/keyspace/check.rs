@@ -11,7 +11,9 @@ use super::collection::registry::ORDER;
 use super::cursor::check_cursors;
 use super::format::{COLLECTIONS, Kind, Order, Stored, decode_expiry, encode_expiry};
 use super::once::check_tokens;
+use super::point::check_kept;
 use super::replication::{check_replication, hidden_maps};
+use super::scripts::check_scripts;
 use super::slots::Layout;
 use super::swap::read_order;
 
@@ -31,6 +33,8 @@ pub struct CheckReport {
     pub is_replica: bool,
     /// Bytes of the stream that are kept for replicas.
     pub backlog_bytes: u64,
+    /// Scripts of SCRIPT LOAD.
+    pub scripts: u64,
     /// The pool is that of a cluster's node: the version of its topology, if it has one.
     pub cluster: Option<Option<u64>>,
 }
@@ -144,6 +148,8 @@ pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
     (report.scan_prefixes, report.tokens) = (check_cursors(pool)?, check_tokens(pool)?);
     (report.is_replica, report.backlog_bytes) = (check_replication(pool)?, check_backlog(pool)?);
     report.cluster = check_cluster(pool)?;
+    check_kept(pool)?;
+    report.scripts = check_scripts(pool)?;
     Ok(report)
 }
 

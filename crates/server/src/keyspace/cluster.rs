@@ -28,7 +28,8 @@
 //!
 //! None. A pool whose creation of the map was cut off is one of no cluster, without keys.
 
-use tembo::{Batch, Map, Pool};
+use crate::keyspace::batch::Batch;
+use tembo::{Map, Pool};
 
 use super::check::CheckError;
 use super::format::{CLUSTER, DATABASES, Malformed};

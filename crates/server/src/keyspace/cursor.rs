@@ -139,7 +139,7 @@ impl Keyspace<'_> {
         let Some(collections) = &self.collections else {
             return Ok(None);
         };
-        match &self.batch {
+        match self.batch.as_ref() {
             Some(batch) => Ok(batch.get(&collections.cursors, key)?.map(<[u8]>::to_vec)),
             None => Ok(collections.cursors.get(key)?.map(|value| value.to_vec())),
         }

@@ -16,6 +16,8 @@
 //!   map "db.cursors"      see cursor.rs                            names for positions of scans
 //!   map "db.once"         see once.rs                              tokens of commands that run once
 //!   map "db.replication"  see replication.rs                       the master of a replica, and its position
+//!   map "db.scripts"      see scripts.rs                         the scripts of SCRIPT LOAD
+//!   map "db.kept"         see point.rs                            old records, while a copy is under way
 //!   map "db.collections"  'n'                   -> id_le           the next id
 //!                         's'                   -> 16 bytes        the secret of the positions
 //!                         'h' N                 -> home_be         the home of the maps "dbN", one byte
@@ -104,6 +106,8 @@
 //! - **I14** The records of "db.cluster" are well formed: an id has 40 letters and digits, and a topology can
 //!   be read.
 //! - **I15** The moves of "db.cluster" can be read.
+//! - **I16** The keys of "db.kept" are the number of a map and a key; its values begin with 0 or 1.
+//! - **I17** Each text of "db.scripts" has the digest that it lies under, and their lengths add up.
 //!
 //! # Commit point
 //!
@@ -337,6 +341,10 @@ pub(crate) const ONCE: &str = "db.once";
 pub const REPLICATION: &str = "db.replication";
 /// The map of the last bytes of the stream.
 pub(crate) const BACKLOG: &str = "db.backlog";
+/// The map of the scripts of SCRIPT LOAD.
+pub(crate) const SCRIPTS: &str = "db.scripts";
+/// The map of old records, while a point in time is copied.
+pub(crate) const KEPT: &str = "db.kept";
 /// The map of the topology of a cluster. A pool that has it is that of a cluster's node.
 pub const CLUSTER: &str = "db.cluster";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this

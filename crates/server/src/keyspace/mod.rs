@@ -19,20 +19,24 @@
 //! whenever changes are taken back.
 
 pub(crate) mod backlog;
+pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod cluster;
 pub(crate) mod collection;
 pub(crate) mod cursor;
+mod database;
 pub(crate) mod events;
 mod eviction;
 mod expiry;
 pub(crate) mod format;
 pub(crate) mod moves;
 pub(crate) mod once;
+pub(crate) mod point;
 mod prefix;
 mod random;
 mod reclaiming;
 pub(crate) mod replication;
+mod scripts;
 pub(crate) mod slots;
 pub(crate) mod swap;
 #[cfg(test)]
@@ -45,17 +49,19 @@ use crate::eviction::access::Accesses;
 use crate::eviction::entry_bytes;
 use crate::fault::{Answer, Fault};
 use crate::pubsub::PubSub;
+use batch::{Batch, Batches};
+use database::Database;
 use events::class;
 use eviction::{note_put, touch};
-use tembo::{Batch, Map, MapOptions, Pool, Savepoint};
+use tembo::{Map, Pool, Savepoint};
 
 use collection::construction::Parts;
 use collection::list::Chunk;
 use collection::list_end::ListEnd;
 use collection::registry::Registry;
 use format::{
-    BACKLOG, CLUSTER, COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order, Prefix,
-    REPLICATION, counting_of, encode_expiry,
+    BACKLOG, CLUSTER, COLLECTIONS, CURSORS, ELEMENTS, KEPT, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order,
+    Prefix, REPLICATION, SCRIPTS,
 };
 pub(crate) use format::{DATABASES, Kind, Meta, Stored};
 use replication::Replication;
@@ -65,53 +71,12 @@ use waiters::Waiters;
 use walk::Changes;
 use watch::Watches;
 
+/// The maps that all databases share.
+const MAPS_OF_ALL: [&str; 11] =
+    [ELEMENTS, ORDERED, LISTS, COLLECTIONS, CURSORS, ONCE, REPLICATION, BACKLOG, CLUSTER, KEPT, SCRIPTS];
+
 /// Most parts that a payload consists of.
 const PAYLOAD_PARTS_MAX: usize = 4;
-
-/// The maps of one database.
-struct Database {
-    data: Map,
-    expires: Map,
-    /// The length of `expires` as the batch sees it, once it has been read.
-    expires_len: Option<u64>,
-}
-
-impl Database {
-    fn open(pool: &Pool, layout: Layout, number: usize) -> Result<Self, tembo::Error> {
-        let (data, expires) = layout.map_names(number);
-        let data = match pool.find_map(&data)? {
-            // Databases did not always count their keys.
-            Some(data) => data,
-            None => pool.open_map_with(&data, MapOptions::new().counting(counting_of(&data)))?,
-        };
-        Ok(Database { data, expires: pool.open_map(&expires)?, expires_len: None })
-    }
-
-    /// Lists the key at `place` under `deadline`.
-    fn list(&mut self, batch: &mut Batch<'_>, expiry: &mut Vec<u8>, deadline: u64, place: &[u8]) -> Answer {
-        encode_expiry(expiry, deadline, place);
-        if !batch.put(&self.expires, expiry, &[])? {
-            self.expires_len = self.expires_len.map(|len| len + 1);
-        }
-        Ok(())
-    }
-
-    /// Takes the key at `place` off the list of deadlines.
-    fn unlist(&mut self, batch: &mut Batch<'_>, expiry: &mut Vec<u8>, deadline: u64, place: &[u8]) -> Answer {
-        encode_expiry(expiry, deadline, place);
-        if batch.remove(&self.expires, expiry)? {
-            self.expires_len = self.expires_len.map(|len| len - 1);
-        }
-        Ok(())
-    }
-
-    fn expires_len(&mut self, batch: &Batch<'_>) -> Answer<u64> {
-        match self.expires_len {
-            Some(len) => Ok(len),
-            None => Ok(*self.expires_len.insert(batch.len(&self.expires)?)),
-        }
-    }
-}
 
 /// The entry of a key.
 #[derive(Clone, Copy, Debug, Default)]
@@ -159,10 +124,12 @@ pub(crate) struct KeyspaceStats {
 
 pub(crate) struct Keyspace<'p> {
     pool: &'p Pool,
-    batch: Option<Batch<'p>>,
+    batch: Batches<'p>,
     databases: [Option<Box<Database>>; DATABASES],
     /// How keys lie in their maps.
     layout: Layout,
+    /// The map of old records, once a point in time has needed it.
+    kept: Option<Map>,
     /// The map of the topology, in a cluster.
     cluster_map: Option<Map>,
     /// The place of a key while it is used.
@@ -201,7 +168,7 @@ impl<'p> Keyspace<'p> {
     /// Opens the databases that the pool has. A new state whose arrival was cut off is dropped.
     pub(crate) fn open(pool: &'p Pool) -> Result<Self, tembo::Error> {
         let mut keys = Self::open_in_order(pool, None)?;
-        match keys.give_up_arrival() {
+        match keys.give_up_arrival().and_then(|()| keys.empty_kept()) {
             Err(Fault::Engine(error)) => Err(error),
             // A record that is damaged is one that the check names.
             Err(_) | Ok(()) => Ok(keys),
@@ -216,8 +183,7 @@ impl<'p> Keyspace<'p> {
             let of_databases = [Layout::Plain, Layout::Slots]
                 .into_iter()
                 .flat_map(|layout| (0..DATABASES).map(move |number| layout.map_names(number)));
-            [ELEMENTS, ORDERED, LISTS, COLLECTIONS, CURSORS, ONCE, REPLICATION, BACKLOG, CLUSTER]
-                .contains(&name.as_str())
+            MAPS_OF_ALL.contains(&name.as_str())
                 || of_databases.into_iter().any(|(data, expires)| [data, expires].contains(name))
         };
         if let Some(unknown) = pool.unknown()?.into_iter().find(|unknown| is_ours(&unknown.name)) {
@@ -233,7 +199,8 @@ impl<'p> Keyspace<'p> {
         }
         Ok(Keyspace {
             pool,
-            batch: None,
+            batch: Batches::default(),
+            kept: None,
             databases,
             layout,
             cluster_map: pool.find_map(CLUSTER)?,
@@ -302,7 +269,7 @@ impl<'p> Keyspace<'p> {
 
     /// How large the pending batch has become, in words to be stored.
     pub(crate) fn pending_words(&self) -> usize {
-        self.batch.as_ref().map_or(0, Batch::pending_words)
+        self.batch.as_ref().map_or(0, |batch| batch.pending_words())
     }
 
     /// Makes all writes since the last commit durable, with one fence, or none of them.
@@ -353,7 +320,7 @@ impl<'p> Keyspace<'p> {
     /// Keeps the writes of a command.
     #[inline(always)]
     pub(crate) fn end_command(&mut self) {
-        if let Some(batch) = &mut self.batch {
+        if let Some(batch) = self.batch.as_mut() {
             batch.end_nested();
         }
     }
@@ -367,7 +334,7 @@ impl<'p> Keyspace<'p> {
 
     /// Undoes what was written since `savepoint` was taken, in this batch. A command ends.
     pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
-        if let Some(batch) = &mut self.batch {
+        if let Some(batch) = self.batch.as_mut() {
             batch.rollback_to(savepoint);
             self.forget_state();
         }
@@ -667,16 +634,13 @@ fn note(changes: &mut Option<Box<Changes>>, database: usize, place: &[u8]) {
 }
 
 /// The batch under way, opened if there is none.
-fn writer<'b, 'p>(pool: &'p Pool, batch: &'b mut Option<Batch<'p>>) -> Answer<&'b mut Batch<'p>> {
-    match batch {
-        Some(batch) => Ok(batch),
-        none => Ok(none.insert(pool.batch()?)),
-    }
+fn writer<'b, 'p>(pool: &'p Pool, batch: &'b mut Batches<'p>) -> Answer<&'b mut Batch<'p>> {
+    Ok(batch.open(pool)?)
 }
 
 fn find<'b, 'p>(
     pool: &'p Pool,
-    batch: &'b mut Option<Batch<'p>>,
+    batch: &'b mut Batches<'p>,
     maps: Option<&'b Database>,
     now_ms: u64,
     place: &[u8],

@@ -19,7 +19,8 @@
 
 use std::ops::{Bound, RangeInclusive};
 
-use tembo::{Batch, Map};
+use crate::keyspace::batch::Batch;
+use tembo::Map;
 
 use super::cluster::{MOVES, put};
 use super::format::Stored;

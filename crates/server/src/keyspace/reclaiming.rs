@@ -30,14 +30,18 @@ impl Keyspace<'_> {
     }
 
     fn reclaim_steps(&mut self, steps: usize) -> Answer {
-        let Keyspace { pool, batch, databases, collections, dirty, replication, .. } = self;
+        let Keyspace { pool, batch, databases, collections, dirty, replication, kept, .. } = self;
+        let has_point = batch.point.is_some();
         let has_dropped = pool.reclaim_dropped(steps)?;
         let writing = writer(pool, batch)?;
         let words = writing.pending_words();
         let maps = || databases.iter().flatten().flat_map(|maps| [&maps.data, &maps.expires]);
-        let maps = || maps().chain(replication.backlog.map());
+        let maps = || maps().chain(replication.backlog.map()).chain(kept.as_ref());
+        let maps = || maps().chain(collections.as_ref().and_then(|collections| collections.scripts.as_ref()));
         let reclaimed = maps().try_fold(false, |more, map| Ok(more || writing.reclaim(map, steps)?));
         let reclaimed = match (reclaimed, collections) {
+            // A copy would keep all that is removed.
+            (Ok(false), Some(_)) if has_point => Ok(false),
             (Ok(false), Some(maps)) => maps.reclaim(writing, steps * ELEMENTS_PER_STEP),
             (reclaimed, _) => reclaimed,
         };
@@ -46,7 +50,7 @@ impl Keyspace<'_> {
             Ok(more) => more,
             Err(e) => {
                 // The next batch must not include a part of this one.
-                (*batch, *dirty) = (None, false);
+                (_, *dirty) = (batch.take(), false);
                 return Err(e);
             }
         };

@@ -43,13 +43,15 @@
 //! `'a'` without a server that fills the maps is an arrival that was cut off: the maps are cleared and `'a'`
 //! is removed, in one commit, when the databases are opened. The old state and its position are as they were.
 
-use tembo::{Batch, Map, Pool};
+use crate::keyspace::batch::Batch;
+use tembo::{Map, Pool};
 
 use super::backlog::Backlog;
 use super::check::CheckError;
 use super::collection::registry::Registry;
 use super::format::{DATABASES, Malformed, Order, REPLICATION};
 use super::moves::write_moves;
+use super::point::Lost;
 use super::{Database, Keyspace, writer};
 use crate::cluster::migration::Moves;
 use crate::effects::Effects;
@@ -447,6 +449,7 @@ impl<'p> Keyspace<'p> {
         moves: &Moves,
     ) -> Answer {
         arrival.commit()?;
+        self.lose_point(Lost::Replaced);
         let map = self.replication_map()?;
         self.replication.backlog.open(self.pool, position.offset)?;
         for database in (0..DATABASES).filter(|&database| !wanted[database]) {

@@ -7,7 +7,8 @@
 
 use std::ops::{Bound, ControlFlow, RangeInclusive};
 
-use tembo::{Batch, Map, Pool};
+use crate::keyspace::batch::Batch;
+use tembo::{Map, Pool};
 
 use super::Keyspace;
 use super::format::{CLUSTER, KEY_BYTES_MAX, Kind};

@@ -99,7 +99,7 @@ impl Keyspace<'_> {
             return;
         }
         let Keyspace { batch, collections, places, .. } = self;
-        let order = match (batch, collections) {
+        let order = match (batch.as_ref(), collections) {
             (Some(batch), Some(collections)) => collections.order(batch),
             _ => Ok(places.committed),
         };

@@ -105,7 +105,7 @@ impl Keyspace<'_> {
         key: &[u8],
         visit: &mut impl FnMut(&[u8], Option<Kind>) -> ControlFlow<()>,
     ) -> Answer<ControlFlow<()>> {
-        let (Some(maps), Some(batch)) = (self.databases[database].as_deref(), &self.batch) else {
+        let (Some(maps), Some(batch)) = (self.databases[database].as_deref(), self.batch.as_ref()) else {
             return Ok(ControlFlow::Continue(()));
         };
         match batch.get(&maps.data, key)? {

@@ -2,12 +2,11 @@
 //!
 //! # Consistency
 //!
-//! The copy is written into a file without a name in the folder of the pool, between two commits and without
-//! a fork, so that it is a point in time: that of the offset that goes with it. No client is served
-//! meanwhile. Replicas that ask in the same turn share it. It is then sent in slices; what is written
-//! meanwhile waits in the backlog.
+//! The copy is a point in time: that of the offset that goes with it. It is written by the
+//! [copier](crate::copier), in steps, into a file without a name in the folder of the pool. Replicas that ask
+//! until it is whole share it. It is then sent in slices; what was written since its beginning waits in the
+//! backlog.
 
-use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Seek};
 use std::os::unix::fs::FileExt;
@@ -16,67 +15,130 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::Stage;
+use crate::clock;
 use crate::config::LogLevel;
+use crate::copier::{NoCopy, Purpose};
 use crate::executor::Executor;
-use crate::export::{ExportError, Exported, export_with};
+use crate::export::{Export, Exported};
 use crate::import::MOVES_AUX;
-use crate::keyspace::Keyspace;
 use crate::keyspace::replication::Position;
 use crate::log::Kind;
+use crate::pubsub::ClientRef;
 use crate::replica::ask::nameless;
-use crate::state::State;
-use crate::supervision::Showing;
 
-/// Writes all keys that are committed into a file without a name; returns it with its length. There must be
-/// no batch.
-fn write(
-    keys: &Keyspace<'_>,
-    state: &mut State,
-    database: Option<u8>,
-    moves: Option<String>,
-) -> Result<(File, u64, Exported), ExportError> {
-    let database = database.map(|database| database.to_string());
-    let aux = database.iter().map(|database| (&b"repl-stream-db"[..], database.as_bytes()));
-    let aux = aux.chain(moves.iter().map(|moves| (MOVES_AUX, moves.as_bytes())));
-    let file = nameless(Path::new(&state.folder))?;
-    let state = RefCell::new(state);
-    let showing = Showing { sink: file, state: &state };
-    let mut progress = || state.borrow_mut().show_alive();
-    let (mut showing, exported) = export_with(keys.pool(), showing, aux, &mut progress)?;
-    let len = showing.sink.stream_position()?;
-    Ok((showing.sink, len, exported))
-}
+/// A copy that is to be written, or who is told why there is none.
+pub(crate) type Begun = Result<(Export<File>, Purpose), Box<(Purpose, NoCopy)>>;
 
 impl Executor<'_, '_> {
-    /// Begins whole copies for those who wait for one. Called when the batch is committed.
-    pub(super) fn begin_copies(&mut self) {
-        let mut wanting = Vec::new();
-        for client in &self.state.replicas.list {
-            let replica = self.clients.get_mut(client.slot).and_then(|conn| conn.session.replica.as_ref());
-            if replica.is_some_and(|replica| matches!(replica.stage, Stage::WantsCopy)) {
-                wanting.push(client.slot);
-            }
-        }
-        if wanting.is_empty() {
+    /// The replicas in one of two stages.
+    fn replicas_that(&mut self, is_meant: fn(&Stage) -> bool) -> Vec<ClientRef> {
+        let Executor { state, clients, .. } = self;
+        let list = state.replicas.list.iter().copied();
+        let meant = list.filter(|client| {
+            let conn = clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);
+            let conn = conn.filter(|conn| !conn.session.killed);
+            conn.and_then(|conn| conn.session.replica.as_ref())
+                .is_some_and(|replica| is_meant(&replica.stage))
+        });
+        meant.collect()
+    }
+
+    /// Whether replicas wait for a copy to be begun.
+    pub(crate) fn wants_copies(&mut self) -> bool {
+        !self.state.replicas.list.is_empty()
+            && !self.replicas_that(|stage| matches!(stage, Stage::WantsCopy)).is_empty()
+    }
+
+    /// Whether replicas wait for the copy that is being written.
+    pub(crate) fn has_takers(&mut self) -> bool {
+        !self.replicas_that(|stage| matches!(stage, Stage::AwaitsCopy)).is_empty()
+    }
+
+    /// Lets those who want a copy have the one that is being written.
+    pub(super) fn join_copy(&mut self) {
+        let Some(offset) = self.state.copier.position().map(|position| position.offset) else { return };
+        if offset < self.keys.replication.backlog.first() {
             return;
         }
-        let begun = Instant::now();
-        let (file, position, len) = match self.write_copy() {
-            Ok((file, len, exported, position)) => {
-                let (count, ms) = (exported.keys.total(), begun.elapsed().as_millis());
-                let message = format_args!("{count} keys, {len} bytes, were copied for replicas in {ms} ms");
-                self.state.log(LogLevel::Notice, Kind::Replication, message);
-                (Rc::new(file), position, len)
-            }
-            Err(why) => {
-                let message = format_args!("there is no copy for replicas: {why}");
-                self.state.log(LogLevel::Warning, Kind::Replication, message);
-                self.clients.kill(|conn| wanting.contains(&conn.session.slot));
-                return;
-            }
+        for client in self.replicas_that(|stage| matches!(stage, Stage::WantsCopy)) {
+            let Some(conn) = self.clients.get_mut(client.slot) else { continue };
+            let Some(replica) = &mut conn.session.replica else { continue };
+            (replica.stage, replica.cursor) = (Stage::AwaitsCopy, offset);
+        }
+    }
+
+    /// Tells those who wait for a copy that there will be one: a sign of life.
+    pub(super) fn calm_waiting(&mut self) {
+        for client in self.replicas_that(|stage| matches!(stage, Stage::WantsCopy | Stage::AwaitsCopy)) {
+            let Some(conn) = self.clients.get_mut(client.slot) else { continue };
+            conn.output.bytes.push(b'\n');
+            conn.session.is_plain = false;
+            self.clients.note_pushed(client.slot);
+        }
+    }
+
+    /// Begins a copy of what is committed for those who wait for one.
+    pub(crate) fn begin_for_replicas(&mut self) -> Begun {
+        let waiting = |stage: &Stage| matches!(stage, Stage::WantsCopy | Stage::AwaitsCopy);
+        for client in self.replicas_that(waiting) {
+            let Some(conn) = self.clients.get_mut(client.slot) else { continue };
+            conn.session.replica.iter_mut().for_each(|replica| replica.stage = Stage::WantsCopy);
+        }
+        let nowhere = Position { id: [b'0'; 40], offset: 0, database: 0 };
+        let position = self.position_for_copy();
+        let position = position.map_err(|why| Box::new((Purpose::Replicas(nowhere), why)))?;
+        let purpose = Purpose::Replicas(position);
+        // The stream of a replica does not begin with a SELECT.
+        let is_master = self.state.role.master.is_none();
+        let database = (!is_master).then(|| position.database.to_string());
+        let moves = self.state.cluster.as_ref().map(|cluster| cluster.moves().to_text());
+        let aux = database.iter().map(|database| (&b"repl-stream-db"[..], database.as_bytes()));
+        let aux = aux.chain(moves.iter().map(|moves| (MOVES_AUX, moves.as_bytes())));
+        let file = nameless(Path::new(&self.state.folder)).map_err(NoCopy::from);
+        let export =
+            file.and_then(|file| Ok(Export::begin(self.keys.pool(), file, aux, clock::unix_time())?));
+        let export = export.map_err(|why| Box::new((purpose.clone(), why)))?;
+        for client in self.replicas_that(waiting) {
+            let Some(conn) = self.clients.get_mut(client.slot) else { continue };
+            let Some(replica) = &mut conn.session.replica else { continue };
+            (replica.stage, replica.cursor) = (Stage::AwaitsCopy, position.offset);
+        }
+        Ok((export, purpose))
+    }
+
+    /// The offset of a copy that begins now. The history begins if there is none.
+    fn position_for_copy(&mut self) -> Result<Position, NoCopy> {
+        let shown = |fault| io::Error::other(crate::replica::apply::shown(&fault));
+        if self.keys.replication.position.is_none() {
+            let id = self.state.run_id.as_bytes().try_into().unwrap_or([b'0'; 40]);
+            self.keys.begin_history(id).map_err(shown)?;
+            self.keys.store_boot(&crate::machine::boot_id(), false).map_err(shown)?;
+        }
+        if self.state.role.master.is_none() {
+            self.keys.replication.take_up(true);
+        }
+        let position = self.keys.replication.committed();
+        Ok(position.ok_or_else(|| io::Error::other("the history did not begin"))?)
+    }
+
+    /// Gives a copy that is whole to those who wait for it.
+    pub(crate) fn hand_over(
+        &mut self,
+        mut file: File,
+        exported: &Exported,
+        position: &Position,
+        begun: Instant,
+    ) {
+        let len = match file.stream_position() {
+            Ok(len) => len,
+            Err(error) => return self.refuse_copies(&NoCopy::from(error)),
         };
-        for slot in wanting {
-            let Some(conn) = self.clients.get_mut(slot) else { continue };
+        let (count, ms) = (exported.keys.total(), begun.elapsed().as_millis());
+        let message = format_args!("{count} keys, {len} bytes, were copied for replicas in {ms} ms");
+        self.state.log(LogLevel::Notice, Kind::Replication, message);
+        let file = Rc::new(file);
+        for client in self.replicas_that(|stage| matches!(stage, Stage::AwaitsCopy)) {
+            let Some(conn) = self.clients.get_mut(client.slot) else { continue };
             let Some(replica) = &mut conn.session.replica else { continue };
             let id = String::from_utf8_lossy(&position.id);
             if !replica.is_plain {
@@ -85,35 +147,20 @@ impl Executor<'_, '_> {
             }
             conn.output.bytes.extend_from_slice(format!("${len}\r\n").as_bytes());
             conn.session.is_plain = false;
-            (replica.cursor, replica.heard) = (position.offset, self.state.now);
+            replica.heard = self.state.now;
             replica.stage = Stage::Copying(file.clone(), 0, len);
             self.state.replicas.full += 1;
-            self.clients.note_pushed(slot);
+            self.clients.note_pushed(client.slot);
         }
     }
 
-    fn write_copy(&mut self) -> Result<(File, u64, Exported, Position), String> {
-        let shown = |fault| crate::replica::apply::shown(&fault);
-        let is_master = self.state.role.master.is_none();
-        if self.keys.replication.position.is_none() {
-            let id = self.state.run_id.as_bytes().try_into().unwrap_or([b'0'; 40]);
-            self.keys.begin_history(id).map_err(shown)?;
-            self.keys.store_boot(&crate::machine::boot_id(), false).map_err(shown)?;
-        }
-        if is_master {
-            self.keys.replication.take_up(true);
-        }
-        let position = self.keys.replication.committed().ok_or("the history did not begin")?;
-        // The stream of a replica does not begin with a SELECT.
-        let database = (!is_master).then_some(position.database);
-        let moves = self.state.cluster.as_ref().map(|cluster| cluster.moves().to_text());
-        let written = write(&self.keys, self.state, database, moves);
-        let (file, len, exported) = written.map_err(|error| match error {
-            // Its message has a key.
-            ExportError::Malformed { .. } => "a value is damaged; run `tembo check`".to_owned(),
-            error => error.to_string(),
-        })?;
-        Ok((file, len, exported, position))
+    /// Disconnects those who wait for a copy; they ask again.
+    pub(crate) fn refuse_copies(&mut self, why: &NoCopy) {
+        let message = format_args!("there is no copy for replicas: {why}");
+        self.state.log(LogLevel::Warning, Kind::Replication, message);
+        let waiting = self.replicas_that(|stage| matches!(stage, Stage::WantsCopy | Stage::AwaitsCopy));
+        let is_waiting = |id| waiting.iter().any(|client| client.id == id);
+        self.clients.kill(|conn| is_waiting(conn.session.id));
     }
 }
 

@@ -49,7 +49,10 @@ impl Executor<'_, '_> {
                 self.commit_batch(None);
             }
         }
-        self.begin_copies();
+        if is_due {
+            self.calm_waiting();
+        }
+        self.join_copy();
     }
 
     /// Gives the connections of replicas what they can take, and ends waits for replicas. Called when the
@@ -71,7 +74,11 @@ impl Executor<'_, '_> {
                     if replica.is_asking() && !matches!(replica.stage, Stage::WantsCopy) {
                         kept_from =
                             Some(kept_from.map_or(replica.cursor, |kept: u64| kept.min(replica.cursor)));
-                        let has_more = !replica.is_online() || replica.cursor < committed;
+                        let has_more = match replica.stage {
+                            Stage::AwaitsCopy => false,
+                            Stage::Online => replica.cursor < committed,
+                            _ => true,
+                        };
                         is_feeding |= has_more && conn.writable;
                     }
                 }
@@ -110,7 +117,7 @@ impl Executor<'_, '_> {
                 return Err("it was silent for too long (repl-timeout)".to_owned());
             }
         }
-        if unsent >= FEED_BYTES {
+        if unsent >= FEED_BYTES || matches!(replica.stage, Stage::AwaitsCopy) {
             return Ok(());
         }
         let out = &mut conn.output.bytes;

@@ -46,6 +46,8 @@ pub(crate) enum Stage {
     Introducing,
     /// It needs a whole copy.
     WantsCopy,
+    /// It waits for the one that is being written.
+    AwaitsCopy,
     /// It gets one: the file, how much of it was taken, and how long it is.
     Copying(Rc<File>, u64, u64),
     /// It gets the stream.
@@ -100,7 +102,7 @@ impl Replica {
     /// Redis's name of its stage.
     pub(crate) fn state(&self) -> &'static str {
         match self.stage {
-            Stage::Introducing | Stage::WantsCopy => "wait_bgsave",
+            Stage::Introducing | Stage::WantsCopy | Stage::AwaitsCopy => "wait_bgsave",
             Stage::Copying(..) => "send_bulk",
             Stage::Online => "online",
         }

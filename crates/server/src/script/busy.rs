@@ -67,10 +67,9 @@ impl Executor<'_, '_> {
     fn serve_one_busy(&mut self, slot: usize, conn: &mut Conn, buffers: &mut BufferPool) {
         conn.output.borrow(buffers);
         conn.receive(buffers);
-        let had = conn.output.bytes.len();
         self.answer_busy(slot, conn);
         conn.input.release(buffers);
-        if conn.output.bytes.len() > had {
+        if conn.output.unsent() > 0 {
             let sent = conn.send();
             self.state.stats.bytes_out += sent as u64;
         }
@@ -137,8 +136,10 @@ impl Executor<'_, '_> {
 
 /// Whether something can be read from a client, and answered at once.
 fn may_be_served(conn: &Conn) -> bool {
-    let is_plain = conn.session.replica.is_none() && !conn.session.is_master;
-    is_plain && conn.output.unsent() == 0 && !conn.held.is_holding() && !conn.is_blocked() && !conn.paused
+    let is_client = conn.session.replica.is_none() && !conn.session.is_master;
+    // Replies of this turn that have nothing to do with the data need not wait for its commit.
+    let owes_nothing = conn.output.unsent() == 0 || conn.session.is_plain;
+    is_client && owes_nothing && !conn.held.is_holding() && !conn.is_blocked() && !conn.paused
 }
 
 fn is_allowed(command: &Command, request: &Request<'_>) -> bool {

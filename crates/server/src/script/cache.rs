@@ -1,4 +1,6 @@
-//! The scripts that the server knows. They are in memory only, and gone after a restart, as in Redis.
+//! The scripts that the server knows. Those that came with EVAL are in memory only, and gone after a restart,
+//! as in Redis; those of SCRIPT LOAD are kept ([`crate::keyspace::scripts`]), and come back when they are
+//! used.
 //!
 //! Those of SCRIPT LOAD stay until SCRIPT FLUSH. Of those that came with EVAL the one that was used longest
 //! ago goes if there are too many, or too long ones: a client that puts values into the text of its scripts
@@ -139,7 +141,7 @@ impl Scripts {
     }
 }
 
-fn read_sha(text: &[u8]) -> Option<Sha> {
+pub(crate) fn read_sha(text: &[u8]) -> Option<Sha> {
     let mut sha: Sha = text.try_into().ok()?;
     sha.make_ascii_lowercase();
     Some(sha)

@@ -26,7 +26,7 @@
 //! Scripts have a limit of memory, of which [`tembo_script`] tells.
 
 mod busy;
-mod cache;
+pub(crate) mod cache;
 mod host;
 
 use std::time::Instant;
@@ -42,7 +42,7 @@ use crate::fault::{Answer, Fault};
 use crate::replica::Phase;
 use crate::session::Session;
 pub(crate) use cache::Scripts;
-use cache::{Running, Script, Sha};
+use cache::{Running, Script, Sha, read_sha};
 use host::ScriptHost;
 
 const NO_SCRIPT: Fault = Fault::Error("NOSCRIPT No matching script. Please use EVAL.");
@@ -74,7 +74,10 @@ impl Executor<'_, '_> {
         let keys_count = keys_count(request)?;
         let (sha, script) = match by_text {
             true => self.scripts.add(&request[1], false)?,
-            false => self.scripts.find(&request[1]).ok_or(NO_SCRIPT)?,
+            false => match self.scripts.find(&request[1]) {
+                Some(found) => found,
+                None => self.load_kept(&request[1])?.ok_or(NO_SCRIPT)?,
+            },
         };
         self.check_header(&script.header, command)?;
         let in_exec = session.queue.is_some();
@@ -102,6 +105,14 @@ impl Executor<'_, '_> {
             self.keys.pubsub.drop_since(mark);
         }
         ran
+    }
+
+    /// A script of SCRIPT LOAD from before a restart.
+    #[cold]
+    fn load_kept(&mut self, sha: &[u8]) -> Answer<Option<(Sha, Script)>> {
+        let Some(sha) = read_sha(sha) else { return Ok(None) };
+        let text = self.keys.kept_script(&sha)?;
+        text.map(|text| self.scripts.add(&text, true)).transpose()
     }
 
     /// Whether what a script says of itself lets it run.

@@ -48,9 +48,27 @@ fn scripts_are_cached_by_their_digests() {
     assert_eq!(client.info("number_of_cached_scripts"), "1");
     client.talk(&format!("SCRIPT FLUSH => +OK\nSCRIPT EXISTS {sha} => [:0]"));
     client.talk(&format!("SCRIPT LOAD 'return 1' => ${sha}"));
-    // As in Redis, a restart forgets them.
+    let other = "7f923f79fe76194c868d7e1d0820de36700eb649";
+    client.talk(&format!("EVAL 'return 2' 0 => :2\nSCRIPT EXISTS {sha} {other} => [:1 :1]"));
+    // A restart keeps what was loaded, and forgets what came with EVAL, as Redis does.
     server.restart();
-    server.client().talk(&format!("SCRIPT EXISTS {sha} => [:0]"));
+    let mut client = server.client();
+    client.talk(&format!(
+        "
+        SCRIPT EXISTS {sha} {other} => [:1 :0]
+        EVALSHA {} 0 => :1
+        EVALSHA {other} 0 => -NOSCRIPT No matching script. Please use EVAL.
+        MULTI => +OK
+        SCRIPT LOAD 'return 2' => +QUEUED
+        EVALSHA {other} 0 => +QUEUED
+        EXEC => [${other} :2]
+        ",
+        sha.to_uppercase()
+    ));
+    server.restart();
+    server.client().talk(&format!("EVALSHA {other} 0 => :2\nSCRIPT FLUSH => +OK"));
+    server.restart();
+    server.client().talk(&format!("SCRIPT EXISTS {sha} {other} => [:0 :0]"));
     server.check();
 }
 

@@ -58,7 +58,7 @@ impl Keyspace<'_> {
     /// Changes entries of the list of collections.
     fn with_list<T>(
         &mut self,
-        change: impl FnOnce(&super::registry::Registry, &mut tembo::Batch<'_>) -> Answer<T>,
+        change: impl FnOnce(&super::registry::Registry, &mut crate::keyspace::batch::Batch<'_>) -> Answer<T>,
     ) -> Answer<T> {
         let Keyspace { pool, batch, collections, dirty, .. } = self;
         *dirty = true;

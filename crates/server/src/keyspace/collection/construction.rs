@@ -72,6 +72,11 @@ impl Default for Parts {
 }
 
 impl Parts {
+    /// Whether nothing may be committed in the middle of a command.
+    pub(in crate::keyspace) fn is_in_one_batch(&self) -> bool {
+        self.in_one_batch
+    }
+
     #[inline(always)]
     pub(in crate::keyspace) fn begin(&mut self, is_first: bool) {
         self.is_first = is_first;

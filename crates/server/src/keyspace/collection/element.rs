@@ -18,7 +18,8 @@
 
 use std::ops::ControlFlow;
 
-use tembo::{Batch, Map};
+use crate::keyspace::batch::Batch;
+use tembo::Map;
 
 use super::ordered::{self, Score};
 use super::position::Secret;
@@ -308,9 +309,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pool = tembo::Options::new().create(true).open(dir.path().join("long.pool")).unwrap();
         let map = pool.open_map("elements").unwrap();
-        let mut batch = pool.batch().unwrap();
+        let mut batches = crate::keyspace::batch::Batches::default();
+        let batch = batches.open(&pool).unwrap();
         let secret = Secret::from_bytes([7; 16]);
-        let elements = Elements { batch: &mut batch, map: &map, ordered: None, secret };
+        let elements = Elements { batch, map: &map, ordered: None, secret };
         let key = elements.long_key(1, &[b'x'; 600]);
         let content = |rest: &[u8]| [&(rest.len() as u32).to_le_bytes(), rest, b"value"].concat();
         for rest in [b"a", b"b", b"c"] {

@@ -29,7 +29,8 @@
 
 use std::ops::{ControlFlow, Range, RangeInclusive};
 
-use tembo::{Batch, Map};
+use crate::keyspace::batch::Batch;
+use tembo::Map;
 
 use super::construction::Construction;
 use super::packed::{Packed, elements};

@@ -167,7 +167,7 @@ impl Keyspace<'_> {
             return Ok(());
         };
         let (Some((id, count)), Some(batch), Some(collections)) =
-            (end.count(), &mut self.batch, &self.collections)
+            (end.count(), self.batch.as_mut(), &self.collections)
         else {
             unreachable!("a large list was opened in this batch");
         };

@@ -22,7 +22,8 @@
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-use tembo::{Batch, Map};
+use crate::keyspace::batch::Batch;
+use tembo::Map;
 
 use super::element::FIELD_BYTES_MAX;
 use super::position::Secret;

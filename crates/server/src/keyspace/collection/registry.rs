@@ -1,14 +1,16 @@
 //! The ids of large collections, and those whose elements are to be removed: the map "db.collections", whose
 //! layout is in [`format`](crate::keyspace::format).
 
-use tembo::{Batch, Map, MapOptions, Pool};
+use crate::keyspace::batch::Batch;
+use tembo::{Map, MapOptions, Pool};
 
 use super::element::remove_some;
 use super::position::Secret;
 use crate::fault::Answer;
 use crate::keyspace::format::{
-    COLLECTIONS, CURSORS, ELEMENTS, LISTS, Malformed, ONCE, ORDERED, Order, counting_of,
+    COLLECTIONS, CURSORS, ELEMENTS, LISTS, Malformed, ONCE, ORDERED, Order, SCRIPTS, counting_of,
 };
+use crate::keyspace::point::open_if_there_is_room;
 use crate::keyspace::swap::read_order;
 use crate::random::Random;
 
@@ -30,6 +32,8 @@ pub(crate) struct Registry {
     pub(crate) lists: Map,
     pub(crate) cursors: Map,
     pub(crate) once: Map,
+    /// None: the pool is older, and too full for another map.
+    pub(crate) scripts: Option<Map>,
     list: Map,
     pub(crate) secret: Secret,
 }
@@ -107,12 +111,22 @@ impl Registry {
         let counting = |name| pool.open_map_with(name, MapOptions::new().counting(counting_of(name)));
         let (ordered, lists) = (counting(ORDERED)?, counting(LISTS)?);
         let (cursors, once) = (pool.open_map(CURSORS)?, pool.open_map(ONCE)?);
+        let scripts = open_if_there_is_room(pool, SCRIPTS)?;
         let mut random = Random::new();
         let fresh: Vec<u8> = (0..2).flat_map(|_| random.next().to_le_bytes()).collect();
         list.insert(SECRET, fresh)?;
         // A secret that is damaged is one with which nothing is found; the check says so.
         let bytes = list.get(SECRET)?.and_then(|bytes| (*bytes).try_into().ok()).unwrap_or_default();
-        Ok(Registry { elements, ordered, lists, cursors, once, list, secret: Secret::from_bytes(bytes) })
+        Ok(Registry {
+            elements,
+            ordered,
+            lists,
+            cursors,
+            once,
+            scripts,
+            list,
+            secret: Secret::from_bytes(bytes),
+        })
     }
 
     /// Which maps each database has, as it is committed.
@@ -140,6 +154,16 @@ impl Registry {
         };
         batch.put(&self.list, NEXT, &(next + 1).to_le_bytes())?;
         Ok(next)
+    }
+
+    /// The number that is drawn next, as it is committed.
+    pub(crate) fn next_id(&self) -> Answer<u64> {
+        let next = self.list.get(NEXT)?;
+        Ok(next
+            .map(|bytes| (*bytes).try_into().map(u64::from_le_bytes))
+            .transpose()
+            .map_err(|_| Malformed)?
+            .unwrap_or(1))
     }
 
     fn home(&self, batch: &Batch<'_>, maps: usize) -> Answer<Option<u64>> {

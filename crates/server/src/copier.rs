@@ -1,0 +1,305 @@
+//! Copies of all databases as a file of Redis, in steps between the turns of clients: for SAVE and BGSAVE
+//! ([`crate::saving`]) and for replicas ([`crate::master::copy`]). One at a time.
+//!
+//! # Consistency
+//!
+//! A copy begins between two commits, and has what is committed then. While it is written, commands go on;
+//! the [point in time](crate::keyspace::point) keeps what they change. There is no thread and no fork, and no
+//! memory but for one key, or one record of a large collection, and a number for each large collection.
+//!
+//! A step takes a millisecond, or as long as one key takes. A copy that needs a database which a command
+//! clears is begun anew; after the second time it is written in one turn.
+//!
+//! A pool that has no room for what a copy keeps gives up the copy and not the command.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::executor::Executor;
+use crate::export::{Export, ExportError, Exported};
+use crate::keyspace::point::Lost;
+use crate::keyspace::replication::Position;
+use crate::pubsub::ClientRef;
+use crate::state::State;
+
+/// The time of a step.
+const STEP: Duration = Duration::from_millis(1);
+/// So often a copy is begun anew before it is written in one turn.
+const RESTARTS_MAX: u32 = 2;
+
+/// Who a copy is for.
+#[derive(Clone, Debug)]
+pub(crate) enum Purpose {
+    /// A file of this name, which becomes the one that the settings name.
+    Save(PathBuf),
+    /// Replicas, which go on from here.
+    Replicas(Position),
+}
+
+/// A copy that is under way.
+pub(crate) struct Running {
+    export: Export<File>,
+    purpose: Purpose,
+    begun: Instant,
+}
+
+/// A file that is whole, and that a thread forces to the device.
+#[derive(Debug)]
+pub(crate) struct Forcing {
+    pub(crate) thread: JoinHandle<std::io::Result<()>>,
+    pub(crate) keys: u64,
+    pub(crate) begun: Instant,
+}
+
+/// The copy that is under way, and those who wait.
+#[derive(Debug, Default)]
+pub(crate) struct Copier {
+    running: Option<Box<Running>>,
+    restarts: u32,
+    pub(crate) forcing: Option<Forcing>,
+    /// Clients in SAVE.
+    pub(crate) saving: Vec<ClientRef>,
+    /// What the point of the running one keeps.
+    pub(crate) kept_bytes: u64,
+    /// The longest step since the start.
+    pub(crate) longest_step: Duration,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Running { export, purpose, begun } = self;
+        let stand = (export.seen, export.total, begun);
+        f.debug_struct("Running").field("purpose", purpose).field("stand", &stand).finish()
+    }
+}
+
+/// How far a copy is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stand {
+    pub(crate) seen: u64,
+    pub(crate) total: u64,
+    pub(crate) running_for: Duration,
+}
+
+impl Copier {
+    /// Whether a copy is being written, which takes a step in each turn.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Whether SAVE or BGSAVE is under way.
+    pub(crate) fn is_saving(&self) -> bool {
+        self.forcing.is_some()
+            || self.running.as_ref().is_some_and(|running| matches!(running.purpose, Purpose::Save(_)))
+    }
+
+    /// Where replicas go on that get the copy which is being written.
+    pub(crate) fn position(&self) -> Option<&Position> {
+        match &self.running.as_ref()?.purpose {
+            Purpose::Replicas(position) => Some(position),
+            Purpose::Save(_) => None,
+        }
+    }
+
+    pub(crate) fn stand(&self, now: Instant) -> Option<Stand> {
+        let Running { export, begun, .. } = self.running.as_deref()?;
+        let running_for = now.saturating_duration_since(*begun);
+        Some(Stand { seen: export.seen, total: export.total, running_for })
+    }
+}
+
+/// Why there is no copy.
+#[derive(Debug)]
+pub(crate) enum NoCopy {
+    Export(ExportError),
+    Lost(Lost),
+    /// No replica waits for it any more.
+    Unwanted,
+}
+
+impl std::fmt::Display for NoCopy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            // Its message has a key.
+            NoCopy::Export(ExportError::Malformed { .. }) => "a value is damaged; run `tembo check`",
+            NoCopy::Export(error) => return error.fmt(f),
+            NoCopy::Lost(Lost::NoRoom) => {
+                "the pool is too full to keep what commands change meanwhile; make room, or raise its maximum"
+            }
+            NoCopy::Lost(Lost::Cleared) => "the databases were cleared meanwhile",
+            NoCopy::Lost(Lost::Replaced) => "other data have come from a master meanwhile",
+            NoCopy::Unwanted => "no replica waits for it any more",
+        })
+    }
+}
+
+impl<E: Into<ExportError>> From<E> for NoCopy {
+    fn from(error: E) -> Self {
+        NoCopy::Export(error.into())
+    }
+}
+
+impl Executor<'_, '_> {
+    /// Whether there is a copy to be written, or to be begun. In the turns of which that is so, the event
+    /// loop does not sleep.
+    pub(crate) fn is_copying(&self) -> bool {
+        let State { copier, saving, .. } = &*self.state;
+        copier.is_writing() || saving.is_scheduled && copier.forcing.is_none()
+    }
+
+    /// Writes a part of the copy that is under way, or begins one. Called when the batch is committed.
+    pub(crate) fn copy(&mut self) {
+        self.take_forced();
+        if self.state.copier.running.is_none() && !self.begin_copy() {
+            return;
+        }
+        let Some(mut running) = self.state.copier.running.take() else { return };
+        match self.step(&mut running) {
+            Ok(false) => self.state.copier.running = Some(running),
+            Ok(true) => {
+                self.end_point();
+                let Running { export, purpose, begun } = *running;
+                let finished = export.finish();
+                self.state.copier.restarts = 0;
+                match finished {
+                    Ok((file, exported)) => self.complete(purpose, file, exported, begun),
+                    Err(error) => self.fail(&purpose, &NoCopy::Export(error)),
+                }
+            }
+            Err(NoCopy::Lost(Lost::Cleared)) => {
+                self.end_point();
+                self.state.copier.restarts += 1;
+                match self.restart(&running.purpose) {
+                    // Now, as the next turn may clear a database again.
+                    Ok(()) => self.copy(),
+                    Err(why) => self.fail(&running.purpose, &why),
+                }
+            }
+            Err(why) => {
+                self.end_point();
+                self.state.copier.restarts = 0;
+                if !matches!(why, NoCopy::Unwanted) {
+                    self.fail(&running.purpose, &why);
+                }
+            }
+        }
+    }
+
+    /// Gives up the old records of a copy, for a command that found no room; returns whether there were any.
+    #[cold]
+    pub(crate) fn give_up_copy(&mut self) -> bool {
+        if self.keys.point().is_none() || self.keys.kept_bytes() == 0 {
+            return false;
+        }
+        self.keys.lose_point(Lost::NoRoom);
+        if let Some(running) = self.state.copier.running.take() {
+            self.end_point();
+            self.fail(&running.purpose, &NoCopy::Lost(Lost::NoRoom));
+        }
+        true
+    }
+
+    /// Begins the copy that is wanted, if one is.
+    fn begin_copy(&mut self) -> bool {
+        let begun = match self.wants_copies() {
+            true => self.begin_for_replicas(),
+            false if self.state.saving.is_scheduled && self.state.copier.forcing.is_none() => {
+                self.begin_save()
+            }
+            false => return false,
+        };
+        match begun {
+            Ok((export, purpose)) => self.run_copy(export, purpose),
+            Err(refused) => {
+                self.fail(&refused.0, &refused.1);
+                false
+            }
+        }
+    }
+
+    /// Begins the copy anew, of what is committed now.
+    fn restart(&mut self, purpose: &Purpose) -> Result<(), NoCopy> {
+        let begun = match purpose {
+            Purpose::Save(_) => self.begin_save(),
+            Purpose::Replicas(_) => self.begin_for_replicas(),
+        };
+        let (export, purpose) = begun.map_err(|refused| refused.1)?;
+        self.run_copy(export, purpose);
+        Ok(())
+    }
+
+    fn run_copy(&mut self, export: Export<File>, purpose: Purpose) -> bool {
+        if let Err(fault) = self.keys.begin_point(export.maps()) {
+            let error = std::io::Error::other(crate::replica::apply::shown(&fault));
+            self.fail(&purpose, &NoCopy::from(error));
+            return false;
+        }
+        self.state.copier.running = Some(Box::new(Running { export, purpose, begun: Instant::now() }));
+        true
+    }
+
+    /// Writes a part; returns whether that was all.
+    fn step(&mut self, running: &mut Running) -> Result<bool, NoCopy> {
+        if matches!(running.purpose, Purpose::Replicas(_)) && !self.has_takers() {
+            return Err(NoCopy::Unwanted);
+        }
+        let Executor { keys, state, .. } = self;
+        let Some(point) = keys.point() else { return Err(NoCopy::Lost(Lost::Replaced)) };
+        if let Some(why) = point.lost() {
+            return Err(NoCopy::Lost(why));
+        }
+        let kept = point.kept().filter(|_| keys.kept_bytes() > 0);
+        let (begun, in_one_turn) = (Instant::now(), state.copier.restarts > RESTARTS_MAX);
+        let done = running.export.step(&mut point.progress.borrow_mut(), kept, &mut || {
+            if in_one_turn {
+                state.show_alive();
+            }
+            !in_one_turn && begun.elapsed() >= STEP
+        });
+        state.copier.kept_bytes = keys.kept_bytes();
+        state.copier.longest_step = state.copier.longest_step.max(begun.elapsed());
+        Ok(done?)
+    }
+
+    /// Ends the point of a copy. A pool that refuses does so again when the next one begins.
+    fn end_point(&mut self) {
+        self.state.copier.kept_bytes = 0;
+        if let Err(fault) = self.keys.end_point() {
+            let why = crate::replica::apply::shown(&fault);
+            let message = format_args!("what a copy has kept cannot be removed now: {why}");
+            self.state.log(crate::config::LogLevel::Warning, crate::log::Kind::Saving, message);
+        }
+    }
+
+    fn complete(&mut self, purpose: Purpose, file: File, exported: Exported, begun: Instant) {
+        match purpose {
+            Purpose::Save(temporary) => self.force_saved(temporary, file, &exported, begun),
+            Purpose::Replicas(position) => self.hand_over(file, &exported, &position, begun),
+        }
+    }
+
+    fn fail(&mut self, purpose: &Purpose, why: &NoCopy) {
+        match purpose {
+            Purpose::Save(temporary) => {
+                // The error that led here is the one to tell of.
+                let _ = std::fs::remove_file(temporary);
+                self.end_save(Err(why.to_string()));
+            }
+            Purpose::Replicas(_) => self.refuse_copies(why),
+        }
+    }
+
+    /// Gives up what is under way, as the server stops; a file that is whole is completed.
+    pub(crate) fn stop_copying(&mut self) {
+        if let Some(running) = self.state.copier.running.take()
+            && let Purpose::Save(temporary) = &running.purpose
+        {
+            let _ = std::fs::remove_file(temporary);
+        }
+        if let Some(forcing) = self.state.copier.forcing.take() {
+            let _ = forcing.thread.join();
+        }
+    }
+}

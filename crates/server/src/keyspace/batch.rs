@@ -1,0 +1,168 @@
+//! The batch of the keyspace: as [`tembo::Batch`], but what a copy of a [`Point`] still needs is kept before
+//! it is changed.
+//!
+//! All changes of the keyspace's maps go through this type. It gives away only shared references of the batch
+//! that it has, so that none can go past it.
+
+use std::ops::{Bound, ControlFlow, Deref, RangeBounds};
+use std::rc::Rc;
+
+use tembo::{Map, Pool, Result, Savepoint};
+
+use super::point::{Broken, Point, is_broken};
+
+/// Records of a range that are looked at together.
+const RANGE_PART: usize = 256;
+
+pub(crate) struct Batch<'p> {
+    inner: tembo::Batch<'p>,
+    point: Option<Rc<Point>>,
+    /// A command is under way, which is taken back whole if a change of it fails.
+    is_nested: bool,
+}
+
+impl<'p> Deref for Batch<'p> {
+    type Target = tembo::Batch<'p>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.inner
+    }
+}
+
+impl Batch<'_> {
+    #[inline(always)]
+    pub(crate) fn put(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.put_parts(map, key, &[value])
+    }
+
+    #[inline(always)]
+    pub(crate) fn put_parts(&mut self, map: &Map, key: &[u8], value: &[&[u8]]) -> Result<bool> {
+        self.keep(map, key)?;
+        self.inner.put_parts(map, key, value)
+    }
+
+    pub(crate) fn put_to_free(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.keep(map, key)?;
+        self.inner.put_to_free(map, key, value)
+    }
+
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, map: &Map, key: &[u8]) -> Result<bool> {
+        self.keep(map, key)?;
+        self.inner.remove(map, key)
+    }
+
+    pub(crate) fn remove_range<K: AsRef<[u8]>>(
+        &mut self,
+        map: &Map,
+        bounds: impl RangeBounds<K>,
+    ) -> Result<u64> {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        let bounds = (owned(bounds.start_bound()), owned(bounds.end_bound()));
+        if self.point.as_ref().is_some_and(|point| point.has(map)) && !is_broken(Broken::Ranges) {
+            self.keep_range(map, bounds.clone())?;
+        }
+        self.inner.remove_range(map, bounds)
+    }
+
+    /// Removes all records. If they are many, a copy that needs them is lost.
+    pub(crate) fn clear(&mut self, map: &Map) -> Result<()> {
+        if let Some(point) = &self.point
+            && point.keeps_what_is_cleared(&self.inner, map)?
+        {
+            self.keep_range(map, (Bound::Unbounded, Bound::Unbounded))?;
+        }
+        self.inner.clear(map)
+    }
+
+    /// Frees space of a map that was cleared: as [`tembo::Batch::reclaim`].
+    pub(crate) fn reclaim(&mut self, map: &Map, steps: usize) -> Result<bool> {
+        self.inner.reclaim(map, steps)
+    }
+
+    #[inline(always)]
+    pub(crate) fn begin_nested(&mut self) -> Savepoint {
+        self.is_nested = true;
+        self.inner.begin_nested()
+    }
+
+    #[inline(always)]
+    pub(crate) fn end_nested(&mut self) {
+        self.is_nested = false;
+        self.inner.end_nested();
+    }
+
+    pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
+        self.is_nested = false;
+        self.inner.rollback_to(savepoint);
+    }
+
+    pub(crate) fn commit(self) -> Result<()> {
+        self.inner.commit()
+    }
+
+    #[inline(always)]
+    fn keep(&mut self, map: &Map, key: &[u8]) -> Result<()> {
+        match &self.point {
+            None => Ok(()),
+            Some(point) => point.keep(&mut self.inner, map, key, self.is_nested),
+        }
+    }
+
+    #[cold]
+    fn keep_range(&mut self, map: &Map, (mut low, high): (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Result<()> {
+        loop {
+            let mut keys = Vec::new();
+            self.inner.walk(map, (low.clone(), high.clone()), |key, _| {
+                keys.push(key.to_vec());
+                if keys.len() < RANGE_PART { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            keys.iter().try_for_each(|key| self.keep(map, key))?;
+            match keys.pop() {
+                Some(last) if keys.len() + 1 == RANGE_PART => low = Bound::Excluded(last),
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// The batch under way, if there is one, and the point that it keeps records for.
+#[derive(Default)]
+pub(crate) struct Batches<'p> {
+    current: Option<Batch<'p>>,
+    pub(super) point: Option<Rc<Point>>,
+}
+
+impl<'p> Batches<'p> {
+    /// The batch under way, opened if there is none.
+    #[inline(always)]
+    pub(crate) fn open(&mut self, pool: &'p Pool) -> Result<&mut Batch<'p>> {
+        if self.current.is_none() {
+            let (inner, point) = (pool.batch()?, self.point.clone());
+            self.current = Some(Batch { inner, point, is_nested: false });
+        }
+        // It was opened just now if it was not before.
+        self.current.as_mut().ok_or(tembo::Error::ReadOnly)
+    }
+
+    pub(super) fn as_ref(&self) -> Option<&Batch<'p>> {
+        self.current.as_ref()
+    }
+
+    pub(super) fn as_mut(&mut self) -> Option<&mut Batch<'p>> {
+        self.current.as_mut()
+    }
+
+    pub(super) fn take(&mut self) -> Option<Batch<'p>> {
+        self.current.take()
+    }
+
+    pub(super) fn is_some(&self) -> bool {
+        self.current.is_some()
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.current.is_none()
+    }
+}

@@ -1,0 +1,397 @@
+//! A point in time of the databases, which is copied in steps while commands go on.
+//!
+//! A copy ([`crate::export`]) walks the maps of keys and, for each large collection, the map of its elements,
+//! a few records in each turn. A command that is about to change a record which the walk has not passed keeps
+//! the record first, as it is: the *old record*, in the map "db.kept". The walk reads both maps side by side.
+//!
+//! # Media layout
+//!
+//! ```text
+//!   map "db.kept":  number key -> 0          the record was not there
+//!                   number key -> 1 value    it was
+//!
+//!   number = the number of a database's maps; or 16 "db.elements", 17 "db.ordered", 18 "db.lists"
+//! ```
+//!
+//! # Invariant
+//!
+//! At each commit, a record that the walk has not passed was, at the point, its old record, or, if it has
+//! none, what it is now.
+//!
+//! # Commit point
+//!
+//! The batch of the change: an old record is committed, or taken back, together with it.
+//!
+//! # Recovery
+//!
+//! A copy does not survive a restart. Opening the databases empties the map.
+//!
+//! # Cost
+//!
+//! A change of a record that the walk has not passed costs another look-up and, the first time, another
+//! record in the pool. What the walk has passed, collections that are newer than the point, and values that
+//! the copy has no part in cost a comparison. Collections that are given up meanwhile are removed after the
+//! copy: else all of their elements would be kept. If there is no room, the copy is given up and not the
+//! command.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::ops::Bound;
+use std::rc::Rc;
+
+use tembo::{Batch, Entry, Map, Pool, PoolErrorKind, Result};
+
+use super::check::CheckError;
+use super::format::{DATABASES, ELEMENTS, KEPT, LISTS, ORDERED};
+use super::{Keyspace, writer};
+use crate::fault::Answer;
+
+const ABSENT: u8 = 0;
+const PRESENT: u8 = 1;
+/// A database with so many keys is kept key by key when it is cleared; a larger one ends the copy.
+const CLEARED_KEYS_MAX: u64 = 1024;
+/// So many large collections are remembered as copied. Later ones cost old records that nobody reads.
+const DONE_MAX: usize = 1 << 20;
+
+/// Numbers of the maps of elements.
+pub(crate) const ELEMENTS_NUMBER: u8 = DATABASES as u8;
+pub(crate) const ORDERED_NUMBER: u8 = ELEMENTS_NUMBER + 1;
+pub(crate) const LISTS_NUMBER: u8 = ORDERED_NUMBER + 1;
+
+/// A promise that is broken, to prove that a test notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code))]
+pub(crate) enum Broken {
+    /// Nothing is kept of a range that is removed.
+    Ranges,
+    /// Nothing is kept of a collection that is under way.
+    UnderWay,
+    /// A record that changes again is kept again.
+    KeptAgain,
+    /// The last collection before the point counts as newer.
+    Newer,
+}
+
+#[cfg(test)]
+thread_local! {
+    pub(crate) static BROKEN: Cell<Option<Broken>> = const { Cell::new(None) };
+}
+
+/// Whether a test breaks a promise.
+#[inline(always)]
+pub(super) fn is_broken(_promise: Broken) -> bool {
+    #[cfg(test)]
+    return BROKEN.get() == Some(_promise);
+    #[cfg(not(test))]
+    false
+}
+
+/// Why a point was lost before its copy was complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// There is no room for old records.
+    NoRoom,
+    /// A database was cleared that had not been copied.
+    Cleared,
+    /// The databases of another history have come.
+    Replaced,
+}
+
+/// How far the walk of a copy is.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// The numbers of the databases' maps, in the order of the walk.
+    pub(crate) maps: Vec<u8>,
+    /// How many of these were passed.
+    pub(crate) passed: usize,
+    /// The last place that was passed in the next of them.
+    pub(crate) after: Option<Vec<u8>>,
+    /// A collection that is under way, and the last record of its elements that was passed.
+    pub(crate) under_way: Option<(u64, Vec<u8>)>,
+    done: HashSet<u64>,
+}
+
+impl Progress {
+    pub(crate) fn end_collection(&mut self) {
+        if let Some((id, _)) = self.under_way.take()
+            && self.done.len() < DONE_MAX
+        {
+            self.done.insert(id);
+        }
+    }
+
+    /// Whether the walk needs a record no more.
+    fn has_passed(&self, number: u8, key: &[u8]) -> bool {
+        if usize::from(number) < DATABASES {
+            return match self.maps.iter().position(|maps| *maps == number) {
+                Some(at) if at == self.passed => self.after.as_deref().is_some_and(|after| key <= after),
+                Some(at) => at < self.passed,
+                None => true,
+            };
+        }
+        let Some(id) = key.first_chunk().map(|id| u64::from_be_bytes(*id)) else { return false };
+        match &self.under_way {
+            Some((current, after)) if *current == id => key <= &after[..] || is_broken(Broken::UnderWay),
+            _ => self.done.contains(&id),
+        }
+    }
+}
+
+/// A point in time whose copy is under way.
+pub(crate) struct Point {
+    /// None: there was no room for the map.
+    kept: Option<Map>,
+    /// Those that a copy may need records of, by their numbers.
+    maps: Vec<(u8, Map)>,
+    /// Collections with this id and later ones are newer.
+    next_id: u64,
+    pub(crate) progress: RefCell<Progress>,
+    lost: Cell<Option<Lost>>,
+    kept_bytes: Cell<u64>,
+}
+
+impl Point {
+    /// The old records.
+    pub(crate) fn kept(&self) -> Option<&Map> {
+        self.kept.as_ref()
+    }
+
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        self.lost.get()
+    }
+
+    fn number_of(&self, map: &Map) -> Option<u8> {
+        self.maps.iter().find(|(_, its)| its.is_same(map)).map(|(number, _)| *number)
+    }
+
+    /// Keeps a record that is about to be changed, if the walk needs it.
+    ///
+    /// # Errors
+    /// Those of the pool. If there is no room within a command, which is then taken back, that it is full;
+    /// the point is lost, and the command can be run again.
+    #[cold]
+    pub(super) fn keep(&self, batch: &mut Batch<'_>, map: &Map, key: &[u8], is_nested: bool) -> Result<()> {
+        let Some(number) = self.number_of(map).filter(|_| self.lost.get().is_none()) else { return Ok(()) };
+        let is_newer = usize::from(number) >= DATABASES
+            && key.first_chunk().is_some_and(|id| {
+                u64::from_be_bytes(*id) >= self.next_id - u64::from(is_broken(Broken::Newer))
+            });
+        if is_newer || self.progress.borrow().has_passed(number, key) {
+            return Ok(());
+        }
+        let Some(kept) = &self.kept else {
+            self.lost.set(Some(Lost::NoRoom));
+            return Ok(());
+        };
+        let name = [&[number], key].concat();
+        if batch.get(kept, &name)?.is_some() && !is_broken(Broken::KeptAgain) {
+            return Ok(());
+        }
+        let old = batch.get(map, key)?.map(|value| [&[PRESENT], value].concat());
+        let old = old.unwrap_or_else(|| vec![ABSENT]);
+        match batch.put(kept, &name, &old) {
+            Ok(_) => {
+                self.kept_bytes.set(self.kept_bytes.get() + (name.len() + old.len()) as u64);
+                Ok(())
+            }
+            Err(error @ tembo::Error::Full { .. }) => {
+                self.lost.set(Some(Lost::NoRoom));
+                if is_nested { Err(error) } else { Ok(()) }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the walk may need records of a map.
+    pub(super) fn has(&self, map: &Map) -> bool {
+        self.number_of(map).is_some() && self.lost.get().is_none()
+    }
+
+    /// Whether the records of a map are to be kept before it is cleared. If the walk needs them and they are
+    /// many, the point is lost.
+    #[cold]
+    pub(super) fn keeps_what_is_cleared(&self, batch: &Batch<'_>, map: &Map) -> Result<bool> {
+        let Some(number) = self.number_of(map).filter(|_| self.lost.get().is_none()) else {
+            return Ok(false);
+        };
+        let progress = self.progress.borrow();
+        let is_needed = progress.maps[progress.passed..].contains(&number);
+        if is_needed && batch.len(map)? > CLEARED_KEYS_MAX {
+            self.lost.set(Some(Lost::Cleared));
+            return Ok(false);
+        }
+        Ok(is_needed)
+    }
+}
+
+impl Keyspace<'_> {
+    /// Begins a point in time: what is committed now, of the databases that a copy walks. There must be no
+    /// batch and no other point.
+    pub(crate) fn begin_point(&mut self, maps: Vec<u8>) -> Answer<Rc<Point>> {
+        debug_assert!(self.batch.is_none() && self.batch.point.is_none());
+        self.empty_kept()?;
+        if self.kept.is_none() {
+            self.kept = open_if_there_is_room(self.pool, KEPT)?;
+        }
+        let (layout, pool) = (self.layout, self.pool);
+        let mut found = Vec::new();
+        for &number in &maps {
+            found.extend(pool.find_map(&layout.map_names(number.into()).0)?.map(|map| (number, map)));
+        }
+        for (number, name) in [(ELEMENTS_NUMBER, ELEMENTS), (ORDERED_NUMBER, ORDERED), (LISTS_NUMBER, LISTS)]
+        {
+            found.extend(pool.find_map(name)?.map(|map| (number, map)));
+        }
+        let point = Rc::new(Point {
+            kept: self.kept.clone(),
+            maps: found,
+            next_id: self.collections.as_ref().map_or(Ok(1), |collections| collections.next_id())?,
+            progress: RefCell::new(Progress { maps, ..Progress::default() }),
+            lost: Cell::new(None),
+            kept_bytes: Cell::new(0),
+        });
+        self.batch.point = Some(point.clone());
+        Ok(point)
+    }
+
+    /// The point whose copy is under way.
+    pub(crate) fn point(&self) -> Option<&Point> {
+        self.batch.point.as_deref()
+    }
+
+    /// Bytes of old records.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.point().map_or(0, |point| point.kept_bytes.get())
+    }
+
+    /// Ends the point, and gives up its old records. Works in a full pool. There must be no batch.
+    pub(crate) fn end_point(&mut self) -> Answer {
+        debug_assert!(self.batch.is_none());
+        self.batch.point = None;
+        self.reclaiming = true;
+        self.empty_kept()
+    }
+
+    /// Notes that the copy cannot be completed.
+    pub(crate) fn lose_point(&mut self, why: Lost) {
+        if let Some(point) = &self.batch.point {
+            point.lost.set(point.lost.get().or(Some(why)));
+        }
+    }
+
+    /// Removes old records, of a copy that has ended or did not survive a restart.
+    pub(super) fn empty_kept(&mut self) -> Answer {
+        if self.kept.is_none() {
+            self.kept = self.pool.find_map(KEPT)?;
+        }
+        let Some(map) = &self.kept else { return Ok(()) };
+        if map.len()? > 0 {
+            writer(self.pool, &mut self.batch)?.clear(map)?;
+            (self.dirty, self.reclaiming) = (true, true);
+            self.commit()?;
+        }
+        Ok(())
+    }
+}
+
+/// Proves I16.
+pub(super) fn check_kept(pool: &Pool) -> Result<(), CheckError> {
+    let Some(map) = pool.find_map(KEPT)? else { return Ok(()) };
+    for entry in map.iter() {
+        let entry = entry?;
+        let is_named = entry.key().first().is_some_and(|number| *number <= LISTS_NUMBER);
+        let is_sound = is_named && matches!(entry.value(), [ABSENT] | [PRESENT, ..]);
+        if !is_sound {
+            return Err(CheckError::Collection {
+                place: format!("what a copy has kept, entry \"{}\"", entry.key().escape_ascii()),
+                what: "malformed".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Opens a map, or creates it; none if the pool has no room for it, or no name is left.
+pub(crate) fn open_if_there_is_room(pool: &Pool, name: &str) -> Result<Option<Map>> {
+    match pool.open_map(name) {
+        Err(tembo::Error::Full { .. }) => Ok(None),
+        Err(tembo::Error::Pool(error)) if matches!(error.kind(), PoolErrorKind::NoRoot { .. }) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// The records of a part of a map as they were at a point, in order.
+pub(crate) struct Records<'m> {
+    now: Side<'m>,
+    kept: Option<Side<'m>>,
+}
+
+/// One of two maps, a record ahead.
+struct Side<'m> {
+    records: tembo::Iter<'m>,
+    next: Option<Entry<'m>>,
+}
+
+impl<'m> Side<'m> {
+    fn new(mut records: tembo::Iter<'m>) -> Result<Self> {
+        let next = records.next().transpose()?;
+        Ok(Side { records, next })
+    }
+
+    fn take(&mut self) -> Result<Option<Entry<'m>>> {
+        let next = self.records.next().transpose()?;
+        Ok(std::mem::replace(&mut self.next, next))
+    }
+}
+
+impl<'m> Records<'m> {
+    /// Those behind a key, or from the beginning of a range on, up to its end, which is excluded.
+    pub(crate) fn new(
+        (number, map): (u8, &'m Map),
+        kept: Option<&'m Map>,
+        (low, high): (Bound<&[u8]>, Option<&[u8]>),
+    ) -> Result<Self> {
+        let up_to = |end: Option<Vec<u8>>| end.map_or(Bound::Unbounded, Bound::Excluded);
+        let now = map.range((low.map(<[u8]>::to_vec), up_to(high.map(<[u8]>::to_vec))));
+        let named = |key: &[u8]| [&[number], key].concat();
+        let kept_low = match low {
+            Bound::Unbounded => Bound::Included(vec![number]),
+            low => low.map(named),
+        };
+        let kept_high = high.map_or_else(|| vec![number + 1], named);
+        let kept =
+            kept.map(|kept| Side::new(kept.range((kept_low, Bound::Excluded(kept_high))))).transpose()?;
+        Ok(Records { now: Side::new(now)?, kept })
+    }
+
+    /// Gives the next record to `visit`; returns false at the end.
+    pub(crate) fn next<E: From<tembo::Error>>(
+        &mut self,
+        visit: impl FnOnce(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        loop {
+            let old = self.kept.as_ref().and_then(|kept| kept.next.as_ref()).map(|entry| &entry.key()[1..]);
+            let now = self.now.next.as_ref().map(Entry::key);
+            let is_old = match (now, old) {
+                (None, None) => return Ok(false),
+                (Some(now), Some(old)) => old <= now,
+                (now, _) => now.is_none(),
+            };
+            if !is_old {
+                let entry = self.now.take()?;
+                entry.map_or(Ok(()), |entry| visit(entry.key(), entry.value()))?;
+                return Ok(true);
+            }
+            if now == old {
+                self.now.take()?;
+            }
+            let Some(entry) = self.kept.as_mut().and_then(|kept| kept.take().transpose()).transpose()? else {
+                return Ok(false);
+            };
+            if let Some((&PRESENT, value)) = entry.value().split_first() {
+                visit(&entry.key()[1..], value)?;
+                return Ok(true);
+            }
+        }
+    }
+}
