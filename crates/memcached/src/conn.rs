@@ -3,8 +3,8 @@
 use mio::net::TcpStream;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// Bytes that are received at once.
-const READ_BYTES: usize = 64 << 10;
+/// Bytes of a long value that are received at once.
+const LONG_READ_BYTES: usize = 1 << 20;
 /// The longest line with many keys.
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// The longest other line.
@@ -96,41 +96,55 @@ impl Conn {
         line.len() > if has_keys { LINE_BYTES_MAX } else { SHORT_LINE_BYTES_MAX }
     }
 
-    /// Receives once; returns the number of bytes.
-    pub(crate) fn receive(&mut self) -> usize {
+    /// Receives once, by way of `space` unless a long value is due; returns the number of bytes.
+    pub(crate) fn receive(&mut self, space: &mut [u8]) -> usize {
         if self.at > 0 {
             self.input.drain(..self.at);
             self.at = 0;
         }
         let before = self.input.len();
-        let wanted = READ_BYTES.max(self.needs.saturating_sub(before).min(READ_BYTES * 16));
-        self.input.resize(before + wanted, 0);
-        let received = loop {
-            match self.stream.read(&mut self.input[before..]) {
+        let missing = self.needs.saturating_sub(before);
+        let mut input = std::mem::take(&mut self.input);
+        let received = if missing <= space.len() {
+            let received = self.receive_into(space);
+            input.extend_from_slice(&space[..received]);
+            received
+        } else {
+            input.resize(before + missing.min(LONG_READ_BYTES), 0);
+            let received = self.receive_into(&mut input[before..]);
+            input.truncate(before + received);
+            received
+        };
+        self.input = input;
+        let dropped = self.skip.min(self.input.len());
+        (self.skip, self.at) = (self.skip - dropped, dropped);
+        received
+    }
+
+    /// Receives once into `space`, and notes whether there is more.
+    fn receive_into(&mut self, space: &mut [u8]) -> usize {
+        loop {
+            match self.stream.read(space) {
                 Ok(0) => {
                     (self.readable, self.ended) = (false, true);
-                    break 0;
+                    return 0;
                 }
                 Ok(received) => {
                     // A read that fills less than its buffer has taken everything.
-                    self.readable = received == wanted;
-                    break received;
+                    self.readable = received == space.len();
+                    return received;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.readable = false;
-                    break 0;
+                    return 0;
                 }
                 Err(_) => {
                     self.broken = true;
-                    break 0;
+                    return 0;
                 }
             }
-        };
-        self.input.truncate(before + received);
-        let dropped = self.skip.min(self.input.len());
-        (self.skip, self.at) = (self.skip - dropped, dropped);
-        received
+        }
     }
 
     /// Bytes that are not sent yet.
