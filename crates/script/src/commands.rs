@@ -240,11 +240,10 @@ fn run(
         shared.abort(lua);
         return Err(Raise::Abort.into());
     }
-    if out.first() == Some(&b'-') {
-        let line = without_line_ends(&out[1..]);
-        return failed(lua, line, raises);
-    }
-    Reader { lua, rest: out }.value()
+    shared.unlimited(lua, out.len(), || match out.strip_prefix(b"-") {
+        Some(line) => failed(lua, without_line_ends(line), raises),
+        None => Reader { lua, rest: out }.value(),
+    })
 }
 
 fn failed(lua: &Lua, line: &[u8], raises: bool) -> Result<Value> {

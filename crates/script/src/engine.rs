@@ -181,36 +181,52 @@ impl Engine {
         shared.is_aborted.set(false);
         *shared.aborted_at.borrow_mut() = None;
         shared.next_tick.set(run.time.and_then(|time| Instant::now().checked_add(time)));
-        sandbox.real.raw_set("KEYS", list(lua, run.keys)?)?;
-        sandbox.real.raw_set("ARGV", list(lua, run.arguments)?)?;
         // Shortens the lifetime to that of the cell.
         let host: &mut dyn Host = &mut Borrowed(host);
         let host = RefCell::new(host);
         let (shared, host, buffers) = (&**shared, &host, &*buffers);
-        lua.scope(|scope| {
-            connect(scope, &sandbox.redis, shared, host, buffers)?;
-            let mut values = sandbox.runner.call::<MultiValue>((script.0, &*on_error))?;
-            let is_done = matches!(values.pop_front(), Some(Value::Boolean(true)));
-            let value = values.pop_front().unwrap_or(Value::Nil);
-            if !is_done {
-                return Ok(Outcome::Failed(failure(&value, run.sha)));
-            }
-            let of_script = shared.protocol.get();
-            let (begin, protocol) = (out.len(), run.protocol);
-            let end_max = begin.saturating_add(run.reply_bytes_max);
-            let mut writer = Writer { lua, shared, out, protocol, of_script, end_max };
-            match writer.value(&value, 0) {
-                Ok(()) => {}
-                Err(Unwritten::Stopped(error)) => return Err(error),
-                Err(Unwritten::TooLong) => {
-                    out.truncate(begin);
-                    let why = "ERR reply exceeds the maximum (reply-max-bytes)";
-                    ReplyWriter::new(out, protocol).error(why);
+        let bytes = run.keys.iter().chain(run.arguments).map(|text| text.len() + 1).sum();
+        let in_scope = || {
+            lua.scope(|scope| {
+                sandbox.real.raw_set("KEYS", list(lua, run.keys)?)?;
+                sandbox.real.raw_set("ARGV", list(lua, run.arguments)?)?;
+                connect(scope, &sandbox.redis, shared, host, buffers)?;
+                let call = || sandbox.runner.call::<MultiValue>((script.0, &*on_error));
+                let mut values = shared.limited(lua, call)?;
+                let is_done = matches!(values.pop_front(), Some(Value::Boolean(true)));
+                let value = values.pop_front().unwrap_or(Value::Nil);
+                if !is_done {
+                    return Ok(Outcome::Failed(failure(&value, run.sha)));
                 }
-            }
-            Ok(Outcome::Done)
-        })
+                write_reply(lua, shared, run, &value, out).map(|()| Outcome::Done)
+            })
+        };
+        shared.unlimited(lua, bytes, in_scope)
     }
+}
+
+/// Writes what a script returned.
+fn write_reply(
+    lua: &Lua,
+    shared: &Shared,
+    run: &Run<'_>,
+    value: &Value,
+    out: &mut Vec<u8>,
+) -> mlua::Result<()> {
+    let of_script = shared.protocol.get();
+    let (begin, protocol) = (out.len(), run.protocol);
+    let end_max = begin.saturating_add(run.reply_bytes_max);
+    let mut writer = Writer { lua, shared, out, protocol, of_script, end_max };
+    match writer.value(value, 0) {
+        Ok(()) => {}
+        Err(Unwritten::Stopped(error)) => return Err(error),
+        Err(Unwritten::TooLong) => {
+            out.truncate(begin);
+            let why = "ERR reply exceeds the maximum (reply-max-bytes)";
+            ReplyWriter::new(out, protocol).error(why);
+        }
+    }
+    Ok(())
 }
 
 /// A host behind a reference.

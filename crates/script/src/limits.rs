@@ -10,6 +10,9 @@
 //! | functions that `gsub` calls within another | [`CALLBACK_DEPTH_MAX`] |
 //! | a pattern's recursion | 1000 |
 //! | time | none, but see [`Host::tick`](crate::Host::tick) |
+//!
+//! Lua's code runs under the limit of memory at all times. Where Rust makes values, of a reply or of
+//! arguments, their size is known before, and the limit is off if they cannot come near it.
 
 /// Bytes that all scripts and their values may have together.
 pub const MEMORY_MAX: usize = 256 << 20;

@@ -15,6 +15,11 @@ const TICK: Duration = Duration::from_millis(5);
 const LEVELS_MAX: usize = 8;
 /// Tables that are written between two looks at the time.
 const TABLES_PER_LOOK: u32 = 256;
+/// Bytes that the values of a byte of a reply take at most: a number of three bytes is a node of 40 in a
+/// table, whose size is a power of two and was copied.
+const GROWTH_MAX: usize = 64;
+/// Bytes that values take besides.
+const SPARE_BYTES: usize = 64 << 10;
 
 pub(crate) struct Shared {
     pub(crate) memory_max: usize,
@@ -33,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) aborted_at: RefCell<Option<String>>,
     /// Tables that were written.
     tables: Cell<u32>,
+    /// The limit of memory is off: see [`Shared::unlimited`].
+    is_unlimited: Cell<bool>,
 }
 
 impl Shared {
@@ -47,7 +54,36 @@ impl Shared {
             is_aborted: Cell::new(false),
             aborted_at: RefCell::new(None),
             tables: Cell::new(0),
+            is_unlimited: Cell::new(false),
         }
+    }
+
+    /// Makes values of Lua out of so many bytes, without the limit of memory if they are far from it: under
+    /// the limit the binding makes each in a protected call, with two functions that are garbage after it.
+    pub(crate) fn unlimited<T>(&self, lua: &Lua, bytes: usize, make: impl FnOnce() -> T) -> T {
+        let most = bytes.saturating_mul(GROWTH_MAX).saturating_add(lua.used_memory() + SPARE_BYTES);
+        self.with_limit(lua, most > self.memory_max, make)
+    }
+
+    /// Runs Lua's code under the limit of memory.
+    pub(crate) fn limited<T>(&self, lua: &Lua, run: impl FnOnce() -> T) -> T {
+        self.with_limit(lua, true, run)
+    }
+
+    fn with_limit<T>(&self, lua: &Lua, is_limited: bool, body: impl FnOnce() -> T) -> T {
+        let set = |is_unlimited| {
+            // The state has the binding's allocator, so that there is no error.
+            let _ = lua.set_memory_limit(if is_unlimited { 0 } else { self.memory_max });
+            self.is_unlimited.set(is_unlimited);
+        };
+        let before = self.is_unlimited.get();
+        if before != is_limited {
+            return body();
+        }
+        set(!is_limited);
+        let done = body();
+        set(before);
+        done
     }
 
     /// Notes that a library writes a table; fails if the script may not go on. Tables that share parts can

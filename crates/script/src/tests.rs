@@ -6,9 +6,10 @@ use tembo_wire::{Protocol, ReplyWriter, Request};
 
 use crate::{Engine, Flow, Host, Outcome, Run};
 
-/// Answers ECHO, and fails what it does not know.
+/// Answers ECHO, and FRESH with a long text, and fails what it does not know.
 struct Echo {
     ticks: usize,
+    calls: usize,
     stops: bool,
 }
 
@@ -17,6 +18,11 @@ impl Host for Echo {
         let mut reply = ReplyWriter::new(out, protocol);
         match request.name() {
             b"echo" => reply.bulk(&request[1]),
+            // Another text each time: Lua has equal ones once.
+            b"fresh" => {
+                self.calls += 1;
+                reply.bulk(format!("{:060000}", self.calls).as_bytes());
+            }
             b"stop" => return Flow::Stop,
             _ => reply.error("ERR unknown"),
         }
@@ -36,16 +42,20 @@ impl Host for Echo {
 }
 
 fn run_in(engine: &mut Engine, text: &str) -> Result<String, Outcome> {
+    run_within(engine, text, Duration::from_millis(50))
+}
+
+fn run_within(engine: &mut Engine, text: &str, time: Duration) -> Result<String, Outcome> {
     let mut out = Vec::new();
     let script = engine.compile(text.as_bytes()).map_err(Outcome::Failed)?;
-    let mut host = Echo { ticks: 0, stops: true };
+    let mut host = Echo { ticks: 0, calls: 0, stops: true };
     let run = Run {
         sha: "sha",
         keys: &[b"k"],
         arguments: &[b"a", b"b"],
         protocol: Protocol::Resp3,
         reply_bytes_max: 1 << 20,
-        time: Some(Duration::from_millis(50)),
+        time: Some(time),
     };
     let outcome = engine.run(script, &run, &mut host, &mut out);
     engine.forget(script);
@@ -179,4 +189,16 @@ fn memory_and_recursion_are_bounded() {
     assert_eq!(run_in(&mut engine, text), Err(Outcome::Stopped));
     let text = "local t, s = {}, string.rep('x', 1000) for i = 1, 2000 do t[i] = s end return t";
     assert_eq!(run_in(&mut engine, text).unwrap(), "-ERR reply exceeds the maximum (reply-max-bytes)");
+}
+
+#[test]
+fn replies_that_are_kept_are_bounded() {
+    let mut engine = Engine::with_memory(32 << 20).unwrap();
+    // The table has its places, so that all memory is taken by the replies.
+    let text = "local t = {} for i = 1, 1000 do t[i] = 0 end\n\
+                for i = 1, 1000 do t[i] = redis.call('fresh') end return #t";
+    let expected = failed("ERR not enough memory script: sha, on @user_script:2.");
+    assert_eq!(run_within(&mut engine, text, Duration::from_secs(600)), expected);
+    assert!(engine.memory_bytes() < 33 << 20, "{} bytes", engine.memory_bytes());
+    assert_eq!(run_in(&mut engine, "return #redis.call('fresh')").unwrap(), ":60000");
 }
