@@ -1,6 +1,6 @@
 //! The arguments of the command line.
 
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use std::path::{Path, PathBuf};
 use tembo_bench::figures::{FIGURES, Figure, Setup};
 use tembo_bench::nvm::Params;
@@ -13,6 +13,8 @@ Examples:
   tembo-bench figure-4
   tembo-bench figure-4 --params machine.toml --medium pcm
   tembo-bench cdds --out research/figures
+  tembo-bench plot research/figures/figure-15.csv
+  tembo-bench tree-server --solution wbtree --port 11211
   tembo-bench summary
   tembo-bench summary --only cdds
   tembo-bench summary --json --only table-3
@@ -35,6 +37,12 @@ pub(crate) enum Task {
     Summary(Arguments),
     /// Make the tables of a document.
     Fill(PathBuf),
+    /// Draw a figure that was measured elsewhere.
+    Plot(PathBuf),
+    /// Serve a tree to memcached's clients: its name, the port, and the keys that it has.
+    TreeServer(String, u16, u64),
+    /// Name the trees that can be served.
+    Trees,
 }
 
 /// How figures are drawn.
@@ -99,6 +107,19 @@ fn command() -> Command {
                 .about("Make the marked tables of a document from the CSV files beside it")
                 .arg(Arg::new("document").required(true).value_parser(value_parser!(PathBuf))),
         )
+        .subcommand(
+            Command::new("plot")
+                .about("Draw the figure of a CSV: its columns are panel, series, category and value")
+                .arg(Arg::new("csv").required(true).value_parser(value_parser!(PathBuf))),
+        )
+        .subcommand(
+            Command::new("tree-server")
+                .about("Serve memcached's clients with one of the trees as the index")
+                .arg(Arg::new("list").long("list").action(ArgAction::SetTrue).help("Name the trees"))
+                .arg(Arg::new("solution").long("solution").value_name("NAME").default_value("wbtree"))
+                .arg(Arg::new("port").long("port").default_value("11211").value_parser(value_parser!(u16)))
+                .arg(Arg::new("keys").long("keys").default_value("1000000").value_parser(value_parser!(u64))),
+        )
         .subcommand(draw("all", "Draw all figures".to_owned()))
         .subcommand(draw("cdds", "Draw the figures of the CDDS paper".to_owned()))
         .subcommands(FIGURES.iter().map(|figure| draw(figure.name, format!("Draw {}", figure.title))))
@@ -122,6 +143,13 @@ fn understood(matches: &ArgMatches) -> Result<Task, clap::Error> {
         "machine" => Task::Machine,
         "summary" => Task::Summary(Arguments::from_arg_matches(matches)?),
         "fill" => Task::Fill(matches.get_one::<PathBuf>("document").cloned().unwrap_or_default()),
+        "plot" => Task::Plot(matches.get_one::<PathBuf>("csv").cloned().unwrap_or_default()),
+        "tree-server" if matches.get_flag("list") => Task::Trees,
+        "tree-server" => Task::TreeServer(
+            matches.get_one::<String>("solution").cloned().unwrap_or_default(),
+            matches.get_one("port").copied().unwrap_or_default(),
+            matches.get_one("keys").copied().unwrap_or_default(),
+        ),
         _ => {
             let chosen = |figure: &&Figure| name == "all" || figure.name == name || group(figure) == name;
             let figures = FIGURES.iter().filter(chosen).collect();

@@ -123,7 +123,7 @@ fn heads(columns: &[&String]) -> String {
 }
 
 /// The cells of a line of CSV.
-fn cells(line: &str) -> Vec<String> {
+pub(crate) fn cells(line: &str) -> Vec<String> {
     let (mut cells, mut is_quoted) = (vec![String::new()], false);
     for character in line.chars() {
         match character {

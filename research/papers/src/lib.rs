@@ -7,6 +7,7 @@
 
 pub mod cdds;
 pub mod counts;
+pub mod drawn;
 pub mod figures;
 pub mod fill;
 mod goals_of_cdds;
@@ -18,6 +19,7 @@ pub mod plot;
 pub mod product;
 pub mod programs;
 pub mod runs;
+pub mod tree_server;
 pub mod trees;
 
 use tembo_goals::goals::Measurement;

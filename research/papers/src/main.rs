@@ -5,8 +5,10 @@ mod args;
 
 use args::{Draw, Task};
 use std::process::ExitCode;
+use tembo_bench::drawn::draw as draw_measured;
 use tembo_bench::figures::{Error, FIGURES, Figure};
 use tembo_bench::fill::fill;
+use tembo_bench::tree_server;
 use tembo_goals::machine::Machine;
 
 fn main() -> ExitCode {
@@ -21,6 +23,14 @@ fn main() -> ExitCode {
         }
         Task::Draw(figures, how) => draw(&figures, &how),
         Task::Summary(how) => how.print(tembo_bench::MEASUREMENTS),
+        Task::Plot(csv) => {
+            draw_measured(&csv).map_err(Error::from).map(|file| println!("{}", file.display()))
+        }
+        Task::Trees => {
+            tree_server::names().for_each(|name| println!("{name}"));
+            Ok(())
+        }
+        Task::TreeServer(name, port, keys) => tree_server::serve(&name, port, keys),
         Task::Fill(document) => fill(&document).map_err(Error::from),
     };
     match outcome {

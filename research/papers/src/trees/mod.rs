@@ -304,7 +304,7 @@ pub struct Tree<M, K: KeyKind, S> {
     edits: Vec<(u64, u64)>,
     /// Copies that are not linked yet.
     fresh: Vec<u64>,
-    scheme: std::marker::PhantomData<S>,
+    scheme: std::marker::PhantomData<fn() -> S>,
 }
 
 impl<M: Mem, K: KeyKind, S: Scheme> Tree<M, K, S> {
