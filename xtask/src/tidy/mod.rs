@@ -4,6 +4,7 @@
 //! its reason, its check, and tests that seed a violation and require it to be found. To add one: write
 //! the file, list it in [`RULES`], and mark the sentence of STYLE.md that it keeps.
 
+mod claims;
 mod comment_opening;
 mod comment_width;
 mod comments;
@@ -56,6 +57,7 @@ const RULES: &[Rule] = &[
     lengths::RULE,
     machine_paths::RULE,
     links::RULE,
+    claims::RULE,
 ];
 
 /// A place where a rule is broken.
