@@ -3,7 +3,7 @@
 use crate::size::human_bytes;
 use serde::Serialize;
 use std::fmt::Write as _;
-use tembo::{CheckReport, Kind, Pool};
+use tembo::{CheckReport, Pool};
 
 /// The space of a pool.
 #[derive(Debug, Default, Serialize)]
@@ -15,7 +15,8 @@ pub(crate) struct Space {
     free_bytes: u64,
     structures: Vec<StructureSpace>,
     classes: Vec<ClassSpace>,
-    /// Bytes of blocks that stay where they are when the pool is compacted: those of a heap.
+    /// Bytes of a heap's objects that stay where they are when the pool is compacted: those that several
+    /// pointers share, or that weak pointers lead to.
     unmoved_bytes: u64,
     /// Named snapshots, which hold what was in their structures, by structure.
     held_by: Vec<String>,
@@ -41,8 +42,7 @@ impl Space {
     /// Reads the whole pool.
     pub(crate) fn of(pool: &Pool) -> tembo::Result<Space> {
         let report = pool.check()?;
-        let has_heap = pool.list()?.iter().any(|listed| listed.kind == Kind::Heap);
-        let mut space = Space { held_by: held_by(pool)?, ..Space::new(&report, has_heap) };
+        let mut space = Space { held_by: held_by(pool)?, ..Space::new(&report) };
         let journal = pool.stats().journal_bytes;
         if journal > 0 {
             space.structures.push(StructureSpace {
@@ -54,7 +54,7 @@ impl Space {
         Ok(space)
     }
 
-    fn new(report: &CheckReport, has_heap: bool) -> Space {
+    fn new(report: &CheckReport) -> Space {
         let usage = report.usage;
         let classes: Vec<ClassSpace> = report
             .classes
@@ -74,8 +74,6 @@ impl Space {
             blocks: reached.blocks,
             bytes: reached.bytes,
         });
-        // A heap is checked last.
-        let heap = report.space.last().filter(|_| has_heap);
         Space {
             allocated_bytes: usage.allocated_bytes,
             hole_bytes,
@@ -83,7 +81,7 @@ impl Space {
             free_bytes: usage.free_chunk_bytes,
             structures: structures.collect(),
             classes,
-            unmoved_bytes: heap.map_or(0, |(_, reached)| reached.bytes),
+            unmoved_bytes: report.heap.as_ref().map_or(0, |heap| heap.fixed_bytes),
             held_by: Vec::new(),
         }
     }
@@ -103,7 +101,10 @@ impl Space {
         }
         if self.unmoved_bytes > 0 {
             let bytes = human_bytes(self.unmoved_bytes);
-            let _ = writeln!(text, "    {bytes} of a heap stay where they are when the pool is compacted");
+            let _ = writeln!(
+                text,
+                "    {bytes} of shared objects stay where they are when the pool is compacted"
+            );
         }
         self.held_by.iter().for_each(|what| _ = writeln!(text, "    {what} holds what was there"));
         text.push_str("  blocks\n");

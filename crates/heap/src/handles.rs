@@ -227,6 +227,11 @@ impl Handles {
         });
     }
 
+    /// The objects that only handles keep alive, or that they kept when the heap was last in use.
+    pub(crate) fn orphans(&self) -> Vec<u64> {
+        if self.is_busy() { self.tables.lock().slots.keys().copied().collect() } else { Vec::new() }
+    }
+
     /// The slot of an orphan.
     pub(crate) fn slot_of(&self, object: u64) -> Option<u64> {
         if !self.is_busy() {

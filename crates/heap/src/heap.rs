@@ -1,6 +1,7 @@
 //! The heap: opening, creating, and running transactions.
 
 use crate::check::{Summary, check, is_migrating};
+use crate::compact::{compact_all, guest};
 use crate::counts::dying;
 use crate::error::{Error, ErrorKind, OtherRoot, Result, corrupt};
 use crate::handles::Of;
@@ -183,12 +184,15 @@ pub(crate) fn open_pool(path: &Path, options: &Options) -> Result<Pool> {
 }
 
 fn lease<B: NamedBrand>() -> Result<BrandLease> {
-    BrandLease::take::<B>().ok_or_else(|| ErrorKind::BrandInUse { brand: std::any::type_name::<B>() }.into())
+    guest::unless_moved(BrandLease::take::<B>)
+        .ok_or_else(|| ErrorKind::BrandInUse { brand: std::any::type_name::<B>() }.into())
 }
 
 impl<B: Brand, R: Persist> Heap<B, R> {
     fn of(shared: HeapShared) -> Heap<B, R> {
-        Heap { shared: Arc::new(OfProcess::new(shared)), of: PhantomData }
+        let shared = Arc::new(OfProcess::new(shared));
+        guest::note_open(&shared);
+        Heap { shared, of: PhantomData }
     }
 
     /// Runs a transaction that may write. It is committed, and durable, when the closure returns `Ok`. It
@@ -296,6 +300,21 @@ impl<B: Brand, R: Persist> Heap<B, R> {
         Ok(summary)
     }
 
+    /// Moves objects with one owner out of sparsely used parts of the file, until nothing more is gained, and
+    /// cuts the file at its end. Returns the bytes that became free for objects of any size, or were cut off.
+    /// Objects that several pointers share, or that weak pointers or handles lead to, stay where they are.
+    ///
+    /// Crashes and readers at any moment find everything as it is, and other transactions go on. Takes time
+    /// in proportion to the objects. In a pool that has maps, too, use that of the pool, which moves those.
+    ///
+    /// # Errors
+    ///
+    /// The pool's own, but for a full one, in which it ends; [`ErrorKind::InsideTransaction`] in a
+    /// transaction of this heap.
+    pub fn compact(&self) -> Result<u64> {
+        compact_all(&self.shared)
+    }
+
     /// The size of the heap's file, and its unused part.
     pub fn stats(&self) -> Stats {
         self.shared.pool.stats()
@@ -307,7 +326,7 @@ fn open_shared<R: Persist + Default>(pool: Pool, brand: Option<BrandLease>) -> R
     pool.check_process()?;
     // Ownership records are in memory, so there must be only one set of them. The offset 0, at which no
     // structure lies, stands for the pool's heap, even before the heap exists.
-    let hold = pool.hold(0).ok_or(ErrorKind::InUse)?;
+    let hold = guest::unless_moved(|| pool.hold(0)).ok_or(ErrorKind::InUse)?;
     let root = pool.roots()?.into_iter().find(|root| root.name == ROOT_NAME);
     let (off, types) = match root {
         Some(root) if root.kind == ROOT_KIND => reopen::<R>(&pool, root.off)?,

@@ -102,13 +102,15 @@
 //! 6. `retry`: attempts of transactions (`run.rs`)
 //! 7. `tx`: transactions as programs see them (`read.rs`, `write.rs`), then `collections` and `gen_lock`
 //! 8. `check`
-//! 9. `heap`
-//! 10. `migrate`
+//! 9. `compact`: moves of blocks out of sparse slabs
+//! 10. `heap`
+//! 11. `migrate`
 
 #![deny(unsafe_code)]
 
 mod check;
 pub mod collections;
+mod compact;
 mod counts;
 mod error;
 pub mod format;
@@ -127,6 +129,7 @@ mod tx;
 pub use check::{
     Circle, Description, HeapFormat, Summary, TypeUsage, check, check_beside_unknown, describe, format_at,
 };
+pub use compact::{HeapCompaction, HeapStep};
 pub use error::{Error, ErrorKind, OtherLayout, OtherRoot, Result, SameName};
 pub use gen_lock::GenLock;
 pub use handles::Handle;

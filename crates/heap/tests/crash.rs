@@ -15,7 +15,7 @@ use support::{Base, Look, Model, Node, Op, Place, Random, Store, text};
 use tembo_crashsim::{
     Audit, Failure, Mutation, Report, Scenario, SharedScenario, Simulation, Target, campaign,
 };
-use tembo_heap::{NamedBrand, brand};
+use tembo_heap::{HeapCompaction, HeapStep, NamedBrand, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
@@ -271,6 +271,70 @@ fn blocks_of_orphan_slots_survive_crashes() {
         Op::Orphans { id: 500, count: 65 },
     ];
     Graph::<Blocks>::new("blocks of orphan slots", start, ops).survives(48);
+}
+
+/// Lists of which each slab has one in three nodes, with arrays and shared nodes among them; the last three
+/// operations remove the others.
+fn thinned() -> (Vec<Op>, Vec<Op>) {
+    let mut start = Vec::new();
+    for id in 0..42 {
+        start.extend((0..3).map(|to| Op::New { at: slot(to), id: 1 + 3 * id + to as u64, push: true }));
+    }
+    start.push(Op::Numbers { len: 40, seed: 3 });
+    start.push(Op::List { base: Base::Root, id: 500, len: 3, fill: true });
+    start.push(Op::List { base: at(0, 2), id: 600, len: 5, fill: false });
+    start.push(Op::Shape { base: at(0, 5), shape: NewShape::Both(2, 700), to: Place::Next(at(0, 8)) });
+    start.push(Op::Look { at: Look::Root(0), to: Place::Next(at(0, 20)) });
+    let removed = vec![Op::Unlink { at: slot(1) }, Op::Unlink { at: slot(2) }, Op::Collect];
+    (start, removed)
+}
+
+/// Compactions move nodes and arrays, beside nodes that are shared, looked at and held.
+#[test]
+fn moves_of_a_compaction_survive_crashes() {
+    brand!(Moves);
+    let (mut start, removed) = thinned();
+    start.extend(removed);
+    let ops = vec![
+        Op::Compact,
+        Op::Value { base: at(0, 3), value: 7 },
+        Op::New { at: slot(1), id: 900, push: false },
+        Op::Keep { at: slot(1) },
+        Op::Unlink { at: Place::Next(at(0, 9)) },
+        Op::Compact,
+        Op::Second(Box::new(Op::New { at: slot(2), id: 910, push: false })),
+        Op::Compact,
+    ];
+    let graph = Graph::<Moves> { bytes: 320 << 10, ..Graph::new("moves", start, ops) };
+    graph.survives(48);
+}
+
+/// That test moves something, and most of what is left where it is sparse.
+#[test]
+fn the_lists_of_that_test_move() {
+    brand!(Moved);
+    let (mut start, removed) = thinned();
+    start.extend(removed);
+    let region = Region::simulated(&[0; 64 << 10], 320 << 10, None).unwrap();
+    let pool = Pool::create_in(region, &Geometry::tiny()).unwrap();
+    let mut store = Store::<Moved>::open(pool.clone()).unwrap();
+    start.iter().for_each(|op| store.apply(op).unwrap());
+    pool.recall_slabs();
+    store.apply(&Op::Value { base: Base::Root, value: 1 }).unwrap();
+    let before = store.observe().unwrap();
+    let chosen = pool.compaction().unwrap().unwrap();
+    let (mut walk, mut moved) = (HeapCompaction::new(&pool), 0);
+    while let HeapStep::Moved(bytes) = walk.step(&chosen).unwrap() {
+        moved += bytes;
+    }
+    drop(walk);
+    chosen.complete().unwrap();
+    assert!((1000..4000).contains(&moved), "{moved}");
+    assert_eq!(store.observe().unwrap(), before);
+    let unused = pool.stats().unused_bytes;
+    pool.trim().unwrap();
+    assert!(pool.stats().unused_bytes >= unused + 4096, "a slab is free");
+    store.check().unwrap();
 }
 
 #[test]

@@ -48,22 +48,33 @@ impl Compaction {
         self.has_held.store(true, Ordering::Relaxed);
     }
 
-    /// Ends it once every structure has moved its blocks. Where it was to empty a run of chunks, later ones
-    /// leave alone what stayed there, until some of it is freed or the pool's length changes. Where it was
-    /// called off, because there was no room elsewhere, that is the lower half of the run.
+    /// Ends it once every structure has moved its blocks. Later ones leave alone what stayed there, until
+    /// some of it is freed or the pool's length changes. Of a run of chunks whose compaction was called off,
+    /// because there was no room elsewhere, that is the lower half; of sparse slabs nothing.
     ///
     /// # Errors
     ///
     /// As for a commit: of lanes whose freed blocks become free.
     pub fn complete(self) -> Result<()> {
         self.pool.inner.reclaim_all()?;
-        if self.is_of_run && !self.has_held.load(Ordering::Relaxed) {
+        if !self.has_held.load(Ordering::Relaxed) {
             let alloc = &self.pool.inner.alloc;
-            // The next one is content with a shorter run.
-            let of = if alloc.has_closed() { self.spans.len() } else { self.spans.len().div_ceil(2) };
-            alloc.note_stuck(self.pool.region(), &self.spans[..of]);
+            let is_sure = alloc.has_closed();
+            let of = match (is_sure, self.is_of_run) {
+                (true, _) => self.spans.len(),
+                // The next one is content with a shorter run.
+                (false, true) => self.spans.len().div_ceil(2),
+                (false, false) => 0,
+            };
+            alloc.note_stuck(self.pool.region(), &self.spans[..of], is_sure);
         }
         Ok(())
+    }
+
+    /// Whether it was called off because the pool was found full: [`has`](Self::has) is false from then on,
+    /// so that nothing is left to move.
+    pub fn is_called_off(&self) -> bool {
+        !self.is_empty() && !self.pool.inner.alloc.has_closed()
     }
 
     /// Whether there is nothing to gain.

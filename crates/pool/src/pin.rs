@@ -132,6 +132,23 @@ impl Pool {
         BriefPin { slot: epochs.pin(), epochs, thread: PhantomData }
     }
 
+    /// Whether both are the same open pool.
+    pub fn is_same(&self, other: &Pool) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether the block at `off` is still allocated, which the caller has found allocated since `pin` began.
+    /// The pin keeps others from being there. A commit of another thread that has not returned may or may not
+    /// count.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if no block starts there.
+    pub fn is_still_allocated(&self, pin: &Pin, off: u64) -> Result<bool> {
+        debug_assert!(Arc::ptr_eq(&self.inner, &pin.inner), "a pin of another pool");
+        self.inner.alloc.is_allocated(self.region(), off)
+    }
+
     /// Claims an object for a structure that keeps volatile state for it, such as locks, so that one process
     /// does not open it twice; `None` if it is open already. The guard may [end
     /// epochs](OpenGuard::end_epoch).

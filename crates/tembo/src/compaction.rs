@@ -3,7 +3,9 @@
 use crate::contents::Kind;
 use crate::{Error, FixedMap, HashTable, Listed, Map, Pool, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tembo_heap::{HeapCompaction, HeapStep};
 use tembo_store::{Store, StorePlace};
 
 /// The time of one step in [`Pool::compact`], between which other writers get their turn.
@@ -52,16 +54,18 @@ enum Place {
     Hash(Option<Vec<u8>>),
     Fixed(u64),
     Store(StorePlace),
+    Heap(Arc<Mutex<HeapCompaction>>),
 }
 
 impl Place {
     /// The beginning of a structure of this kind; `None` if its blocks stay where they are.
-    fn first(kind: &Kind) -> Option<Place> {
+    fn first(kind: &Kind, pool: &tembo_pool::Pool) -> Option<Place> {
         match kind {
             Kind::Map | Kind::VersionedMap => Some(Place::Map(Some(Vec::new()))),
             Kind::HashTable => Some(Place::Hash(Some(Vec::new()))),
             Kind::FixedMap => Some(Place::Fixed(0)),
             Kind::Store => Some(Place::Store(StorePlace::default())),
+            Kind::Heap => Some(Place::Heap(Arc::new(Mutex::new(HeapCompaction::new(pool))))),
             _ => None,
         }
     }
@@ -73,6 +77,8 @@ enum Opened {
     Hash(HashTable),
     Fixed(FixedMap),
     Store(Store),
+    /// A heap opens itself for a step.
+    Heap,
 }
 
 impl Opened {
@@ -83,6 +89,7 @@ impl Opened {
             Place::Hash(_) => pool.find_hash_table(name).map(|table| table.map(Opened::Hash)),
             Place::Fixed(_) => pool.find_fixed_map(name).map(|map| map.map(Opened::Fixed)),
             Place::Store(_) => pool.find_store(name).map(|store| store.map(Opened::Store)),
+            Place::Heap(_) => Ok(Some(Opened::Heap)),
         };
         match found {
             Err(Error::OtherKind { .. } | Error::TooManyOpen { .. }) => Ok(None),
@@ -114,6 +121,16 @@ impl Opened {
             (Opened::Store(store), Place::Store(place)) => {
                 let step = store.compact_at(chosen, place)?;
                 Ok((step.moved_bytes, step.next.map(Place::Store)))
+            }
+            (Opened::Heap, Place::Heap(walk)) => {
+                match walk.lock().unwrap_or_else(PoisonError::into_inner).step(chosen)? {
+                    HeapStep::Moved(bytes) => Ok((bytes, Some(Place::Heap(walk.clone())))),
+                    HeapStep::Unavailable => {
+                        chosen.note_held();
+                        Ok((0, None))
+                    }
+                    _ => Ok((0, None)),
+                }
             }
             _ => Ok((0, None)),
         }
@@ -187,8 +204,9 @@ impl Pool {
     /// ones. Nobody allocates from them until it ends. `None` if there is nothing to gain, or another
     /// compaction is under way. Reads the head of every slab.
     ///
-    /// Blocks of maps of all kinds and of stores can move, unless a snapshot of a map holds them; those of
-    /// heaps stay where they are. In a map with versions, or a hash table, moves make versions.
+    /// Blocks of maps of all kinds and of stores can move, unless a snapshot of a map holds them; of a heap
+    /// the objects with one owner ([`HeapCompaction`](crate::heap::HeapCompaction)). In a map with versions,
+    /// or a hash table, moves make versions.
     ///
     /// # Errors
     ///
@@ -211,7 +229,9 @@ impl Pool {
 
     fn begin_compaction(&self, chosen: Option<tembo_pool::Compaction>) -> Result<Option<Compaction>> {
         let Some(chosen) = chosen.filter(|chosen| !chosen.is_empty()) else { return Ok(None) };
-        let part = |listed: Listed| Some(Part { at: Place::first(&listed.kind)?, name: listed.name });
+        let part = |listed: Listed| {
+            Some(Part { at: Place::first(&listed.kind, &self.shared.pool)?, name: listed.name })
+        };
         let left = self.list()?.into_iter().filter_map(part).collect();
         Ok(Some(Compaction { pool: self.clone(), chosen, left, is_partial: false, moved_bytes: 0 }))
     }

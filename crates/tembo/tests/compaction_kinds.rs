@@ -4,6 +4,8 @@
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
+use tembo::heap::collections::{PBytes, PMap};
+use tembo::heap::{ErrorKind, Heap, NamedBrand, Persist, brand};
 use tembo::store::{Keyspace, Store};
 use tembo::{Compacted, Durability, Error, FixedMap, HashTable, Map, Options, Pool};
 
@@ -19,9 +21,60 @@ enum Kind {
     Map(Map),
     Table(HashTable),
     Store(Store, Keyspace),
+    Heap(Box<dyn Words>),
 }
 
-const KINDS: [&str; 4] = ["map", "versioned", "table", "store"];
+/// In this order, as a pool with maps gets no heap.
+const KINDS: [&str; 5] = ["heap", "map", "versioned", "table", "store"];
+
+#[derive(Default, Persist)]
+#[repr(C)]
+struct Root {
+    words: PMap<u64, PBytes>,
+}
+
+/// An ordered map in a heap: its nodes are objects, and its values arrays, with one owner each.
+trait Words {
+    fn put(&self, number: u64, value: &[u8]) -> Result<(), Error>;
+    fn remove(&self, number: u64) -> bool;
+    fn get(&self, number: u64) -> Option<Vec<u8>>;
+}
+
+impl<B: NamedBrand> Words for Heap<B, Root> {
+    fn put(&self, number: u64, value: &[u8]) -> Result<(), Error> {
+        let put = self.write(|tx, root| root.words().insert(tx, &number, PBytes::new())?.set(tx, value));
+        Ok(put?)
+    }
+
+    fn remove(&self, number: u64) -> bool {
+        self.write(|tx, root| root.words().remove(tx, &number)).unwrap()
+    }
+
+    fn get(&self, number: u64) -> Option<Vec<u8>> {
+        let get = self.read(|tx, root| match root.words().get(tx, &number)? {
+            Some(value) => Ok(Some(value.get(tx)?)),
+            None => Ok(None),
+        });
+        get.unwrap()
+    }
+}
+
+/// The heap of a pool. One with each brand may be open at a time, and tests run at once.
+fn open_heap(pool: &Pool) -> Box<dyn Words> {
+    fn open<B: NamedBrand>(pool: &Pool) -> Option<Box<dyn Words>> {
+        match pool.open_heap::<B, Root>() {
+            Ok(heap) => Some(Box::new(heap)),
+            Err(Error::Heap(e)) if matches!(e.kind(), ErrorKind::BrandInUse { .. }) => None,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    brand!(A);
+    brand!(B);
+    brand!(C);
+    brand!(D);
+    let found = open::<A>(pool).or_else(|| open::<B>(pool)).or_else(|| open::<C>(pool));
+    found.or_else(|| open::<D>(pool)).expect("a brand that is free")
+}
 
 impl Kind {
     fn new(pool: &Pool, kind: &str) -> Kind {
@@ -30,6 +83,7 @@ impl Kind {
             "versioned" => {
                 Kind::Map(pool.open_map_with(kind, tembo::MapOptions::new().versioned(true)).unwrap())
             }
+            "heap" => Kind::Heap(open_heap(pool)),
             "table" => Kind::Table(pool.open_hash_table(kind).unwrap()),
             _ => {
                 let store = pool.open_store(kind).unwrap();
@@ -42,6 +96,7 @@ impl Kind {
     fn put(&self, number: u64, len: usize) -> Result<(), Error> {
         let (key, value) = (key(number), vec![number as u8; len]);
         match self {
+            Kind::Heap(heap) => heap.put(number, &value),
             Kind::Map(map) => map.put(key, value).map(drop),
             Kind::Table(table) => table.put(key, value).map(drop),
             Kind::Store(store, keyspace) => store.put(keyspace, key, value).map(drop).map_err(Error::from),
@@ -51,6 +106,7 @@ impl Kind {
     fn remove(&self, number: u64) {
         let key = key(number);
         match self {
+            Kind::Heap(heap) => assert!(heap.remove(number)),
             Kind::Map(map) => assert!(map.remove(key).unwrap()),
             Kind::Table(table) => assert!(table.remove(key).unwrap()),
             Kind::Store(store, keyspace) => _ = store.delete(keyspace, key).unwrap(),
@@ -60,6 +116,7 @@ impl Kind {
     fn get(&self, number: u64) -> Option<Vec<u8>> {
         let key = key(number);
         match self {
+            Kind::Heap(heap) => heap.get(number),
             Kind::Map(map) => map.get(key).unwrap().map(|value| value.to_vec()),
             Kind::Table(table) => table.get(key).unwrap().map(|value| value.to_vec()),
             Kind::Store(store, keyspace) => store.get(keyspace, key).unwrap(),
@@ -70,7 +127,7 @@ impl Kind {
     fn settle(&self) {
         match self {
             Kind::Map(map) if map.is_versioned() => while map.collect(1 << 20).unwrap() {},
-            Kind::Map(_) => {}
+            Kind::Map(_) | Kind::Heap(_) => {}
             Kind::Table(table) => while table.collect(1 << 20).unwrap() {},
             Kind::Store(store, _) => while store.collect(1 << 20).unwrap() {},
         }

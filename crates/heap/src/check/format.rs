@@ -87,6 +87,6 @@ fn format_of(magic: u64, off: u64) -> Result<HeapFormat> {
 }
 
 /// The offset of the heap in a pool.
-pub(super) fn find(pool: &Pool) -> Result<Option<u64>> {
+pub(crate) fn find(pool: &Pool) -> Result<Option<u64>> {
     Ok(pool.root(ROOT_NAME)?.filter(|root| root.kind == ROOT_KIND).map(|root| root.off))
 }

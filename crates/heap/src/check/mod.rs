@@ -5,8 +5,8 @@ mod format;
 mod summary;
 mod walk;
 
-pub(crate) use format::is_migrating;
 pub use format::{Description, HeapFormat, describe, format_at};
+pub(crate) use format::{find, is_migrating};
 pub use summary::{Circle, Summary, TypeUsage};
 pub(crate) use walk::objects;
 pub use walk::{check, check_beside_unknown};

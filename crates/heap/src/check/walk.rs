@@ -2,6 +2,7 @@
 
 use crate::check::format::{find, is_migrating};
 use crate::check::summary::{Circle, Summary, TypeUsage};
+use crate::counts::resolve::is_unique;
 use crate::error::{Error, ErrorKind, Result, corrupt};
 use crate::handles::for_each_slot;
 use crate::layout::{
@@ -34,6 +35,7 @@ struct Walk<'w> {
     types: Types,
     seen: HashMap<u64, Seen, foldhash::fast::FixedState>,
     next: Vec<u64>,
+    root: u64,
     /// Whether a migration is unfinished.
     is_migrating: bool,
     /// Whether the pool has blocks of unknown structures.
@@ -81,9 +83,10 @@ fn walk<'w>(pool: &'w Pool, marks: &mut Marks, beside_unknown: bool) -> Result<(
     expect_zero(region, heap + offset_of!(PmHeap, reserved) as u64, 8)?;
     let types = Types::read(region, heap, |off, bytes| Ok(marks.reach(off, bytes)?))?;
     let (seen, next, before) = Default::default();
-    let mut walk = Walk { before, region, types, seen, next, is_migrating, beside_unknown };
-    walk.seen.entry(field(offset_of!(PmHeap, root))?).or_default().strong = 1;
-    walk.next.push(field(offset_of!(PmHeap, root))?);
+    let root = field(offset_of!(PmHeap, root))?;
+    let mut walk = Walk { before, region, types, seen, next, root, is_migrating, beside_unknown };
+    walk.seen.entry(root).or_default().strong = 1;
+    walk.next.push(root);
 
     let orphans = walk.reach_orphans(heap, marks)?;
     let dying = walk.reach_dying(heap, marks)?;
@@ -98,6 +101,7 @@ fn walk<'w>(pool: &'w Pool, marks: &mut Marks, beside_unknown: bool) -> Result<(
         dying,
         shells: 0,
         moved: 0,
+        fixed_bytes: 0,
         circles: Vec::new(),
     };
     let mut usage: Usage = walk.types.iter().map(|info| (info.hash, usage_of(info))).collect();
@@ -396,6 +400,9 @@ impl Walk<'_> {
         match is_tagged(object) {
             true => marks.reach_tagged(block_of(object))?,
             false => marks.reach(object, bytes)?,
+        }
+        if object == self.root || seen.is_orphan || !is_unique(kind, counts) {
+            summary.fixed_bytes += bytes;
         }
         summary.shells += u64::from(kind.is_shell());
         summary.moved += u64::from(kind.successor().is_some());

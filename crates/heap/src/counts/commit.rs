@@ -136,6 +136,7 @@ fn prepare(
         return Err(ErrorKind::Conflict.into());
     }
     let mut resolver = CountResolver { shared, writer, budget: deaths };
+    resolver.free_moved()?;
     resolver.apply_deltas()?;
     while let Some(object) = resolver.writer.buffers.deaths.pop() {
         resolver.destroy(object)?;
@@ -145,11 +146,11 @@ fn prepare(
 }
 
 fn lock_counts(shared: &HeapShared, writer: &mut WriterContext) {
-    let WriterContext { deltas, fresh, held, buffers, number, .. } = writer;
+    let WriterContext { deltas, fresh, held, moved, buffers, number, .. } = writer;
     let mut add = |object: u64| buffers.locks.push(shared.count_orecs.index(object));
     deltas.iter().filter(|(_, delta)| delta.is_any()).for_each(|(object, _)| add(object));
     held.iter().map(NewHandle::off).filter(|object| fresh.get(*object).is_none()).for_each(&mut add);
-    buffers.finished.iter().chain(&buffers.abandoned).for_each(|object| add(*object));
+    buffers.finished.iter().chain(&buffers.abandoned).chain(&*moved).for_each(|object| add(*object));
     if buffers.locks.len() > 1 {
         buffers.locks.sort_unstable();
         buffers.locks.dedup();

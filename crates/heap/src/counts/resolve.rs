@@ -64,6 +64,23 @@ impl CountResolver<'_> {
         }
     }
 
+    /// Frees the objects that have moved, with their pointers in their copies. Each has one pointer, which
+    /// this commit has led to the copy; anything more that leads there is a conflict.
+    pub(super) fn free_moved(&mut self) -> Result<()> {
+        for i in 0..self.writer.moved.len() {
+            let object = self.writer.moved[i];
+            let counts = *self.counts(object)?;
+            if !is_unique(counts.kind, counts.old)
+                || self.is_held(object)
+                || self.shared.handles.slot_of(object).is_some()
+            {
+                return Err(ErrorKind::Conflict.into());
+            }
+            self.free(object)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn apply_deltas(&mut self) -> Result<()> {
         for i in 0..self.writer.deltas.len() {
             let (object, delta) = self.writer.deltas.entry(i);
@@ -386,6 +403,12 @@ impl CountResolver<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether an object with this head is alive, and one pointer leads to it.
+pub(crate) fn is_unique(kind: Kind, counts: Counts) -> bool {
+    let is_plain = !kind.is_dying() && !kind.is_shell() && kind.successor().is_none();
+    is_plain && counts == Counts { strong: 1, weak: 0 }
 }
 
 #[cold]

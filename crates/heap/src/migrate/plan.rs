@@ -3,6 +3,7 @@
 use crate::check::is_migrating;
 use crate::collections::MapKey;
 use crate::collections::hash::node::{Bucket, Entry, lie_in_buckets};
+use crate::compact::guest;
 use crate::error::{ErrorKind, Result};
 use crate::heap::open_pool;
 use crate::layout::{MAGIC_MIGRATING, PmHeap, ROOT_KIND, ROOT_NAME};
@@ -112,7 +113,7 @@ impl Migrations {
 
     /// Opens the heap, unless there is nothing to do.
     fn begin(&self, pool: &Pool) -> Result<Option<Migration<'_>>> {
-        let hold = pool.hold(0).ok_or(ErrorKind::InUse)?;
+        let hold = guest::unless_moved(|| pool.hold(0)).ok_or(ErrorKind::InUse)?;
         let roots = pool.roots()?;
         let Some(root) = roots.iter().find(|root| root.name == ROOT_NAME && root.kind == ROOT_KIND) else {
             return Ok(None);

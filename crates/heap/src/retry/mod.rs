@@ -7,4 +7,4 @@ mod quiet;
 mod run;
 mod serial;
 
-pub(crate) use run::{read, write};
+pub(crate) use run::{read, write, write_unless_busy};

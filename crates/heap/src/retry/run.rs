@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::retry::attempts::{AttemptEnd, ReadAttempt, WriteAttempt};
 use crate::retry::course::Course;
 use crate::retry::quiet::first_mode;
+use crate::retry::serial::wait_for_turn;
 use crate::stm::hazards::ValidationMode;
 use crate::stm::running::{self, Running};
 use crate::stm::shared::HeapShared;
@@ -74,6 +75,32 @@ pub(crate) fn write<O, E: From<Error>>(
             }
         }
     }
+}
+
+/// Runs a transaction that may be left undone, and kills no object itself: `None` if it has met others in a
+/// few attempts. No transaction of the heap runs on the thread.
+pub(crate) fn write_unless_busy<O>(
+    shared: &HeapShared,
+    attempts: u32,
+    body: &impl Fn(&Running<'_>) -> Result<O, Error>,
+) -> Result<Option<O>, Error> {
+    shared.pool.check_process().map_err(Error::from)?;
+    for _ in 0..attempts {
+        wait_for_turn(shared);
+        let mut attempt = WriteAttempt::begin(shared, ValidationMode::Validated);
+        let outcome = running::enter(shared, &attempt.active, body);
+        match attempt.end(outcome.is_ok(), 0) {
+            AttemptEnd::Committed => {
+                // The attempt has given everything back.
+                std::mem::forget(attempt);
+                return outcome.map(Some);
+            }
+            AttemptEnd::Aborted => return outcome.map(Some),
+            AttemptEnd::Failed(e) => return Err(e),
+            AttemptEnd::Conflicted { .. } => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Runs a transaction that only reads. If one of this heap already runs on this thread, the new one becomes a

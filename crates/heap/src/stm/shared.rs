@@ -25,6 +25,8 @@ use tembo_pool::{OpenGuard, Pool};
 const OREC_BITS: u32 = if cfg!(miri) { 8 } else { 15 };
 const OREC_BITS_MAX: u32 = 22;
 const COUNT_OREC_BITS: u32 = if cfg!(miri) { 7 } else { 14 };
+/// Records of a heap that one thread alone uses.
+const FEW_BITS: u32 = 8;
 
 /// An open heap.
 pub(crate) struct HeapShared {
@@ -72,6 +74,23 @@ impl HeapShared {
         types: Types,
         leases: (Option<BrandLease>, OpenGuard),
     ) -> Result<HeapShared> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let bits = (OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX);
+        HeapShared::open_with(pool, off, types, leases, (bits, COUNT_OREC_BITS))
+    }
+
+    /// As [`open`](Self::open), for one thread alone, with few records.
+    pub(crate) fn open_alone(pool: Pool, off: u64, types: Types, hold: OpenGuard) -> Result<HeapShared> {
+        HeapShared::open_with(pool, off, types, (None, hold), (FEW_BITS, FEW_BITS))
+    }
+
+    fn open_with(
+        pool: Pool,
+        off: u64,
+        types: Types,
+        leases: (Option<BrandLease>, OpenGuard),
+        (orec_bits, count_orec_bits): (u32, u32),
+    ) -> Result<HeapShared> {
         let region = pool.region();
         let lanes = pool.geometry().lane_count;
         let dying = region.load_u64(off + offset_of!(PmHeap, dying) as u64)?;
@@ -85,7 +104,6 @@ impl HeapShared {
         let handles = Handles::read(region, off)?;
         let root = region.load_u64(off + offset_of!(PmHeap, root) as u64)?;
         let generation = region.load_u64(off + offset_of!(PmHeap, generation) as u64)?;
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(HeapShared {
             root,
             generation,
@@ -95,8 +113,8 @@ impl HeapShared {
             types,
             #[cfg(feature = "research")]
             parts: Layer::ConcurrentTx.parts(),
-            orecs: Orecs::new((OREC_BITS + processors.ilog2()).min(OREC_BITS_MAX)),
-            count_orecs: Orecs::new(COUNT_OREC_BITS),
+            orecs: Orecs::new(orec_bits),
+            count_orecs: Orecs::new(count_orec_bits),
             clock: CachePadded::default(),
             storing: Storing::new(u64::from(lanes)),
             writers: (0..lanes).map(|_| WriterSlot::new()).collect(),
@@ -219,12 +237,23 @@ impl HeapShared {
             deltas: Default::default(),
             fresh: Default::default(),
             held: Vec::new(),
+            moved: Vec::new(),
             dying_off,
             dying_first: self.region().load_u64(dying_off)?,
             buffers: Default::default(),
             reshaped: Vec::new(),
             lost: None,
         }))
+    }
+
+    /// Lets free writers give up the slabs that they allocate from.
+    pub(crate) fn give_up_slabs(&self) {
+        for slot in &self.writers {
+            if let Some(mut writer) = slot.take() {
+                writer.ptx.give_up_slabs();
+                slot.put(writer);
+            }
+        }
     }
 
     /// Takes a free writer that has dying objects.

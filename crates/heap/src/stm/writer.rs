@@ -22,6 +22,9 @@ pub(crate) struct WriterContext {
     pub fresh: SmallMap<FreshObject>,
     /// Handles that the transaction has made.
     pub held: Vec<NewHandle>,
+    /// Objects of which it has made copies in the place of their only pointers: the commit frees each, and
+    /// the copy has the pointers that it had.
+    pub moved: Vec<u64>,
     /// The offset of the head of its list of dying objects, and the head.
     pub dying_off: u64,
     pub dying_first: u64,
@@ -95,6 +98,9 @@ impl WriterContext {
         self.fresh.clear();
         if !self.held.is_empty() {
             self.held.clear();
+        }
+        if !self.moved.is_empty() {
+            self.moved.clear();
         }
         self.forget_reshaped();
         if self.lost.is_some() {

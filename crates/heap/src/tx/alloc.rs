@@ -36,7 +36,7 @@ impl<'t, B: Brand> Tx<'t, B> {
     }
 
     /// As [`alloc_words`](Self::alloc_words), for a line whose head is its tag.
-    fn alloc_line(&mut self, type_number: u16, words: &[u64]) -> Result<u64> {
+    pub(crate) fn alloc_line(&mut self, type_number: u16, words: &[u64]) -> Result<u64> {
         let mut writer = self.writer()?;
         let line_off = writer.ptx.alloc_tagged(first_head(type_number, false))?;
         writer.ptx.write_fresh_words(line_off, &[], words)?;

@@ -275,7 +275,8 @@ impl Model {
             Op::Second(ref op) => self.apply(op),
             Op::Detour { at, to } => self.detour(at, to),
             Op::Hold { .. } | Op::LinkHeld { .. } | Op::Release { .. } | Op::Reopen => self.apply_to_held(op),
-            Op::Aborted(..) | Op::Orphans { .. } | Op::Bounce { .. } | Op::DropHandles | Op::Collect => {}
+            Op::Aborted(..) | Op::Orphans { .. } | Op::Bounce { .. } | Op::DropHandles => {}
+            Op::Collect | Op::Compact => {}
         }
         self.prune();
     }

@@ -141,6 +141,8 @@ pub(crate) enum Op {
         handle: usize,
     },
     Collect,
+    /// Moves objects with one owner out of sparse slabs.
+    Compact,
     Reopen,
 }
 

@@ -83,6 +83,7 @@ impl<B: NamedBrand> Store<B> {
                 Ok(())
             }
             Op::Collect => return self.collect(),
+            Op::Compact => return self.heap().compact().map(drop).map_err(text),
             Op::Reopen => {
                 self.kept.clear();
                 self.held.clear();

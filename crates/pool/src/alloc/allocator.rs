@@ -3,6 +3,7 @@
 use super::arena::Arena;
 use super::block::{Block, Home, Room, Wanted};
 use super::classes::Classes;
+use super::evacuation::StuckBlocks;
 use super::slab::{Slab, SlabRef};
 use super::table::SlabTable;
 use super::zone::{NEWEST_AT, UnreadSlab, Zone};
@@ -32,9 +33,8 @@ pub(super) struct Shared {
     pub(super) is_compacting: bool,
     /// Offsets in which nothing is allocated, because a compaction empties them.
     pub(super) evacuated: Option<Range<u64>>,
-    /// Slabs and extents that stayed in a run although all was moved that can be: where they begin, and which
-    /// blocks of a slab were in use.
-    pub(super) stuck: HashMap<u64, Vec<u64>>,
+    /// Slabs and extents that a compaction has left although all was moved that can be, by where they begin.
+    pub(super) stuck: HashMap<u64, StuckBlocks>,
     /// The chunks of the largest block that found no run of chunks since the last compaction.
     pub(super) missed_chunks: u64,
     /// The chunks of the run that the last compaction was to empty, or 0.
@@ -362,6 +362,23 @@ impl Allocator {
             Some(extent) => Ok(extent),
             None => find_known().unwrap_or_else(|| Err(no_block(off))),
         }
+    }
+
+    /// Whether media has the block at `off` allocated, which this process has seen allocated since it took a
+    /// pin that it still has: no other block can lie there by now.
+    pub(crate) fn is_allocated(&self, region: &Region, off: u64) -> Result<bool> {
+        let in_slab = self.slabs.look(self.geometry.chunk_key(off), |slab| {
+            let bit = slab.bit(slab.block_at(off)?);
+            Ok(region.load_u64(bit.word_off)? & bit.mask != 0)
+        });
+        in_slab.unwrap_or_else(|| {
+            // This process has freed nothing in a slab that it does not know.
+            let is_extent = self
+                .geometry
+                .locate(off)
+                .is_some_and(|(zone, chunk)| off == self.geometry.chunk_off(zone, chunk));
+            Ok(!is_extent || self.extent_bytes(region, off) > 0)
+        })
     }
 
     /// The length of the extent at `off`; 0 if there is none.

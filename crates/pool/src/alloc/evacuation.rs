@@ -2,8 +2,8 @@
 //! run that costs least to empty, for a block that found no run of chunks.
 //!
 //! The pool is surveyed as a row of *units*: slabs, extents, and free runs. A unit is *fixed* if nobody moves
-//! it: tagged lines, the journal, and chunks whose owner has not committed yet. It also is if an earlier
-//! evacuation has left it, as long as nothing of it was freed (`Shared::stuck`): otherwise blocks would leave
+//! it: the journal, and chunks whose owner has not committed yet. It also is if an earlier compaction has
+//! left it, as long as nothing of it was freed (`Shared::stuck`): otherwise blocks would leave
 //! such a run in vain and come back, again and again. A slab that a lane allocates from is closed when the
 //! lane gives it up, which it is asked to do with its next transaction. The blocks of the others move if
 //! there is room for them outside of the run: in slabs of their class, or in free chunks. While the run is
@@ -57,6 +57,15 @@ pub(super) struct Evacuation {
     /// Where the blocks lie that are to be moved, in ascending order.
     pub(super) spans: Vec<Range<u64>>,
     pub(super) slabs: Vec<Arc<Slab>>,
+}
+
+/// What a compaction could not move out of a slab, or an extent.
+#[derive(Debug)]
+pub(super) struct StuckBlocks {
+    /// The bits of the blocks that are not free; none for an extent.
+    pub(super) busy: Vec<u64>,
+    /// There was room for all that can move.
+    pub(super) is_sure: bool,
 }
 
 /// The sums of the units outside of a run, and of those in it.
@@ -274,11 +283,11 @@ impl Allocator {
             return (1, What::Fixed);
         };
         let (chunks, is_listed) = (slab.class.chunks, listed.contains(&off));
-        if !slab.is_published() || slab.class_number == self.classes.tagged() {
+        if !slab.is_published() {
             return (chunks, What::Fixed);
         }
         let used = slab.class.blocks - slab.free_blocks();
-        if shared.stuck.get(&off).is_some_and(|stuck| slab.keeps_busy(stuck)) {
+        if shared.stuck.get(&off).is_some_and(|stuck| slab.keeps_busy(&stuck.busy)) {
             return (chunks, What::Fixed);
         }
         (chunks, What::Slab { slab, used, is_listed })
@@ -289,16 +298,20 @@ impl Allocator {
         self.shared.lock().evacuated.is_some()
     }
 
-    /// After the moves of an evacuation: remembers what is left of these spans.
-    pub(crate) fn note_stuck(&self, region: &Region, spans: &[Range<u64>]) {
+    /// After the moves of a compaction: remembers what is left of these spans. `is_sure` says that everything
+    /// has moved that could, whatever the room.
+    pub(crate) fn note_stuck(&self, region: &Region, spans: &[Range<u64>], is_sure: bool) {
         let mut shared = self.shared.lock();
         for span in spans {
             let slab = self.slabs.get(self.geometry.chunk_key(span.start));
             match slab.filter(|slab| slab.blocks_span() == *span) {
                 Some(slab) if slab.is_empty() => {}
-                Some(slab) => _ = shared.stuck.insert(slab.off, slab.busy_words()),
+                Some(slab) => {
+                    let busy = slab.busy_words();
+                    shared.stuck.insert(slab.off, StuckBlocks { busy, is_sure });
+                }
                 None if self.extent_bytes(region, span.start) == 0 => {}
-                None => _ = shared.stuck.insert(span.start, Vec::new()),
+                None => _ = shared.stuck.insert(span.start, StuckBlocks { busy: Vec::new(), is_sure }),
             }
         }
     }

@@ -113,11 +113,11 @@ impl Allocator {
     /// blocks lie.
     fn close_sparse(&self, shared: &mut Shared) -> Vec<Range<u64>> {
         let mut spans = Vec::new();
-        let Shared { partial, closed, .. } = shared;
-        // Nobody moves tagged lines.
-        let tagged = self.classes.tagged();
-        for (_, list) in partial.iter_mut().enumerate().filter(|(class, _)| *class != tagged) {
-            let closing = choose(list);
+        let Shared { partial, closed, stuck, .. } = shared;
+        for list in partial {
+            let closing = choose(list, |slab| {
+                stuck.get(&slab.off).is_some_and(|stuck| stuck.is_sure && slab.keeps_busy(&stuck.busy))
+            });
             spans.extend(closing.iter().map(|slab| slab.blocks_span()));
             closed.extend(closing);
         }
@@ -203,11 +203,15 @@ impl Shared {
     }
 }
 
-/// Takes the slabs to empty out of a list, and puts the fullest of the others first.
-fn choose(list: &mut VecDeque<Arc<Slab>>) -> Vec<Arc<Slab>> {
-    let mut slabs: Vec<(u64, Arc<Slab>)> = list.drain(..).map(|slab| (slab.free_blocks(), slab)).collect();
+/// Takes the slabs to empty out of a list, and puts the fullest of the others first, behind those that
+/// cannot be emptied: what fills them costs no slab that could be.
+fn choose(list: &mut VecDeque<Arc<Slab>>, is_stuck: impl Fn(&Slab) -> bool) -> Vec<Arc<Slab>> {
+    let with_free = |slab: Arc<Slab>| (slab.free_blocks(), slab);
+    let (mut stuck, mut slabs): (Vec<_>, Vec<_>) =
+        list.drain(..).map(with_free).partition(|(_, slab)| is_stuck(slab));
+    stuck.sort_by_key(|(free, _)| *free);
     slabs.sort_by_key(|(free, _)| *free);
-    let mut room: u64 = slabs.iter().map(|(free, _)| free).sum();
+    let mut room: u64 = stuck.iter().chain(&slabs).map(|(free, _)| free).sum();
     let (mut moving, mut closing) = (0, Vec::new());
     while let Some((free, slab)) = slabs.last() {
         let (free, used) = (*free, slab.class.blocks - free);
@@ -218,6 +222,6 @@ fn choose(list: &mut VecDeque<Arc<Slab>>) -> Vec<Arc<Slab>> {
         (room, moving) = (room - free, moving + used);
         closing.extend(slabs.pop().map(|(_, slab)| slab));
     }
-    list.extend(slabs.into_iter().map(|(_, slab)| slab));
+    list.extend(stuck.into_iter().chain(slabs).map(|(_, slab)| slab));
     closing
 }
