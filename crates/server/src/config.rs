@@ -65,6 +65,12 @@ pub struct Config {
     /// The server is a node of a cluster, `cluster-enabled`. A pool is one from its first key on, or is not.
     /// `false`.
     pub cluster: bool,
+    /// A master that is a node of a cluster takes no writes without a lease of its controller, *settable* as
+    /// `master-lease-mode` (`disabled`, `block-write`). `false`.
+    pub needs_lease: bool,
+    /// A replica takes its master's place by a topology, though neither leases nor `min-replicas-to-write`
+    /// stop that master, *settable* as `cluster-allow-unfenced-failover`. `false`.
+    pub unfenced_failover: bool,
     /// The name of the file in the folder of the pool that SAVE and BGSAVE write, `dbfilename`. "dump.rdb".
     pub dump_file: String,
     /// How much memory the data may have, and which keys go when they have more.
@@ -439,6 +445,8 @@ impl Default for Config {
             debug_commands: DebugCommands::No,
             dir: None,
             cluster: false,
+            needs_lease: false,
+            unfenced_failover: false,
             dump_file: "dump.rdb".to_owned(),
             eviction: EvictionSettings::default(),
             replica: ReplicaSettings::default(),

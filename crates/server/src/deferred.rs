@@ -20,7 +20,8 @@ impl Executor<'_, '_> {
         let is_replica = self.state.role.master.is_some();
         // Keys that are on their way to here expire by the clock of their source.
         let imports = self.state.cluster.as_ref().is_some_and(|it| it.moves().importing().is_some());
-        let waits = self.state.keeps_expired || self.state.pause().is_some() || is_replica || imports;
+        let must_not = is_replica || imports || self.state.is_fenced();
+        let waits = self.state.keeps_expired || self.state.pause().is_some() || must_not;
         let expired = if waits { 0 } else { self.keys.expire_due(limit).unwrap_or(0) };
         expired > 0 && expired == limit || reclaimed.is_ok() && self.keys.is_reclaiming()
     }

@@ -27,6 +27,7 @@ use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 use crate::admission::Door;
 use crate::clients::Clients;
 use crate::cluster::adopt::begin_membership;
+use crate::commands::heartbeat::LEASE_EXPIRED;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{
     AFTER_COMMIT, AT_ONCE, DENYOOM, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, STALE, UNSUBSCRIBES,
@@ -389,7 +390,10 @@ impl<'s, 'p> Executor<'s, 'p> {
             return Some(not_for_subscribers(command));
         }
         if self.state.config.replica.min_replicas > 0 && self.lacks_replicas(session, command) {
-            return Some(Fault::Error(TOO_FEW));
+            return Some(Fault::Quoting(TOO_FEW.as_bytes().to_vec()));
+        }
+        if self.state.config.needs_lease && self.lacks_lease(session, command) {
+            return Some(Fault::Quoting(LEASE_EXPIRED.as_bytes().to_vec()));
         }
         if self.state.eviction.is_refusing && command.has(DENYOOM) && !session.is_master {
             return Some(Fault::Error(OUT_OF_MEMORY));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tembo_wire::Protocol;
 
@@ -66,6 +66,8 @@ pub(crate) struct Session {
     pub(crate) is_saving: bool,
     /// It brings, or brought, the keys of slots that move to here.
     pub(crate) importing: bool,
+    /// When it said CLUSTERX HEARTBEAT last, by the time since boot.
+    pub(crate) heartbeat: Option<Duration>,
     /// It is a replica's.
     pub(crate) replica: Option<Box<Replica>>,
     pub(crate) subscriptions: Subscriptions,
@@ -118,6 +120,7 @@ impl Session {
             awaiting: None,
             is_saving: false,
             importing: false,
+            heartbeat: None,
             replica: None,
             subscriptions: Subscriptions::default(),
             tracking: OwnTracking::default(),

@@ -10,6 +10,7 @@ use tembo::{Domain, Pool};
 use crate::acl::Users;
 use crate::acl::log::AclLog;
 use crate::cluster::Cluster;
+use crate::cluster::lease::Lease;
 use crate::cluster::migration::receiver::Moving;
 use crate::command_stats::CommandStats;
 use crate::commands::Registry;
@@ -148,6 +149,7 @@ pub(crate) struct State {
     /// The cluster that this server is a node of, in cluster mode.
     pub(crate) cluster: Option<Box<Cluster>>,
     pub(crate) moving: Moving,
+    pub(crate) lease: Lease,
     pub(crate) replicas: Replicas,
     pub(crate) random: Random,
     pub(crate) started: Instant,
@@ -201,6 +203,7 @@ impl State {
             role: Role::new(),
             cluster: None,
             moving: Moving::default(),
+            lease: Lease::default(),
             replicas: Replicas::new(now),
             random,
             started: now,

@@ -2,6 +2,7 @@
 
 use tembo_wire::ReplyWriter;
 
+use super::lease::Lease;
 use super::migration::{Decided, Moves, is_try_again};
 use super::slot::slot_of;
 use super::{Access, Cluster};
@@ -28,6 +29,13 @@ pub(crate) fn begin_membership(keys: &Keyspace<'_>, state: &mut State) {
             Some(Box::default())
         }
     };
+    match keys.stored_election() {
+        Ok(election) => state.lease = Lease::new(election),
+        Err(fault) => {
+            let message = format_args!("the latest election of a master is unreadable: {}", shown(&fault));
+            state.log(LogLevel::Warning, Kind::Damage, message);
+        }
+    }
 }
 
 impl Context<'_, '_> {
@@ -77,6 +85,9 @@ impl Context<'_, '_> {
         };
         let message = format_args!("the version of the cluster's topology is {version}{shown}");
         self.state.log(LogLevel::Notice, Kind::Replication, message);
+        if next.id.is_none() {
+            self.state.lease = Lease::default();
+        }
         let is_draining = self.state.cluster.as_ref().is_some_and(|now| now.is_draining);
         self.state.cluster = Some(Box::new(next));
         if let Some(cluster) = self.state.cluster.as_mut().filter(|_| is_draining) {

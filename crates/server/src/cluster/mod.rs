@@ -7,6 +7,7 @@
 //!   adopt       a new topology: its commit, the role that it gives, clients of slots that went
 //!   report      CLUSTER NODES, SLOTS, SHARDS and INFO
 //!   ranges      sets of slots
+//!   lease       a master that its controller cannot reach takes no writes
 //!   migration   slots move to another node, with their keys
 //!   keyspace/cluster    the id and the topology on media; keyspace/slots: keys behind their slots
 //! ```
@@ -28,6 +29,9 @@
 //! Keys of slots that a topology takes away stay until CLUSTERX FLUSHSLOTS: no client comes to them.
 
 pub(crate) mod adopt;
+pub(crate) mod lease;
+#[cfg(test)]
+mod lease_model_tests;
 pub(crate) mod migration;
 pub(crate) mod ranges;
 pub(crate) mod report;

@@ -331,6 +331,13 @@ impl Topology {
         by_node
     }
 
+    /// Whether, in the next topology, a replica of this one has slots of its master.
+    pub(crate) fn is_succeeded_by(&self, next: &Topology, id: &NodeId) -> bool {
+        let master = self.find(id).and_then(|place| self.nodes[place].master);
+        let (Some(master), Some(heir)) = (master, next.find(id)) else { return false };
+        (0..SLOTS).any(|slot| self.owner(slot) == Some(master) && next.owner(slot) == Some(heir))
+    }
+
     /// How many slots have owners.
     pub(crate) fn assigned(&self) -> usize {
         self.owners.iter().filter(|&&owner| owner != NOBODY).count()

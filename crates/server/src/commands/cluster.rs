@@ -3,6 +3,7 @@
 use tembo_wire::Request;
 
 use super::args::{integer, is, quoting};
+use super::heartbeat::lease_info;
 use super::table::Command;
 use super::table::flag::{ADMIN, CONNECTION, FAST, LOADING, NOSCRIPT, STALE};
 use super::{Context, write_help};
@@ -147,7 +148,7 @@ fn getkeysinslot(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 }
 
 fn info(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
-    let text = report::info(known(ctx)?.0) + &report::moves(node(ctx)?.moves());
+    let text = report::info(known(ctx)?.0) + &report::moves(node(ctx)?.moves()) + &lease_info(ctx.state);
     ctx.out.write().verbatim(*b"txt", text);
     Ok(())
 }

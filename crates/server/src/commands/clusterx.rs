@@ -8,6 +8,7 @@ use tembo_wire::Request;
 
 use super::args::{integer, is};
 use super::cluster::{myid, node};
+use super::heartbeat::expect_fencing;
 use super::table::Command;
 use super::table::flag::{ADMIN, NO_MULTI, NOSCRIPT, STALE, WRITE};
 use super::{Context, write_help};
@@ -31,6 +32,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("clusterx", -2, ADMIN | N
             "7.0.0",
             "Removes the keys of slots that are here",
         ),
+        super::heartbeat::HEARTBEAT,
         Command::new("clusterx|import", -4, CHANGES, super::moves::import).doc(
             "cluster",
             "7.0.0",
@@ -117,6 +119,9 @@ fn setnodes(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     if current != Some(version) {
         let topology = Topology::parse(&request[2], version).map_err(refused)?;
+        if !is_forced {
+            expect_fencing(ctx.state, cluster, &topology)?;
+        }
         let found = || find_here(ctx, &topology);
         let id = match cluster.id {
             Some(id) if is_forced => found().or(Some(id)),
@@ -211,6 +216,9 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let lines = [
         "FLUSHSLOTS <slot>|<first>-<last> [...]",
         "    Removes the keys of slots that are here.",
+        super::heartbeat::HELP[0],
+        super::heartbeat::HELP[1],
+        super::heartbeat::HELP[2],
         "MIGRATE <slot>|<first>-<last> <node-id> [ASYNC|SYNC [<seconds>]]",
         "    Moves slots with their keys to another node. CLUSTER INFO tells how that goes.",
         "MYID",

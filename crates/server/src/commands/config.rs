@@ -13,7 +13,7 @@ use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use super::{
     Context, config_compaction, config_eviction, config_observation, config_replica, config_tls,
-    config_users, write_help,
+    config_users, heartbeat, write_help,
 };
 use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
@@ -345,6 +345,7 @@ fn parameters() -> impl Iterator<Item = &'static Parameter> {
         .iter()
         .chain(of_subsystems)
         .chain(config_compaction::PARAMETERS)
+        .chain(heartbeat::PARAMETERS)
         .chain(config_users::PARAMETERS)
         .chain(config_tls::PARAMETERS)
         .chain(config_observation::PARAMETERS)

@@ -30,6 +30,7 @@ mod element_scan;
 mod expire;
 mod geo;
 mod hash;
+pub(crate) mod heartbeat;
 mod hyperloglog;
 mod info;
 mod key_access;

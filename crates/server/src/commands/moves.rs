@@ -8,6 +8,7 @@ use super::Context;
 use super::args::{integer, is};
 use super::cluster::node;
 use super::clusterx::{id, ranges_of};
+use super::heartbeat::LEASE_EXPIRED;
 use super::replicas::wait_for_copies;
 use crate::cluster::migration::{Move, Moves, TRY_AGAIN, Verdict};
 use crate::cluster::ranges::Ranges;
@@ -34,6 +35,9 @@ fn master<'c>(ctx: &'c Context<'_, '_>) -> Answer<(&'c Topology, usize, &'c Move
     }
     let (topology, place) = cluster.known()?;
     let is_master = |place: &usize| topology.nodes[*place].master.is_none();
+    if ctx.state.is_fenced() {
+        return Err(Fault::Error(LEASE_EXPIRED));
+    }
     let place = place.filter(is_master).filter(|_| ctx.state.role.master.is_none()).ok_or(REPLICA)?;
     Ok((topology, place, cluster.moves()))
 }

@@ -10,6 +10,7 @@ use tembo_pmem::Region;
 use super::commands::Value;
 use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
 use crate::cluster::Cluster;
+use crate::cluster::lease::Election;
 use crate::cluster::migration::Moves;
 use crate::cluster::slot::slot_of;
 use crate::cluster::topology::{NodeId, Topology};
@@ -20,7 +21,9 @@ use crate::keyspace::replication::Master;
 enum Op {
     /// The node gets a topology of this version, in which it is the replica of another one or a master.
     Push(u64, bool),
-    /// The id and the topology are forgotten.
+    /// The node hears of an election.
+    Elect(u64),
+    /// The id, the topology and the election are forgotten.
     Reset,
     /// Commands, which end in one commit.
     Run(Vec<&'static str>),
@@ -30,12 +33,13 @@ enum Op {
     Reclaim,
 }
 
-/// The id, the version and the text of the topology, the master, the first letter of the name of the
-/// history, and the keys with their values.
+/// The id, the version and the text of the topology, that of the election, the master, the first letter of
+/// the name of the history, and the keys with their values.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
     id: Option<String>,
     topology: Option<(u64, String)>,
+    election: Option<u64>,
     master: Option<u16>,
     history: Option<char>,
     keys: BTreeMap<String, Value>,
@@ -94,6 +98,10 @@ impl Scenario for Script {
     fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
         match op {
             Op::Push(version, is_replica) => push(opened, *version, *is_replica),
+            Op::Elect(version) => {
+                let election = Election { version: *version, master: NodeId::parse(&id(2)).unwrap() };
+                opened.keys()?.store_election(&election).map_err(fault)
+            }
             Op::Reset => {
                 let mut keys = opened.keys()?;
                 keys.store_membership((None, None), None, Some(&NewRole::Master), id(20)).map_err(fault)
@@ -130,8 +138,9 @@ impl Scenario for Script {
                 if model.master.is_some() {
                     model.history = Some(char::from(id(20)[0]));
                 }
-                (model.id, model.topology, model.master) = (None, None, None);
+                (model.id, model.topology, model.master, model.election) = (None, None, None, None);
             }
+            Op::Elect(version) => model.election = Some(*version),
             Op::Run(lines) => {
                 for line in lines {
                     let words: Vec<&str> = line.split(' ').collect();
@@ -167,6 +176,7 @@ impl Scenario for Script {
         let mut model = Model {
             id: id.map(|id| text_of(id.as_bytes())),
             topology: topology.map(|topology| (topology.version, topology.to_text())),
+            election: keys.stored_election().map_err(fault)?.map(|election| election.version),
             master: master.map(|Master { port, .. }| port),
             history: keys.replication.position.map(|position| char::from(position.id[0])),
             ..Model::default()
@@ -193,7 +203,9 @@ fn topology_and_role_are_of_one_moment_at_every_crash() {
         Op::Run(vec!["SET {a}1 x", "SET b y"]),
         // Built in parts, with several commits.
         Op::Run(vec![list]),
+        Op::Elect(7),
         Op::Push(2, true),
+        Op::Elect(8),
         Op::Push(3, true),
         Op::Push(4, false),
         Op::Run(vec!["SET {a}2 x PX 1000", "SET c z"]),
@@ -203,6 +215,7 @@ fn topology_and_role_are_of_one_moment_at_every_crash() {
         Op::Push(5, true),
         Op::Reset,
     ];
-    let script = Script { ops, continuation: vec![Op::Push(6, true), Op::Flush("c"), Op::Reclaim] };
+    let script =
+        Script { ops, continuation: vec![Op::Push(6, true), Op::Elect(9), Op::Flush("c"), Op::Reclaim] };
     survived(Simulation::new(&script).limit(6).nested_limit(2).audit(audit()).run());
 }

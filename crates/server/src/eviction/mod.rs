@@ -284,6 +284,7 @@ impl Executor<'_, '_> {
     pub(crate) fn evicts(&self) -> bool {
         self.state.config.eviction.policy != Policy::NoEviction
             && self.state.role.master.is_none()
+            && !self.state.is_fenced()
             && !self.keys.replication.is_arriving
             && self.state.pause().is_none()
     }

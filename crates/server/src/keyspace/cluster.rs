@@ -8,6 +8,7 @@
 //!   'i' -> id                40 bytes                 the id of this node, once it has one
 //!   't' -> version_le text   8 bytes, and the rest    the topology, as CLUSTERX SETNODES takes it
 //!   'm' -> text                                       the moves of slots: see moves.rs
+//!   'l' -> version_le id     8 and 40 bytes           the latest election of a master that is known
 //! ```
 //!
 //! The keys of such a pool lie in maps of other names, behind their slots ([`slots`](super::slots)). A pool
@@ -22,7 +23,8 @@
 //!
 //! The commit of the batch. The id, the topology and its version, and the role that they give to the server
 //! (the master in [`replication`](super::replication), and the new id of the history of one that is promoted)
-//! are in one commit: a server that is killed comes back with all of the old or all of the new.
+//! are in one commit: a server that is killed comes back with all of the old or all of the new. An election
+//! has a commit of its own; a node that forgets its id forgets it, too.
 //!
 //! # Recovery
 //!
@@ -37,6 +39,7 @@ use super::moves::write_moves;
 use super::replication::{Id, Master};
 use super::slots::Layout;
 use super::{Keyspace, writer};
+use crate::cluster::lease::Election;
 use crate::cluster::migration::Moves;
 use crate::cluster::topology::{NodeId, Topology};
 use crate::fault::{Answer, Fault};
@@ -45,6 +48,7 @@ use crate::import::count_keys;
 const ID: &[u8] = b"i";
 const TOPOLOGY: &[u8] = b"t";
 pub(super) const MOVES: &[u8] = b"m";
+const ELECTION: &[u8] = b"l";
 
 /// The id of a node, and its topology.
 pub(crate) type Membership = (Option<NodeId>, Option<Topology>);
@@ -125,6 +129,24 @@ impl Keyspace<'_> {
         self.pool.find_map(CLUSTER)?.map(|map| read(&map)).transpose()
     }
 
+    /// The latest election that the pool has, if there is one.
+    pub(crate) fn stored_election(&self) -> Answer<Option<Election>> {
+        let Some(map) = &self.cluster_map else { return Ok(None) };
+        map.get(ELECTION)?.map(|value| Election::decode(&value).ok_or(Fault::Malformed)).transpose()
+    }
+
+    /// Stores an election. One commit. There must be no batch.
+    pub(crate) fn store_election(&mut self, election: &Election) -> Answer {
+        self.put_election(election).inspect_err(|_| self.abandon_batch())
+    }
+
+    fn put_election(&mut self, election: &Election) -> Answer {
+        let map = self.pool.find_map(CLUSTER)?.ok_or(Fault::Malformed)?;
+        put(writer(self.pool, &mut self.batch)?, &map, ELECTION, Some(&election.encode()))?;
+        self.dirty = true;
+        Ok(self.commit()?)
+    }
+
     /// Stores the node's id and topology, its role, if that is another one, and the moves of slots, if they
     /// are others. One commit. There must be no batch.
     pub(crate) fn store_membership(
@@ -148,6 +170,9 @@ impl Keyspace<'_> {
         let roles = role.map(|_| self.replication_map()).transpose()?;
         let batch = writer(self.pool, &mut self.batch)?;
         put(batch, &map, ID, id.map(NodeId::as_bytes))?;
+        if id.is_none() {
+            put(batch, &map, ELECTION, None)?;
+        }
         let record = topology
             .map(|topology| [&topology.version.to_le_bytes()[..], topology.to_text().as_bytes()].concat());
         put(batch, &map, TOPOLOGY, record.as_deref())?;
@@ -185,6 +210,7 @@ pub(crate) fn check_cluster(pool: &Pool) -> Result<Option<Option<u64>>, CheckErr
         match entry.key() {
             ID => decode_id(entry.value()).map(drop),
             TOPOLOGY => decode_topology(entry.value()).map(|topology| version = Some(topology.version)),
+            ELECTION => Election::decode(entry.value()).map(drop).ok_or(Malformed),
             MOVES => Moves::parse(entry.value()).map(drop).ok_or(Malformed),
             _ => Err(Malformed),
         }

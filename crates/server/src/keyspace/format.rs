@@ -103,8 +103,8 @@
 //!   `'p'`.
 //! - **I13** In cluster mode each key lies behind its slot, and only database 0 has keys. There are no maps
 //!   "dbN".
-//! - **I14** The records of "db.cluster" are well formed: an id has 40 letters and digits, and a topology can
-//!   be read.
+//! - **I14** The records of "db.cluster" are well formed: an id has 40 letters and digits, and a topology and
+//!   an election can be read.
 //! - **I15** The moves of "db.cluster" can be read.
 //! - **I16** The keys of "db.kept" are the number of a map and a key; its values begin with 0 or 1.
 //! - **I17** Each text of "db.scripts" has the digest that it lies under, and their lengths add up.

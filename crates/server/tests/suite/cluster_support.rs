@@ -66,8 +66,9 @@ impl Shards {
     }
 }
 
+/// A node whose masters are not fenced, as in clusters without a controller of leases.
 pub(crate) fn node() -> Fixture {
-    Fixture::with_config(|config| config.cluster = true)
+    Fixture::with_config(|config| (config.cluster, config.unfenced_failover) = (true, true))
 }
 
 pub(crate) fn set_nodes(client: &mut Client, topology: &str, version: u64) -> String {

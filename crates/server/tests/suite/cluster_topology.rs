@@ -315,7 +315,7 @@ fn a_topology_is_pushed_during_a_pause_of_writes() {
 #[test]
 fn a_full_pool_takes_a_topology_with_another_role() {
     let server = Fixture::with(
-        |config| config.cluster = true,
+        |config| (config.cluster, config.unfenced_failover) = (true, true),
         |options| options.initial_bytes(24 << 20).max_bytes(24 << 20),
     );
     let mut client = server.client();

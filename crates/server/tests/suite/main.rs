@@ -13,6 +13,7 @@ mod cluster;
 mod cluster_controllers;
 mod cluster_differential;
 mod cluster_keys;
+mod cluster_lease;
 mod cluster_moves;
 mod cluster_moves_ends;
 mod cluster_moves_lost;

@@ -297,6 +297,9 @@ fn writes_need_as_many_replicas_as_is_said() {
     client.talk("CONFIG SET min-replicas-to-write 1 => +OK");
     let refused = "-NOREPLICAS Not enough good replicas to write.";
     assert_eq!(client.ask("SET k v"), refused);
+    client.talk("GET k => nil\nCONFIG SET min-replicas-to-write 0 => +OK\nMULTI => +OK\nSET k v => +QUEUED");
+    server.client().talk("CONFIG SET min-replicas-to-write 1 => +OK");
+    client.talk(&format!("EXEC => -EXECABORT Transaction discarded because of: {}", &refused[1..]));
     client.talk("GET k => nil");
     let mut replica = Replica::connect(&client);
     replica.copy();

@@ -265,6 +265,7 @@ const CONFIG: &[(&str, Proof)] = &[
         text == "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"
     }),
     ("client-query-buffer-limit", |text, _| text == "1073741824"),
+    ("cluster-allow-unfenced-failover", is_no),
     ("cluster-enabled", is_no),
     ("databases", |text, _| text == "16"),
     ("hash-max-listpack-entries", |text, _| text == "512"),
@@ -288,6 +289,7 @@ const CONFIG: &[(&str, Proof)] = &[
             .contains(&text.parse().unwrap())
     }),
     ("maxmemory-policy", |text, _| text == "noeviction"),
+    ("master-lease-mode", |text, _| text == "disabled"),
     ("masterauth", is_empty),
     ("masteruser", is_empty),
     ("min-replicas-max-lag", |text, _| text == "10"),
