@@ -19,21 +19,21 @@ use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 use crate::serve::Server;
 use crate::support::Workspace;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Keys that nobody changes, and the slots that move.
 const KEYS: usize = 8000;
 const SLOTS: &str = "0-8191";
 const WRITERS: usize = 3;
 
 /// A connection that may end.
-struct Talk {
+pub(crate) struct Talk {
     stream: TcpStream,
     parser: ReplyParser,
     input: Vec<u8>,
 }
 
 impl Talk {
-    fn connect(port: u16) -> Option<Talk> {
+    pub(crate) fn connect(port: u16) -> Option<Talk> {
         let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         stream.set_nodelay(true).ok()?;
@@ -53,7 +53,7 @@ impl Talk {
         }
     }
 
-    fn ask(&mut self, words: &[&str]) -> Option<Value> {
+    pub(crate) fn ask(&mut self, words: &[&str]) -> Option<Value> {
         let mut request = Vec::new();
         write_request(&mut request, words);
         self.stream.write_all(&request).ok()?;
@@ -61,7 +61,7 @@ impl Talk {
     }
 }
 
-fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::Error(text) | Value::Simple(text) => String::from_utf8_lossy(text).into_owned(),
         other => String::from_utf8_lossy(other.as_bytes().unwrap_or_default()).into_owned(),

@@ -3,7 +3,9 @@
 mod client_examples;
 mod cluster;
 mod cluster_moves;
+mod cluster_shards;
 mod compact;
+mod controller;
 mod converting;
 mod dump_load;
 mod errors;

@@ -99,8 +99,12 @@ pub(super) fn ranges_of(text: &[u8]) -> Answer<Vec<RangeInclusive<u16>>> {
 }
 
 fn setnodeid(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let (id, topology) = (id(&request[2])?, node(ctx)?.topology.clone());
-    ctx.adopt((Some(id), topology), &Decided::Nothing, None)?;
+    let (id, cluster) = (id(&request[2])?, node(ctx)?);
+    // Controllers say it before each topology: a role that Sentinel gave stays until that one comes.
+    if cluster.id != Some(id) {
+        let topology = cluster.topology.clone();
+        ctx.adopt((Some(id), topology), &Decided::Nothing, None)?;
+    }
     ctx.out.write().ok();
     Ok(())
 }

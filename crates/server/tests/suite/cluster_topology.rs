@@ -388,3 +388,18 @@ fn a_replica_in_a_cluster_takes_no_other_database() {
     eventually(|| client.ask("INFO replication").contains("SELECT is not allowed in cluster mode"));
     replica.check();
 }
+
+/// A controller says SETNODEID before each topology. To a node that Sentinel had promoted that gave the old
+/// role back, and the topology a new one: two new histories, so that the old master took a whole copy.
+#[test]
+fn an_id_that_is_said_again_leaves_the_role_that_sentinel_gave() {
+    let server = node();
+    let mut client = server.client();
+    let line = |rest: &str| format!("{} 127.0.0.1 {} {rest}\n", node_id(0), server.address.port());
+    let other = format!("{} 10.0.0.1 1 master - 0-16383", node_id(1));
+    assert_eq!(set_nodes(&mut client, &(line(&format!("slave {}", node_id(1))) + &other), 1), "+OK");
+    client.talk("REPLICAOF NO ONE => +OK");
+    assert_eq!(client.ask(&format!("CLUSTERX SETNODEID {}", node_id(0))), "+OK");
+    assert_eq!(client.info("role"), "master");
+    server.check();
+}
