@@ -8,6 +8,7 @@ mod compact;
 mod controller;
 mod converting;
 mod dump_load;
+mod engines;
 mod errors;
 mod eviction;
 mod fixtures;
