@@ -156,6 +156,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.executor.state.role.is_changed {
             self.executor.persist_role();
         }
+        self.link.recall(&mut self.executor);
         self.executor.state.tell_ready();
         while !self.stop.is_requested() && !self.executor.state.stopping {
             self.wait(&mut events)?;
@@ -263,9 +264,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.cron();
         }
         self.executor.compact();
-        if self.executor.state.has_waiting && self.executor.state.pause().is_none() {
-            self.end_pause();
-        }
+        self.link.hear_recalled(&mut self.executor);
+        self.end_pause();
         if self.executor.keys.waiters.len() > 0 {
             self.executor.end_due_waits();
         }
@@ -601,9 +601,11 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.enqueue(slot);
     }
 
-    /// Lets those go on who waited for the end of a pause.
-    #[cold]
+    /// Lets those go on who waited for the end of a pause, if it is over.
     fn end_pause(&mut self) {
+        if !self.executor.state.has_waiting || self.executor.state.pause().is_some() {
+            return;
+        }
         (self.executor.state.pause, self.executor.state.has_waiting) = (None, false);
         self.executor.clients.take_paused().into_iter().for_each(|slot| self.enqueue(slot));
     }

@@ -54,6 +54,7 @@ pub(crate) struct Waiting {
     replied: Option<usize>,
 }
 
+pub(crate) const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const DEMOTED: &str =
     "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
 
@@ -118,7 +119,7 @@ pub(crate) fn end_in_vain(conn: &mut Conn, keys: &mut Keyspace<'_>, how: InVain)
         match how {
             InVain::Timeout => reply.null_array(),
             InVain::Demoted => reply.error(DEMOTED),
-            InVain::Error => reply.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+            InVain::Error => reply.error(UNBLOCKED),
         }
     }
     true

@@ -28,6 +28,7 @@ mod redis_tools;
 mod replica;
 mod rewrite;
 mod seeded;
+mod sentinels;
 mod serve;
 mod served;
 mod snapshots;

@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 use tembo_wire::{Value, write_request};
 
 /// A server of Tembo that comes back at its port.
-struct Node {
-    workspace: Workspace,
-    server: Option<Server>,
-    port: u16,
+pub(crate) struct Node {
+    pub(crate) workspace: Workspace,
+    pub(crate) server: Option<Server>,
+    pub(crate) port: u16,
     /// The copies that it has sent in the lives before.
     full: u64,
 }
 
 impl Node {
-    fn start() -> Node {
+    pub(crate) fn start() -> Node {
         let workspace = Workspace::new();
         let server = Server::start(&workspace, "--pool a.pool --log-level notice");
         Node { port: server.port, server: Some(server), workspace, full: 0 }
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let begun = Instant::now();
         loop {
             if let Some(client) = Client::connect(self.port) {
@@ -39,12 +39,12 @@ impl Node {
     }
 
     /// The copies that it has sent.
-    fn full(&self) -> u64 {
+    pub(crate) fn full(&self) -> u64 {
         self.full + self.client().info("sync_full").parse::<u64>().unwrap()
     }
 
     /// Waits for a role, with a connection of its own each time: Sentinel closes those that there are.
-    fn wait_for_role(&self, role: &str) {
+    pub(crate) fn wait_for_role(&self, role: &str) {
         let begun = Instant::now();
         loop {
             let mut client = self.client();
@@ -60,44 +60,44 @@ impl Node {
         }
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.full = self.full();
         self.server.take().unwrap().kill();
         self.restart();
     }
 
-    fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let line = format!("serve --listen 127.0.0.1:{} --pool a.pool --log-level notice", self.port);
         let mut command = self.workspace.command(&line);
         self.server = Some(Server::spawn(command.stderr(Stdio::piped())));
     }
 
-    fn follow(&self, port: u16) {
+    pub(crate) fn follow(&self, port: u16) {
         self.client().line(&format!("REPLICAOF 127.0.0.1 {port}"));
         self.client().wait_for("master_link_status", "up");
     }
 
     /// The digest of its data, which a real Redis computes.
-    fn digest(&self, redis: &Master) -> Value {
+    pub(crate) fn digest(&self, redis: &Master) -> Value {
         self.client().line("SAVE");
         redis.digest_of(&self.workspace.path("dump.rdb"))
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.server.take().unwrap().kill();
         self.workspace.run("check a.pool").ok();
     }
 }
 
 /// Writes to a server that may be killed at any time, and comes back.
-struct Writing {
+pub(crate) struct Writing {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
     thread: JoinHandle<()>,
 }
 
 impl Writing {
-    fn start(port: u16, seed: u64) -> Writing {
+    pub(crate) fn start(port: u16, seed: u64) -> Writing {
         let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counted) = (stop.clone(), count.clone());
         let thread = std::thread::spawn(move || {
@@ -115,7 +115,7 @@ impl Writing {
         Writing { stop, count, thread }
     }
 
-    fn end(self) -> u64 {
+    pub(crate) fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();
         self.count.load(Ordering::Relaxed)
@@ -164,7 +164,7 @@ fn fill(client: &mut Client) {
 
 /// Waits until a replica has all that its master has.
 #[track_caller]
-fn wait_until_equal(master: &mut Client, replica: &mut Client) {
+pub(crate) fn wait_until_equal(master: &mut Client, replica: &mut Client) {
     replica.wait_for("master_link_status", "up");
     let begun = Instant::now();
     while replica.info("slave_repl_offset") != master.info("master_repl_offset") {
@@ -175,7 +175,7 @@ fn wait_until_equal(master: &mut Client, replica: &mut Client) {
     assert_eq!(replica.info("master_replid"), master.info("master_replid"));
 }
 
-fn kills(default: u64) -> u64 {
+pub(crate) fn kills(default: u64) -> u64 {
     std::env::var("TEMBO_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(default)
 }
 

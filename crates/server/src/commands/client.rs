@@ -1,9 +1,9 @@
 //! CLIENT: connections seen from above.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tembo_wire::Request;
 use tembo_wire::number::{parse_i64, parse_u64};
+use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, integer, is, is_plain_name, quoting};
 use super::connection::set_name;
@@ -16,9 +16,10 @@ use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::Keyspace;
+use crate::replica::Phase;
 use crate::session::{BufferSizes, Replies, Session, Standing};
 use crate::state::Pause;
-use crate::waiting::{InVain, end_in_vain};
+use crate::waiting::{InVain, UNBLOCKED, end_in_vain};
 
 const OWN: u32 = NOSCRIPT | LOADING | STALE | CONNECTION;
 const OTHERS: u32 = OWN | ADMIN;
@@ -207,12 +208,29 @@ fn unblock(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let slot = ctx.clients.iter().map(|conn| &conn.session).find(|session| session.id as i64 == id);
     let slot = slot.map(|session| session.slot);
     let conn = slot.and_then(|slot| ctx.clients.get_mut(slot));
-    let ended = conn.is_some_and(|conn| end_in_vain(conn, ctx.keys, how));
+    let now = ctx.state.now;
+    let ended =
+        conn.is_some_and(|conn| end_in_vain(conn, ctx.keys, how) || end_wait_for_copies(conn, how, now));
     if let Some(slot) = slot.filter(|_| ended) {
         ctx.clients.note_unblocked(slot);
     }
     ctx.out.write().integer(ended.into());
     Ok(())
+}
+
+/// Ends the wait of a client for copies of its writes, if there is one: as if its time were over, or by an
+/// error.
+fn end_wait_for_copies(conn: &mut Conn, how: InVain, now: Instant) -> bool {
+    let Some(awaiting) = &mut conn.session.awaiting else { return false };
+    match how {
+        // It is answered at the end of the turn, with what is known then.
+        InVain::Timeout => awaiting.deadline = Some(now),
+        _ => {
+            conn.session.awaiting = None;
+            ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol).error(UNBLOCKED);
+        }
+    }
+    true
 }
 
 fn info(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
@@ -326,6 +344,12 @@ impl<'a> KillFilter<'a> {
         Ok(filter)
     }
 
+    /// Whether it wants the link to the master, and nothing else of it.
+    fn is_about_master(&self) -> bool {
+        let others = (self.user, self.id, self.peer, self.local);
+        self.class == Some(Class::Master) && others == (None, None, None, None)
+    }
+
     fn wants(&self, session: &Session) -> bool {
         let is_at = |wanted: Option<&[u8]>, address: &Address| {
             wanted.is_none_or(|wanted| is_address(wanted, address))
@@ -363,6 +387,12 @@ fn kill(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 /// Closes the connections that `filter` wants, this one only after its reply; returns their number.
 fn kill_all(ctx: &mut Context<'_, '_>, filter: &KillFilter<'_>) -> i64 {
     let mut killed = ctx.clients.kill(|conn| filter.wants(&conn.session));
+    let role = &mut ctx.state.role;
+    if filter.is_about_master() && matches!(role.phase, Phase::Up | Phase::Synchronising) {
+        // The link begins anew, where it was.
+        role.begin();
+        killed += 1;
+    }
     if !filter.skip_own && filter.wants(ctx.session) {
         ctx.session.quitting = true;
         killed += 1;

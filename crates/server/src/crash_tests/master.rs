@@ -26,6 +26,8 @@ enum Op {
     Run(Vec<&'static str>, Vec<&'static str>),
     /// Keys whose time has come go, with these effects.
     Expire(Vec<&'static str>),
+    /// So many replicas get the stream.
+    Remember(u16),
     /// The server becomes a replica.
     Demote,
     /// And a master again, under an id of this letter.
@@ -49,13 +51,16 @@ struct Model {
     id: u8,
     second: Option<(u8, u64)>,
     offset: u64,
+    replicas: Vec<u16>,
     /// The bytes that are kept, by the commits that they came with where these are known.
     records: Vec<String>,
 }
 
 impl PartialEq for Model {
     fn eq(&self, other: &Model) -> bool {
-        let all = |model: &Model| (model.id, model.second, model.offset, model.records.concat());
+        let all = |model: &Model| {
+            (model.id, model.second, model.offset, model.records.concat(), model.replicas.clone())
+        };
         self.keys == other.keys && all(self) == all(other)
     }
 }
@@ -197,6 +202,10 @@ impl Scenario for Script {
                 executor.keys.expire_due(usize::MAX).map_err(fault)?;
                 executor.keys.commit().map_err(text)
             }
+            Op::Remember(count) => {
+                let replica = |port| Master { host: "h".repeat(usize::from(port)), port };
+                executor.keys.store_replicas(&(1..=*count).map(replica).collect::<Vec<_>>()).map_err(fault)
+            }
             Op::Demote => {
                 let master = Master { host: "h".to_owned(), port: 1 };
                 executor.keys.store_master(Some(&master), id(b'x')).map_err(fault)
@@ -213,6 +222,7 @@ impl Scenario for Script {
     fn apply_model(&self, model: &mut Model, op: &Op) {
         match op {
             Op::Run(_, effects) | Op::Expire(effects) => model.add(effects),
+            Op::Remember(count) => model.replicas = (1..=*count).collect(),
             Op::Demote => {}
             Op::Promote(letter) => {
                 model.second = Some((std::mem::replace(&mut model.id, *letter), model.offset));
@@ -229,7 +239,8 @@ impl Scenario for Script {
         let mut kept = Vec::new();
         replication.backlog.read(replication.backlog.first(), usize::MAX, &mut kept).map_err(text)?;
         let (offset, records) = (position.offset, vec![text_of(&kept)]);
-        let mut model = Model { id: position.id[0], second, offset, records, ..Model::default() };
+        let replicas = keys.stored_replicas().map_err(fault)?.iter().map(|replica| replica.port).collect();
+        let mut model = Model { id: position.id[0], second, offset, records, replicas, ..Model::default() };
         let mut names = Vec::new();
         for database in 0..DATABASES {
             let visit = |key: &[u8], _| {
@@ -259,7 +270,9 @@ fn run(lines: &[&'static str], effects: &[&'static str]) -> Op {
 fn data_offset_and_bytes_are_of_one_moment_at_every_crash() {
     let ops = vec![
         run(&["INCR n", "RPUSH l a"], &["SELECT 0", "INCR n", "RPUSH l a"]),
+        Op::Remember(3),
         run(&["SELECT 3", "INCR n", "GET n"], &["SELECT 3", "INCR n"]),
+        Op::Remember(1),
         run(
             &["MULTI", "INCR n", "BLPOP l 1", "SELECT 2", "SET o v GET", "EXEC"],
             &["SELECT 0", "MULTI", "INCR n", "LPOP l", "SELECT 2", "SET o v", "EXEC"],
@@ -268,11 +281,13 @@ fn data_offset_and_bytes_are_of_one_moment_at_every_crash() {
         // Its time has come: a command that finds nothing tells that.
         run(&["APPEND l z", "EXPIRE t 9"][1..], &["SELECT 0", "DEL t"]),
         Op::Expire(vec!["SELECT 0", "DEL t"]),
+        Op::Remember(0),
         Op::Demote,
         Op::Promote(b'p'),
         run(&["DEL n", "DEL nothing"], &["SELECT 0", "DEL n"]),
     ];
-    let script = Script { ops, continuation: vec![run(&["INCR n"], &["SELECT 0", "INCR n"])] };
+    let continuation = vec![run(&["INCR n"], &["SELECT 0", "INCR n"]), Op::Remember(2)];
+    let script = Script { ops, continuation };
     survived(Simulation::new(&script).limit(6).nested_limit(2).audit(audit()).run());
     let mut model = script.initial();
     script.ops.iter().for_each(|op| script.apply_model(&mut model, op));

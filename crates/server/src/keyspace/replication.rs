@@ -10,6 +10,7 @@
 //!   'p'  -> id offset_le database     40, 8 and 1 bytes          how far the stream goes that made the data
 //!   's'  -> id offset_le              40 and 8 bytes             the history before, up to that offset
 //!   'b'  -> state boot                1 byte, and the rest       the boot of the system that wrote last
+//!   'r'  -> (port_le len host)*       2, 1 and len bytes each    the replicas that get the stream
 //!   'a'  -> maps_le                   2 bytes                    bit N: a new state arrives in "dbN"
 //! ```
 //!
@@ -62,6 +63,9 @@ pub(super) const POSITION: &[u8] = b"p";
 const SECOND: &[u8] = b"s";
 const ARRIVING: &[u8] = b"a";
 const BOOT: &[u8] = b"b";
+const REPLICAS: &[u8] = b"r";
+/// The most replicas that are remembered.
+pub(crate) const REPLICAS_MAX: usize = 64;
 /// The length of a replication id.
 pub(crate) const ID_BYTES: usize = 40;
 /// The longest name of a host.
@@ -88,6 +92,18 @@ impl Master {
         }
         Ok(Master { host: host.to_owned(), port: u16::from_le_bytes(*port) })
     }
+}
+
+/// Reads the addresses of replicas.
+fn decode_replicas(mut value: &[u8]) -> Result<Vec<Master>, Malformed> {
+    let mut replicas = Vec::new();
+    while !value.is_empty() {
+        let len = usize::from(*value.get(2).ok_or(Malformed)?);
+        let host = value.get(3..3 + len).ok_or(Malformed)?;
+        replicas.push(Master::decode(&[&value[..2], host].concat())?);
+        value = &value[3 + len..];
+    }
+    if replicas.len() > REPLICAS_MAX { Err(Malformed) } else { Ok(replicas) }
 }
 
 /// How far a stream has been applied.
@@ -320,6 +336,30 @@ impl<'p> Keyspace<'p> {
         Ok(())
     }
 
+    /// The replicas that got the stream last.
+    pub(crate) fn stored_replicas(&self) -> Answer<Vec<Master>> {
+        let value = self.replication.map.as_ref().map(|map| map.get(REPLICAS)).transpose()?.flatten();
+        Ok(value.map(|value| decode_replicas(&value)).transpose()?.unwrap_or_default())
+    }
+
+    /// Stores the replicas that get the stream. Commits. There must be no batch.
+    pub(crate) fn store_replicas(&mut self, replicas: &[Master]) -> Answer {
+        let map = self.replication_map()?;
+        let parts = replicas.iter().map(|Master { host, port }| {
+            let len = u8::try_from(host.len()).unwrap_or(0);
+            [&port.to_le_bytes()[..], &[len], &host.as_bytes()[..len.into()]].concat()
+        });
+        let value = parts.collect::<Vec<_>>().concat();
+        let batch = writer(self.pool, &mut self.batch)?;
+        let stored = match value.is_empty() {
+            true => batch.remove(&map, REPLICAS).map(drop),
+            false => batch.put(&map, REPLICAS, &value).map(drop),
+        };
+        self.dirty = true;
+        let stored = stored.and_then(|()| self.commit());
+        Ok(stored.inspect_err(|_| self.abandon_batch())?)
+    }
+
     /// The boot of the system that the pool was written in last, and whether it was left by a clean stop.
     pub(crate) fn stored_boot(&self) -> Answer<Option<(Vec<u8>, bool)>> {
         let Some(map) = &self.replication.map else { return Ok(None) };
@@ -539,6 +579,7 @@ pub(crate) fn check_replication(pool: &Pool) -> Result<bool, CheckError> {
             POSITION => Position::decode(entry.value()).map(drop),
             SECOND => Second::decode(entry.value()).map(drop),
             BOOT if (1..=65).contains(&entry.value().len()) && entry.value()[0] < 2 => Ok(()),
+            REPLICAS => decode_replicas(entry.value()).map(drop),
             ARRIVING if entry.value().len() == 2 => Ok(()),
             _ => Err(Malformed),
         };

@@ -49,6 +49,7 @@ impl Executor<'_, '_> {
                 self.commit_batch(None);
             }
         }
+        self.remember_replicas();
         if is_due {
             self.calm_waiting();
         }

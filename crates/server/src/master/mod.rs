@@ -5,6 +5,7 @@
 //!   keyspace/backlog    the stream's last bytes in the pool, in the commit of their data
 //!   master/tell         from commands to effects
 //!   |- copy             a whole copy for a replica that cannot go on where it is
+//!   |- recall           whether a replica of before has taken the place of a master that was started anew
 //!   |- feed             the stream from the backlog into connections; timeouts, WAIT
 //!   commands/replicas   PSYNC, REPLCONF, WAIT
 //! ```
@@ -28,12 +29,14 @@
 
 pub(crate) mod copy;
 pub(crate) mod feed;
+pub(crate) mod recall;
 mod tell;
 
 use std::fs::File;
 use std::rc::Rc;
 use std::time::Instant;
 
+use crate::keyspace::replication::Master;
 use crate::pubsub::ClientRef;
 
 /// The share of the pool that may keep what replicas lack.
@@ -143,6 +146,8 @@ pub(crate) struct Replicas {
     /// The changes of ids that they know of.
     pub(crate) epoch: u64,
     pub(crate) pinged: Instant,
+    /// The addresses of those that get the stream, as the pool has them.
+    pub(crate) remembered: Vec<Master>,
     /// Those that are heard of, by `min-replicas-max-lag`.
     pub(crate) good: u64,
     pub(crate) full: u64,
@@ -159,6 +164,7 @@ impl Replicas {
             is_feeding: false,
             epoch: 0,
             pinged: now,
+            remembered: Vec::new(),
             good: 0,
             full: 0,
             partial: 0,

@@ -34,6 +34,7 @@ use crate::keyspace::DATABASES;
 use crate::keyspace::replication::Position;
 use crate::log::Kind;
 use crate::machine;
+use crate::master::recall::Recall;
 use crate::server::MASTER;
 use crate::waiting::{InVain, end_in_vain};
 
@@ -78,12 +79,24 @@ pub(crate) struct Link<'p> {
     failures: u32,
     retry_at: Instant,
     answers: (Sender<Answer>, Receiver<Answer>),
+    /// A master that was started anew asks its replicas of before.
+    recall: Option<Recall>,
 }
 
 impl<'p> Link<'p> {
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
         let (stage, retry_at) = (Stage::Down, Instant::now());
-        Link { waker, stage, epoch: 0, asked: 0, failures: 0, retry_at, answers: channel() }
+        Link { waker, stage, epoch: 0, asked: 0, failures: 0, retry_at, answers: channel(), recall: None }
+    }
+
+    /// Begins to ask the replicas that this server had as a master.
+    pub(crate) fn recall(&mut self, executor: &mut Executor<'_, 'p>) {
+        self.recall = executor.begin_recall(&self.waker);
+    }
+
+    /// Takes their answers. Called at the beginning of a turn: writes may wait for them.
+    pub(crate) fn hear_recalled(&mut self, executor: &mut Executor<'_, 'p>) {
+        self.recall.take_if(|recall| recall.advance(executor));
     }
 
     /// Notes an event of the socket.

@@ -461,3 +461,23 @@ fn a_state_that_does_not_fit_leaves_the_old_one() {
     client.talk("REPLICAOF NO ONE => +OK\nDEL old0 => :1\nSELECT 5 => +OK\nDBSIZE => :0\nSET k v => +OK");
     server.check();
 }
+
+/// The link to the master is closed, and goes on where it was.
+#[test]
+fn client_kill_closes_the_link_to_the_master() {
+    let server = Fixture::start();
+    let mut client = server.client();
+    client.talk("CLIENT KILL TYPE master => :0");
+    let master = FakeMaster::new();
+    master.make_master_of(&mut client);
+    let mut link = master.accept_with(&file(&[("k", "v")]), 50);
+    let sent = link.commands(&["SELECT 0", "SET k w"]);
+    eventually(|| client.info("slave_repl_offset") == (50 + sent).to_string());
+    client.talk("CLIENT KILL TYPE master ID 1 => :0\nCLIENT KILL TYPE master => :1");
+    let mut link = master.accept();
+    assert_eq!(link.psync, ["PSYNC", ID, &(50 + sent + 1).to_string()]);
+    link.send(b"+CONTINUE\r\n");
+    link.commands(&["SET k x"]);
+    eventually(|| client.ask("GET k") == "$x");
+    server.check();
+}

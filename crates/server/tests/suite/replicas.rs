@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::support::{Client, Fixture, PATIENCE, eventually, request};
+use crate::support::{Client, Fixture, PATIENCE, eventually, request, show};
 use tembo_wire::{Limits, Parsed, RequestParser};
 
 /// A connection that has asked for the stream.
@@ -360,6 +360,26 @@ fn another_boot_has_another_id_and_the_old_one_as_second() {
         let mut replica = Replica::connect(&client);
         replica.send(&format!("PSYNC {id} {from}"));
         assert!(replica.line().starts_with(expected), "{from}");
+    }
+    server.check();
+}
+
+#[test]
+fn a_wait_for_replicas_ends_from_outside() {
+    let server = Fixture::start();
+    let mut control = server.client();
+    control.talk("SET k v => +OK");
+    let mut replica = Replica::connect(&control);
+    replica.copy();
+    for (how, expected) in
+        [("", ":0"), (" TIMEOUT", ":0"), (" ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK")]
+    {
+        let mut client = server.client();
+        let id = client.ask("CLIENT ID");
+        client.ask("APPEND k v");
+        client.send_raw(&[request(&[b"WAIT", b"2", b"0"]), request(&[b"PING"])].concat());
+        eventually(|| control.ask(&format!("CLIENT UNBLOCK {}{how}", &id[1..])) == ":1");
+        assert_eq!([show(&client.receive()), show(&client.receive())], [expected, "+PONG"]);
     }
     server.check();
 }

@@ -8,6 +8,7 @@ use tembo_wire::ReplyWriter;
 use super::{Moves, Sending};
 use crate::cluster::ranges::Ranges;
 use crate::config::LogLevel;
+use crate::conn::Conn;
 use crate::executor::Executor;
 use crate::keyspace::replication::Id;
 use crate::log::Kind;
@@ -178,10 +179,9 @@ impl Executor<'_, '_> {
     /// Answers clients that have waited for the end of a move, or long enough.
     fn end_waits_for_moves(&mut self) {
         for (client, id) in std::mem::take(&mut self.state.moving.waiting) {
-            let Some(conn) = self.clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id)
-            else {
-                continue;
-            };
+            // CLIENT UNBLOCK may have ended its wait.
+            let waits = |conn: &&mut Conn| conn.session.id == client.id && conn.session.awaiting.is_some();
+            let Some(conn) = self.clients.get_mut(client.slot).filter(waits) else { continue };
             let deadline = conn.session.awaiting.as_ref().and_then(|awaiting| awaiting.deadline);
             let outgoing = self.state.cluster.as_ref().and_then(|cluster| cluster.moves().outgoing.as_ref());
             let stage = outgoing.filter(|(moving, _)| moving.id == id).map(|(_, stage)| stage);

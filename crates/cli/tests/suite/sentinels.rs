@@ -1,0 +1,239 @@
+//! Masters that end: what three Sentinels see of one that is started again at once, how long one that stays
+//! away is missed, and what one finds that comes back later.
+//!
+//! Times are printed, not judged. The long campaign has `TEMBO_KILLS=100 TEMBO_FAILOVERS=5` before
+//! `cargo test --release -p tembo-cli --test suite -- sentinels --nocapture`.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tembo_wire::Value;
+
+use crate::master::{Node, Writing, kills, wait_until_equal};
+use crate::replica::{Client, PATIENCE};
+use crate::support::Workspace;
+
+const DOWN_AFTER_MS: u64 = 3000;
+
+/// Three Sentinels of Redis that watch one master.
+struct Sentinels {
+    processes: Vec<Child>,
+    logs: Vec<PathBuf>,
+    ports: Vec<u16>,
+    _workspace: Workspace,
+}
+
+impl Sentinels {
+    fn start(master: u16, replicas: usize) -> Option<Sentinels> {
+        let workspace = Workspace::new();
+        let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
+        let (mut processes, mut logs) = (Vec::new(), Vec::new());
+        for port in ports {
+            let (file, log) =
+                (workspace.path(&format!("{port}.conf")), workspace.path(&format!("{port}.log")));
+            let lines = format!(
+                "port {port}\nbind 127.0.0.1\nsentinel monitor m 127.0.0.1 {master} 2\n\
+                 sentinel down-after-milliseconds m {DOWN_AFTER_MS}\nsentinel failover-timeout m 20000\n"
+            );
+            std::fs::write(&file, lines).unwrap();
+            let output = std::fs::File::create(&log).unwrap();
+            let mut command = Command::new("redis-server");
+            match command.arg(&file).arg("--sentinel").stdout(output).stderr(Stdio::null()).spawn() {
+                Ok(process) => processes.push(process),
+                Err(_) => {
+                    eprintln!("skipped: redis-server cannot be run here");
+                    return None;
+                }
+            }
+            logs.push(log);
+        }
+        let sentinels = Sentinels { processes, logs, ports: ports.to_vec(), _workspace: workspace };
+        sentinels.wait_for(&format!("slaves={replicas},sentinels=3"));
+        Some(sentinels)
+    }
+
+    /// Waits until all of them have this in the line of the master.
+    fn wait_for(&self, part: &str) {
+        let begun = Instant::now();
+        let has =
+            |port: &u16| Client::connect(*port).is_some_and(|mut one| one.info("master0").contains(part));
+        while !self.ports.iter().all(has) {
+            assert!(begun.elapsed() < PATIENCE, "no {part}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// How often something happened to the master, by their logs.
+    fn count(&self, event: &str) -> usize {
+        let logs = self.logs.iter().map(|log| std::fs::read_to_string(log).unwrap());
+        logs.map(|log| log.matches(&format!("{event} master")).count()).sum()
+    }
+}
+
+impl Drop for Sentinels {
+    fn drop(&mut self) {
+        self.processes.iter_mut().for_each(|process| drop((process.kill(), process.wait())));
+        if std::thread::panicking() {
+            self.logs.iter().for_each(|log| eprintln!("{}", std::fs::read_to_string(log).unwrap()));
+        }
+    }
+}
+
+/// The reply to a write of a server that may be away, or of another role.
+fn write(port: u16) -> Option<Value> {
+    let mut client = Client::connect(port)?;
+    client.stream.write_all(b"SET written 1\r\n").ok()?;
+    client.try_receive()
+}
+
+fn is_ok(reply: &Option<Value>) -> bool {
+    reply.as_ref().is_some_and(|reply| !reply.is_error())
+}
+
+fn until_written(ports: &[u16]) -> Duration {
+    let begun = Instant::now();
+    while !ports.iter().any(|port| is_ok(&write(*port))) {
+        assert!(begun.elapsed() < PATIENCE, "nobody takes writes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    begun.elapsed()
+}
+
+/// The median and the greatest.
+fn shown(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    format!("median {:.1?}, at most {:.1?}", times[times.len() / 2], times[times.len() - 1])
+}
+
+/// A supervised master is killed under load: it is back before a Sentinel misses it.
+#[test]
+fn sentinels_do_not_see_a_master_that_is_started_again() {
+    let mut nodes: Vec<Node> = (0..2).map(|_| Node::start()).collect();
+    nodes[0].client().line("SET before 1");
+    nodes[1].follow(nodes[0].port);
+    let Some(sentinels) = Sentinels::start(nodes[0].port, 1) else { return };
+    let writing = Writing::start(nodes[0].port, 7);
+    let (mut times, count) = (Vec::new(), kills(4));
+    for kill in 0..count {
+        std::thread::sleep(Duration::from_millis(400 + 37 * (kill % 10)));
+        nodes[0].server.take().unwrap().kill();
+        let begun = Instant::now();
+        nodes[0].restart();
+        until_written(&[nodes[0].port]);
+        times.push(begun.elapsed());
+    }
+    let commands = writing.end();
+    wait_until_equal(&mut nodes[0].client(), &mut nodes[1].client());
+    let events = ["+sdown", "+odown", "+try-failover"].map(|event| sentinels.count(event));
+    println!("{count} kills under {commands} commands: a write after {}; events {events:?}", shown(times));
+    assert_eq!(events, [0, 0, 0], "with down-after {DOWN_AFTER_MS} ms");
+    drop(sentinels);
+    nodes.into_iter().for_each(Node::end);
+}
+
+/// A master stays away. When it comes back it takes no write, and has what the new master has.
+#[test]
+fn sentinels_replace_a_master_that_stays_away() {
+    let runs = std::env::var("TEMBO_FAILOVERS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(1);
+    let (mut times, mut full) = (Vec::new(), Vec::new());
+    for run in 0..runs {
+        let mut nodes: Vec<Node> = (0..3).map(|_| Node::start()).collect();
+        nodes[0].client().line("SET before 1");
+        (1..3).for_each(|replica| nodes[replica].follow(nodes[0].port));
+        let Some(sentinels) = Sentinels::start(nodes[0].port, 2) else { return };
+        let mut client = nodes[0].client();
+        for number in 0..100 {
+            client.line(&format!("RPUSH acknowledged {number}"));
+        }
+        assert_eq!(client.line("WAIT 2 20000"), Value::Integer(2));
+        std::thread::sleep(Duration::from_millis(173 * (run % 6)));
+        nodes[0].server.take().unwrap().kill();
+        times.push(until_written(&[nodes[1].port, nodes[2].port]));
+        sentinels.wait_for("slaves=2");
+        let master = if is_ok(&write(nodes[1].port)) { 1 } else { 2 };
+        assert_eq!(nodes[master].client().line("LLEN acknowledged"), Value::Integer(100));
+        nodes[0].restart();
+        // Not after Sentinel has told it: it has asked before it answers.
+        let refused = write(nodes[0].port).unwrap();
+        assert!(refused.is_error(), "the old master took a write: {refused:?}");
+        nodes[master].client().line("SET last 1");
+        wait_until_equal(&mut nodes[master].client(), &mut nodes[0].client());
+        full.push(nodes[master].full());
+        drop(sentinels);
+        nodes.into_iter().for_each(Node::end);
+    }
+    println!("{runs} failovers: a write after {}; whole copies for old masters {full:?}", shown(times));
+}
+
+#[test]
+fn a_master_that_was_down_follows_the_replica_that_took_its_place() {
+    let mut nodes: Vec<Node> = (0..3).map(|_| Node::start()).collect();
+    nodes[0].client().line("SET before 1");
+    (1..3).for_each(|replica| nodes[replica].follow(nodes[0].port));
+    nodes[0].server.take().unwrap().kill();
+    nodes[1].client().line("REPLICAOF NO ONE");
+    nodes[2].follow(nodes[1].port);
+    nodes[1].client().line("INCR promoted");
+    nodes[0].restart();
+    let refused = write(nodes[0].port).unwrap();
+    assert!(refused.is_error(), "it took a write: {refused:?}");
+    wait_until_equal(&mut nodes[1].client(), &mut nodes[0].client());
+    assert_eq!(nodes[1].full(), 0, "it took a whole copy");
+    // Its place is durable, and a replica asks nobody.
+    nodes[0].kill();
+    nodes[0].wait_for_role("slave");
+    // The new master ends, too, and the one that it hears of is away: it goes by the other's word.
+    nodes[1].client().line("WAIT 2 20000");
+    nodes[1].server.take().unwrap().kill();
+    nodes[0].client().line("REPLICAOF NO ONE");
+    nodes[2].follow(nodes[0].port);
+    nodes[0].client().line("INCR promoted");
+    nodes[1].restart();
+    assert!(write(nodes[1].port).unwrap().is_error());
+    wait_until_equal(&mut nodes[0].client(), &mut nodes[1].client());
+    assert_eq!(nodes[1].client().line("GET promoted").as_bytes(), Some(&b"2"[..]));
+    nodes.into_iter().for_each(Node::end);
+}
+
+/// A copy that was made for other reasons is nobody's heir: it left while the master ran.
+#[test]
+fn a_replica_that_left_is_not_followed() {
+    let mut nodes: Vec<Node> = (0..2).map(|_| Node::start()).collect();
+    nodes[0].client().line("SET before 1");
+    nodes[1].follow(nodes[0].port);
+    nodes[1].client().line("REPLICAOF NO ONE");
+    let begun = Instant::now();
+    while nodes[0].client().info("connected_slaves") != "0" {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    nodes[0].kill();
+    assert!(is_ok(&write(nodes[0].port)));
+    assert_eq!(nodes[0].client().info("role"), "master");
+    nodes.into_iter().for_each(Node::end);
+}
+
+/// Replicas that are away, or stand still, keep a master from its writes for a second at most.
+#[test]
+fn replicas_that_do_not_answer_are_not_waited_for_long() {
+    let mut nodes: Vec<Node> = (0..3).map(|_| Node::start()).collect();
+    nodes[0].client().line("SET before 1");
+    (1..3).for_each(|replica| nodes[replica].follow(nodes[0].port));
+    nodes[1].server.take().unwrap().kill();
+    let stopped = nodes[2].server.as_ref().unwrap().child.id().to_string();
+    let signal =
+        |name: &str| assert!(Command::new("kill").args([name, &stopped]).status().unwrap().success());
+    signal("-STOP");
+    nodes[0].server.take().unwrap().kill();
+    nodes[0].restart();
+    let begun = Instant::now();
+    assert!(is_ok(&write(nodes[0].port)));
+    println!("a write after {:?}", begun.elapsed());
+    signal("-CONT");
+    nodes[1].restart();
+    nodes[2].client().wait_for("master_link_status", "up");
+    nodes.into_iter().for_each(Node::end);
+}
