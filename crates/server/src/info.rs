@@ -14,6 +14,7 @@ use crate::keyspace::replication::{Id, Position, Second};
 use crate::keyspace::{DATABASES, Keyspace, KeyspaceStats};
 use crate::machine;
 use crate::master::Replica;
+use crate::master::failover::Failover;
 use crate::pubsub::Kind;
 use crate::replica::{Master, Phase};
 use crate::script::Scripts;
@@ -321,7 +322,7 @@ fn replication(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     let shown = |id: Id| String::from_utf8_lossy(&id).into_owned();
     let kept = facts.position.map_or(0, |position| position.offset.saturating_sub(facts.backlog_first));
     fields!(out,
-        master_failover_state: "no-failover",
+        master_failover_state: Failover::state(state.failover.as_ref()),
         master_replid: facts.position.map_or(state.run_id.clone(), |position| shown(position.id)),
         master_replid2: facts.second.map_or("0".repeat(40), |second| shown(second.id)),
         master_repl_offset: offset,

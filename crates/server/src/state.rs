@@ -22,6 +22,7 @@ use crate::eviction::Eviction;
 use crate::keyspace::replication::Id;
 use crate::log::{Kind, Log};
 use crate::master::Replicas;
+use crate::master::failover::Failover;
 use crate::metrics::Board;
 use crate::password::Password;
 use crate::random::Random;
@@ -151,6 +152,8 @@ pub(crate) struct State {
     pub(crate) moving: Moving,
     pub(crate) lease: Lease,
     pub(crate) replicas: Replicas,
+    /// FAILOVER is under way.
+    pub(crate) failover: Option<Failover>,
     pub(crate) random: Random,
     pub(crate) started: Instant,
     /// The time that this turn acts at.
@@ -205,6 +208,7 @@ impl State {
             moving: Moving::default(),
             lease: Lease::default(),
             replicas: Replicas::new(now),
+            failover: None,
             random,
             started: now,
             now,

@@ -28,6 +28,7 @@ mod debug;
 pub(crate) mod dump;
 mod element_scan;
 mod expire;
+mod failover;
 mod geo;
 mod hash;
 pub(crate) mod heartbeat;
@@ -224,6 +225,7 @@ impl Registry {
             server::COMMANDS,
             saving::COMMANDS,
             replication::COMMANDS,
+            failover::COMMANDS,
             replicas::COMMANDS,
             cluster::COMMANDS,
             clusterx::COMMANDS,

@@ -13,9 +13,11 @@ use super::table::flag::{
     ADMIN, ALLOW_BUSY, CONNECTION, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE,
 };
 use crate::address::Address;
+use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::replication::{Position, Second};
+use crate::log::Kind;
 use crate::master::feed::{acknowledged, answer, copies, progress_of_replicas};
 use crate::master::{AwaitedDevice, Awaiting, Replica, Stage};
 use crate::pubsub::ClientRef;
@@ -151,8 +153,11 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if ctx.session.replica.as_ref().is_some_and(|replica| replica.is_asking()) {
         return Ok(());
     }
-    expect_link(ctx)?;
     let (id, wanted) = (&request[1], integer(&request[2])?);
+    if request.get(3).is_some_and(|word| is(word, "FAILOVER")) {
+        take_over(ctx, id)?;
+    }
+    expect_link(ctx)?;
     let replication = &ctx.keys.replication;
     let history = replication.committed();
     // The first byte that it lacks, counted from 1.
@@ -183,6 +188,30 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         ctx.state.replicas.partial_refused += 1;
     }
     ask(ctx, Stage::WantsCopy);
+    Ok(())
+}
+
+/// The master of this replica asks it to change places: it is the master from now on, durably.
+fn take_over(ctx: &mut Context<'_, '_>, id: &[u8]) -> Answer {
+    if ctx.state.role.master.is_none() {
+        // It has taken over already, and the old master was not told.
+        if ctx.keys.replication.second.is_some_and(|second| second.id == id) {
+            return Ok(());
+        }
+        return Err(Fault::Error("ERR PSYNC FAILOVER can't be sent to a master."));
+    }
+    if ctx.keys.replication.position.is_none_or(|position| position.id != id) {
+        return Err(Fault::Error("ERR PSYNC FAILOVER replid must match my replid."));
+    }
+    if ctx.keys.has_batch() {
+        return Err(Fault::NeedsCommit);
+    }
+    let new_id = ctx.state.random_id();
+    ctx.keys.store_master(None, new_id)?;
+    ctx.state.role.choose(None);
+    ctx.state.role.is_changed = false;
+    let text = "FAILOVER: this is the master from now on, by the word of the old one";
+    ctx.state.log(LogLevel::Notice, Kind::Replication, format_args!("{text}"));
     Ok(())
 }
 

@@ -42,6 +42,9 @@ pub(crate) fn read_master(host: &[u8], port: &[u8]) -> Result<Master, &'static s
 
 /// The role is durable before the answer is sent: see [`crate::replica::link`].
 fn replicaof(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
+    if ctx.state.failover.is_some() {
+        return Err(Fault::Error("ERR REPLICAOF not allowed while failing over."));
+    }
     let role = &mut ctx.state.role;
     let master = match (is(&request[1], "NO"), is(&request[2], "ONE")) {
         (true, true) => None,

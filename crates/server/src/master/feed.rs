@@ -18,7 +18,8 @@ const FEED_BYTES: usize = 256 << 10;
 impl Executor<'_, '_> {
     /// Whether there is something to do for replicas.
     pub(crate) fn has_replicas(&self) -> bool {
-        !self.state.replicas.list.is_empty() || !self.state.replicas.awaiting.is_empty()
+        let replicas = &self.state.replicas;
+        !replicas.list.is_empty() || !replicas.awaiting.is_empty() || self.state.failover.is_some()
     }
 
     /// Does what replicas need before a turn's commits are waited for: pings, and whole copies. Called when
@@ -41,7 +42,8 @@ impl Executor<'_, '_> {
             if wants_acks {
                 keys.replication.add_plain(&["REPLCONF", "GETACK", "*"]);
             }
-            if is_due {
+            // A replica that is to take over would never have everything.
+            if is_due && state.failover.is_none() {
                 state.replicas.pinged = state.now;
                 keys.replication.add_plain(&["PING"]);
             }
@@ -50,6 +52,7 @@ impl Executor<'_, '_> {
             }
         }
         self.remember_replicas();
+        self.advance_failover();
         if is_due {
             self.calm_waiting();
         }

@@ -5,6 +5,7 @@
 //!   keyspace/backlog    the stream's last bytes in the pool, in the commit of their data
 //!   master/tell         from commands to effects
 //!   |- copy             a whole copy for a replica that cannot go on where it is
+//!   |- failover         a master and a replica change places
 //!   |- recall           whether a replica of before has taken the place of a master that was started anew
 //!   |- feed             the stream from the backlog into connections; timeouts, WAIT
 //!   commands/replicas   PSYNC, REPLCONF, WAIT
@@ -28,6 +29,7 @@
 //! history, with an id and an offset, which restarts keep.
 
 pub(crate) mod copy;
+pub(crate) mod failover;
 pub(crate) mod feed;
 pub(crate) mod recall;
 mod tell;

@@ -32,6 +32,9 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// How often a master is told that the replica is alive.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
+/// The beginning of a failure: the master does not give what was asked for.
+pub(super) const REFUSED: &str = "the master answered PSYNC with: ";
+
 /// A link that is wanted.
 pub(super) struct Question {
     pub(super) master: Master,
@@ -42,6 +45,8 @@ pub(super) struct Question {
     pub(super) port: u16,
     pub(super) announced_ip: Option<String>,
     pub(super) position: Option<Position>,
+    /// The master is a replica of this server, and is to take its place.
+    pub(super) hands_over: bool,
     pub(super) timeout: Duration,
     /// Where a whole state is kept meanwhile.
     pub(super) folder: PathBuf,
@@ -194,12 +199,14 @@ impl Asking<'_> {
         let position = self.question.position;
         let reply = match &position {
             Some(Position { id, offset, .. }) => {
-                self.ask(&[b"PSYNC", id, offset.saturating_add(1).to_string().as_bytes()])?
+                let from = offset.saturating_add(1).to_string();
+                let words = [&b"PSYNC"[..], id, from.as_bytes(), b"FAILOVER"];
+                self.ask(&words[..if self.question.hands_over { 4 } else { 3 }])?
             }
             None => self.ask(&[b"PSYNC", b"?", b"-1"])?,
         };
         let words: Vec<&str> = reply.split_whitespace().collect();
-        let wrong = || failed(format!("the master answered PSYNC with: {reply}"));
+        let wrong = || failed(format!("{REFUSED}{reply}"));
         match words[..] {
             ["+FULLRESYNC", id, offset] => {
                 let id = read_id(id).ok_or_else(wrong)?;

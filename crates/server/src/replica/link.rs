@@ -23,7 +23,7 @@ use tembo::{Domain, Pool};
 use tembo_wire::write_request;
 
 use super::apply;
-use super::ask::{ALIVE_EVERY, Failure, Question, Ready, Whole, ask, failed, is_wait};
+use super::ask::{ALIVE_EVERY, Failure, Question, REFUSED, Ready, Whole, ask, failed, is_wait};
 use super::load::Loading;
 use super::socket::MasterSocket;
 use super::{Phase, Transfer};
@@ -155,6 +155,9 @@ impl<'p> Link<'p> {
 
     fn fail(&mut self, executor: &mut Executor<'_, 'p>, failure: Failure) {
         self.part(executor);
+        if failure.why.starts_with(REFUSED) && executor.state.failover.is_some() {
+            executor.end_failover("the replica refused to take over");
+        }
         let state = &mut *executor.state;
         if matches!(state.role.phase, Phase::Up) {
             state.role.down_since = state.now;
@@ -213,6 +216,7 @@ impl<'p> Link<'p> {
             port: settings.announced_port.unwrap_or(state.port_for_replicas()),
             announced_ip: settings.announced_ip.clone(),
             position: executor.keys.replication.position,
+            hands_over: state.failover.is_some(),
             timeout: settings.timeout,
             folder: PathBuf::from(&state.folder),
             transfer: state.role.transfer.clone(),
@@ -316,6 +320,7 @@ impl<'p> Link<'p> {
         (executor.state.role.phase, executor.state.role.error) = (Phase::Up, None);
         executor.state.role.last_io = Some(now);
         self.stage = Stage::Streaming(Box::new(streaming));
+        executor.complete_failover();
         Ok(())
     }
 

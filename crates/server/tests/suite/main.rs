@@ -34,6 +34,7 @@ mod edges;
 mod eviction;
 mod exact_fits;
 mod expiry;
+mod failover;
 mod full;
 mod hostile;
 mod introspection;

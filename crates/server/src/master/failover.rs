@@ -1,0 +1,115 @@
+//! FAILOVER: this master and one of its replicas change places, with nothing lost.
+//!
+//! ```text
+//!   waiting   clients may not write; the replica is asked how far it is until it has everything
+//!   taking    this server asks it for the stream, with the word FAILOVER: that one is the master now
+//!   up        this is a replica, durably; clients are told so
+//! ```
+//!
+//! The role is stored at the end. A server that is killed before comes back as the master, and asks its
+//! replicas of before whether they have taken its place ([`recall`](super::recall)).
+
+use std::time::{Duration, Instant};
+
+use super::Replica;
+use crate::commands::replicas_of;
+use crate::config::LogLevel;
+use crate::executor::Executor;
+use crate::keyspace::replication::Master;
+use crate::log::Kind;
+use crate::state::Pause;
+
+/// Longer than a turn may be.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// How far a failover is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Waiting,
+    Taking,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Failover {
+    pub(crate) stage: Stage,
+    /// The replica that is to take over; none: the first one that has everything.
+    pub(crate) target: Option<Master>,
+    pub(crate) deadline: Option<Instant>,
+    /// At the deadline the replica takes over with what it has.
+    pub(crate) is_forced: bool,
+    /// FAILOVER ABORT was said.
+    pub(crate) is_given_up: bool,
+}
+
+impl Failover {
+    /// Redis's name of a state.
+    pub(crate) fn state(failover: Option<&Failover>) -> &'static str {
+        match failover.map(|failover| failover.stage) {
+            None => "no-failover",
+            Some(Stage::Waiting) => "waiting-for-sync",
+            Some(Stage::Taking) => "failover-in-progress",
+        }
+    }
+}
+
+impl Executor<'_, '_> {
+    /// Looks whether a replica may take over. Called when the batch is committed.
+    pub(super) fn advance_failover(&mut self) {
+        let Some(Failover { stage, target, deadline, is_forced, is_given_up }) = &self.state.failover else {
+            return;
+        };
+        if *is_given_up {
+            return self.end_failover("FAILOVER ABORT");
+        }
+        let now = self.state.now;
+        // Nobody writes meanwhile.
+        self.state.pause = Some(Pause { end: now + PAUSE, of_writes_only: true });
+        if *stage == Stage::Taking {
+            return;
+        }
+        let is_late = deadline.is_some_and(|deadline| deadline <= now);
+        let offset = self.keys.replication.committed().map_or(0, |position| position.offset);
+        let is_it = |(host, replica): &(String, Replica)| {
+            let is_named = target.as_ref().is_none_or(|it| (&it.host, it.port) == (host, replica.port));
+            let has_all = replica.acknowledged >= offset || is_late && *is_forced;
+            is_named && has_all && replica.is_online() && !replica.is_plain && replica.port > 0
+        };
+        match replicas_of(self.clients.iter()).into_iter().find(is_it) {
+            Some((host, replica)) => self.hand_over(Master { host, port: replica.port }),
+            None if is_late => self.end_failover("no replica had everything in time"),
+            None => {}
+        }
+    }
+
+    fn hand_over(&mut self, heir: Master) {
+        let message = format_args!("FAILOVER: {}:{} takes over", heir.host, heir.port);
+        self.state.log(LogLevel::Notice, Kind::Replication, message);
+        if let Some(failover) = &mut self.state.failover {
+            failover.stage = Stage::Taking;
+        }
+        // Not durable yet.
+        self.state.role.choose(Some(heir));
+        self.state.role.is_changed = false;
+        self.keys.replication.take_up(false);
+    }
+
+    /// The stream of the new master goes on here: the role is durable from now on.
+    pub(crate) fn complete_failover(&mut self) {
+        if self.state.failover.take().is_some() {
+            self.state.pause = None;
+            self.persist_role();
+        }
+    }
+
+    /// Goes on as the master.
+    pub(crate) fn end_failover(&mut self, why: &str) {
+        let Some(failover) = self.state.failover.take() else { return };
+        self.state.pause = None;
+        if failover.stage == Stage::Taking {
+            self.state.role.choose(None);
+            self.state.role.is_changed = false;
+            self.keys.replication.take_up(true);
+        }
+        self.state.log(LogLevel::Warning, Kind::Replication, format_args!("FAILOVER was given up: {why}"));
+    }
+}

@@ -1,0 +1,143 @@
+//! FAILOVER: a master and its replica change places.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::replicas::Replica;
+use crate::support::{Client, Fixture, eventually};
+
+fn follow(replica: &mut Client, master: &Fixture) {
+    assert_eq!(replica.ask(&format!("REPLICAOF 127.0.0.1 {}", master.address.port())), "+OK");
+    eventually(|| replica.info("master_link_status") == "up");
+}
+
+/// Counts up until this is refused; the last number that was acknowledged.
+fn write(mut client: Client, stop: &AtomicBool) -> u64 {
+    let mut last = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let reply = client.ask("INCR n");
+        match reply.strip_prefix(':') {
+            Some(number) => last = number.parse().unwrap(),
+            None => {
+                assert!(reply.starts_with("-READONLY"), "{reply}");
+                break;
+            }
+        }
+    }
+    last
+}
+
+#[test]
+fn a_master_and_its_replica_change_places_under_writes() {
+    let servers = [Fixture::start(), Fixture::start()];
+    let mut clients = [servers[0].client(), servers[1].client()];
+    clients[0].talk("SET k v => +OK");
+    follow(&mut clients[1], &servers[0]);
+    let mut sum = 0;
+    for turn in 0..4 {
+        let (old, new) = (turn % 2, 1 - turn % 2);
+        clients[old].talk("DEL n => :0");
+        let (stop, client) = (Arc::new(AtomicBool::new(false)), servers[old].client());
+        let stopped = stop.clone();
+        let writing = std::thread::spawn(move || write(client, &stopped));
+        eventually(|| clients[old].ask("GET n") != "nil");
+        eventually(|| clients[new].ask("GET n") != "nil");
+        let target = match turn {
+            0 => String::new(),
+            _ => format!(" TO 127.0.0.1 {} TIMEOUT 60000", servers[new].address.port()),
+        };
+        assert_eq!(clients[old].ask(&format!("FAILOVER{target}")), "+OK");
+        eventually(|| clients[old].info("role") == "slave" && clients[new].info("role") == "master");
+        let last = writing.join().unwrap();
+        eventually(|| clients[old].info("master_link_status") == "up");
+        assert_eq!(clients[new].ask("GET n"), format!("${last}"), "an acknowledged write is lost");
+        assert_eq!(clients[old].info("master_failover_state"), "no-failover");
+        assert_eq!(clients[old].info("master_replid"), clients[new].info("master_replid"));
+        clients[new].talk("DEL n => :1");
+        sum += last;
+    }
+    assert_eq!((clients[0].info("sync_full"), clients[1].info("sync_full")), ("1".into(), "0".into()));
+    println!("{sum} writes");
+    servers.into_iter().for_each(Fixture::check);
+}
+
+#[test]
+fn a_role_that_failover_gave_survives_a_restart() {
+    let mut servers = [Fixture::start(), Fixture::start()];
+    let mut client = servers[0].client();
+    client.talk("SET k v => +OK");
+    follow(&mut servers[1].client(), &servers[0]);
+    client.talk("FAILOVER => +OK");
+    eventually(|| servers[0].client().info("role") == "slave");
+    eventually(|| servers[0].client().info("master_link_status") == "up");
+    eventually(|| servers[1].client().info("role") == "master");
+    servers[0].restart();
+    assert_eq!(servers[0].client().info("role"), "slave");
+    servers[1].restart();
+    assert_eq!(servers[1].client().info("role"), "master");
+    servers.into_iter().for_each(Fixture::check);
+}
+
+#[test]
+fn a_failover_ends_at_its_time_or_from_outside() {
+    let server = Fixture::start();
+    let mut client = server.client();
+    client.talk(
+        "
+        FAILOVER => -ERR FAILOVER requires connected replicas.
+        FAILOVER ABORT => -ERR No failover in progress.
+        FAILOVER TIMEOUT 0 => -ERR FAILOVER timeout must be greater than 0
+        FAILOVER TO h 1 FORCE => -ERR FAILOVER with force option requires both a timeout and target HOST and IP.
+        FAILOVER NOW => -ERR syntax error
+        SET k v => +OK
+        ",
+    );
+    // One that never says how far it is, and does not listen.
+    let mut replica = Replica::connect(&client);
+    replica.send("REPLCONF listening-port 1");
+    assert_eq!(replica.line(), "+OK");
+    replica.copy();
+    client.talk("FAILOVER TO 127.0.0.1 2 => -ERR FAILOVER target HOST and PORT is not a replica.");
+    client.talk("FAILOVER TIMEOUT 100 => +OK");
+    let mut writer = server.client();
+    writer.send(&[b"SET", b"k", b"w"]);
+    eventually(|| client.info("master_failover_state") == "no-failover");
+    assert_eq!(crate::support::show(&writer.receive()), "+OK");
+    client.talk("FAILOVER => +OK\nFAILOVER => -ERR FAILOVER already in progress.");
+    client.talk("REPLICAOF h 1 => -ERR REPLICAOF not allowed while failing over.");
+    writer.send(&[b"SET", b"k", b"x"]);
+    assert_eq!(client.info("master_failover_state"), "waiting-for-sync");
+    client.talk("GET k => $w\nFAILOVER ABORT => +OK");
+    assert_eq!(crate::support::show(&writer.receive()), "+OK");
+    // By force it is asked to take over, and cannot be reached.
+    client.talk("FAILOVER TO 127.0.0.1 1 TIMEOUT 50 FORCE => +OK");
+    eventually(|| client.info("master_failover_state") == "failover-in-progress");
+    assert_eq!(client.info("role"), "slave");
+    client.talk("FAILOVER ABORT => +OK");
+    eventually(|| client.info("role") == "master");
+    client.talk("SET k y => +OK");
+    let alone = crate::cluster_support::alone();
+    alone.client().talk("FAILOVER => -ERR FAILOVER not allowed in cluster mode.");
+    server.check();
+}
+
+#[test]
+fn only_a_replica_of_the_same_history_takes_over() {
+    let servers = [Fixture::start(), Fixture::start()];
+    let mut clients = [servers[0].client(), servers[1].client()];
+    clients[0].talk("SET k v => +OK");
+    let refused = clients[0].ask(&format!("PSYNC {} 1 FAILOVER", "a".repeat(40)));
+    assert_eq!(refused, "-ERR PSYNC FAILOVER can't be sent to a master.");
+    follow(&mut clients[1], &servers[0]);
+    let refused = clients[1].ask(&format!("PSYNC {} 1 FAILOVER", "a".repeat(40)));
+    assert_eq!(refused, "-ERR PSYNC FAILOVER replid must match my replid.");
+    clients[1].talk("FAILOVER => -ERR FAILOVER is not valid when server is a replica.");
+    clients[0].talk("FAILOVER => +OK");
+    eventually(|| clients[0].info("role") == "slave" && clients[0].info("master_link_status") == "up");
+    // An old master whose answer was lost asks again: it must not go on as a second master.
+    let (id, offset) = (clients[1].info("master_replid2"), clients[1].info("second_repl_offset"));
+    let mut again = Replica::connect(&clients[1]);
+    again.send(&format!("PSYNC {id} {offset} FAILOVER"));
+    assert_eq!(again.line(), "+CONTINUE");
+    servers.into_iter().for_each(Fixture::check);
+}
