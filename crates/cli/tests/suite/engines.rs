@@ -101,7 +101,7 @@ fn free_ports() -> u16 {
 fn sentinel_and_etcd_manage_three_shards() {
     let Some(cluster) = Cluster::up() else { return };
     let ports: Vec<u16> = (0..6).map(|node| cluster.port + node).collect();
-    let Some(load) = Load::start(&ports, 99, true) else { return };
+    let Some(load) = Load::start(&ports, 99, true, || ()) else { return };
     std::thread::sleep(Duration::from_millis(500));
     cluster.run(&["kill", "1"]);
     let moved = format!("MOVED 3300 127.0.0.1:{}", cluster.port + 3);
@@ -109,7 +109,7 @@ fn sentinel_and_etcd_manage_three_shards() {
     cluster.wait_for("the others know", || cluster.ask(2, &["GET", "b"]) == moved);
     cluster.run(&["start", "1"]);
     let refused = cluster.ask(1, &["SET", "b", "lost"]);
-    assert!(refused.starts_with("CLUSTERDOWN master lease expired") || refused == moved, "{refused}");
+    assert!(refused.starts_with("CLUSTERDOWN ") || refused == moved, "{refused}");
     cluster.wait_for("the old master follows", || {
         let info = cluster.ask(1, &["INFO", "replication"]);
         info.contains("role:slave") && info.contains("master_link_status:up")
