@@ -1,8 +1,10 @@
 //! The arguments of the command line.
 
+mod backup;
 mod redis_file;
 mod store;
 
+pub(crate) use backup::{Backup, Restore, Verify};
 pub(crate) use redis_file::{Export, Import};
 pub(crate) use store::{
     Encoding, Place, Range, Reading, SnapshotChoice, Store, StoreAction, StoreSnapshot, Writing,
@@ -30,6 +32,8 @@ Examples:
   tembo snapshot keep a.pool stock monday
   tembo maps a.pool && tembo drop a.pool stock
   tembo store scan a.pool accounts --at yesterday
+  tembo backup 127.0.0.1:6379 --out monday.backup
+  tembo verify monday.backup && tembo restore monday.backup new.pool
   tembo top 127.0.0.1:6379
   tembo bench
 
@@ -61,6 +65,12 @@ pub(crate) enum Command {
     Import(Import),
     /// Write the server's databases as a file of Redis
     Export(Export),
+    /// Take a backup of a running server
+    Backup(Box<Backup>),
+    /// Prove that backups are whole, and fit together
+    Verify(Verify),
+    /// Make a pool of backups
+    Restore(Restore),
     /// Give the space between the records of a pool back
     Compact(Compact),
     /// List the maps of a pool
@@ -99,7 +109,8 @@ impl Command {
             }),
             Command::Store(store) => Some(store.action.pool()),
             Command::Bench(bench) => bench.pool.as_deref(),
-            Command::Top(_) => None,
+            Command::Restore(restore) => Some(&restore.pool),
+            Command::Top(_) | Command::Backup(_) | Command::Verify(_) => None,
         }
     }
 
@@ -115,6 +126,8 @@ impl Command {
             Command::Bench(bench) => bench.json,
             Command::Serve(_) | Command::Drop(_) | Command::Dump(_) | Command::Load(_) => false,
             Command::Import(_) | Command::Export(_) | Command::Top(_) => false,
+            Command::Backup(_) | Command::Restore(_) => false,
+            Command::Verify(verify) => verify.json,
         }
     }
 }

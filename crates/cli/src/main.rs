@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod backup;
 mod bench;
 mod check;
 mod compact;
@@ -50,6 +51,9 @@ fn main() -> ExitCode {
         Command::Load(load) => load::run(load),
         Command::Import(import) => redis_file::import(import),
         Command::Export(export) => redis_file::export(export),
+        Command::Backup(arguments) => backup::backup(arguments),
+        Command::Verify(arguments) => backup::verify(arguments),
+        Command::Restore(arguments) => backup::restore(arguments),
         Command::Compact(compact) => compact::run(compact),
         Command::Maps(maps) => maps::run(maps),
         Command::Drop(drop) => maps::drop_maps(drop),

@@ -19,6 +19,8 @@ use std::sync::{Mutex, Once, PoisonError};
 pub(crate) struct Unfinished {
     file: File,
     temporary: Option<Passing>,
+    /// It takes the place of a file.
+    replaces: bool,
 }
 
 impl Unfinished {
@@ -31,17 +33,28 @@ impl Unfinished {
         if path.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
+        Unfinished::begin(path)
+    }
+
+    /// A new file that is to take the place of the one at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the system.
+    pub(crate) fn replacing(path: &Path) -> io::Result<Unfinished> {
+        Ok(Unfinished { replaces: true, ..Unfinished::begin(path)? })
+    }
+
+    fn begin(path: &Path) -> io::Result<Unfinished> {
         match open(directory_of(path), OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode()) {
-            Ok(file) => Ok(Unfinished { file: file.into(), temporary: None }),
+            Ok(file) => Ok(Unfinished { file: file.into(), temporary: None, replaces: false }),
             Err(Errno::OPNOTSUPP | Errno::ISDIR) => Unfinished::named(path),
             Err(e) => Err(e.into()),
         }
     }
 
     fn named(path: &Path) -> io::Result<Unfinished> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".unfinished");
-        let temporary = directory_of(path).join(name);
+        let temporary = temporary_name(path);
         let create =
             || open(&temporary, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC, mode());
         let file: File = match create() {
@@ -56,7 +69,7 @@ impl Unfinished {
         .into();
         let temporary = Passing::file(temporary);
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Unfinished { file, temporary: Some(temporary) })
+        Ok(Unfinished { file, temporary: Some(temporary), replaces: false })
     }
 
     /// The file.
@@ -64,22 +77,37 @@ impl Unfinished {
         &self.file
     }
 
-    /// Gives the file its name, durably. A file that another program has created there meanwhile stays.
+    /// Gives the file its name, durably. A file that another program has created there meanwhile stays,
+    /// unless this one is to take the place of a file.
     ///
     /// # Errors
     ///
     /// Errors of the system; [`io::ErrorKind::AlreadyExists`].
     pub(crate) fn publish(self, path: &Path) -> io::Result<()> {
         self.file.sync_all()?;
+        let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         match &self.temporary {
-            None => {
-                let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-                linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
+            None if self.replaces => {
+                // Only a file with a name can take the place of another one.
+                let passing = temporary_name(path);
+                if passing.symlink_metadata().is_ok() {
+                    remove_file(&passing)?;
+                }
+                linkat(CWD, unnamed, CWD, &passing, AtFlags::SYMLINK_FOLLOW)?;
+                std::fs::rename(&passing, path)?;
             }
+            None => linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?,
+            Some(temporary) if self.replaces => std::fs::rename(&temporary.path, path)?,
             Some(temporary) => std::fs::hard_link(&temporary.path, path)?,
         }
         File::open(directory_of(path))?.sync_all()
     }
+}
+
+fn temporary_name(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".unfinished");
+    directory_of(path).join(name)
 }
 
 fn mode() -> Mode {
@@ -164,6 +192,27 @@ mod tests {
                 (vec!["a".to_owned()], b"whole".to_vec())
             );
             remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_takes_the_place_of_another_one_when_it_is_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        let named = |path: &Path| Ok(Unfinished { replaces: true, ..Unfinished::named(path)? });
+        for make in [Unfinished::replacing, named] {
+            std::fs::write(&path, b"old").unwrap();
+            let unfinished = make(&path).unwrap();
+            unfinished.file().write_all(b"half").unwrap();
+            drop(unfinished);
+            assert_eq!(std::fs::read(&path).unwrap(), b"old");
+            let unfinished = make(&path).unwrap();
+            unfinished.file().write_all(b"whole").unwrap();
+            unfinished.publish(&path).unwrap();
+            assert_eq!(
+                (names(directory.path()), std::fs::read(&path).unwrap()),
+                (vec!["a".to_owned()], b"whole".to_vec())
+            );
         }
     }
 

@@ -336,6 +336,11 @@ impl<'p> Importing<'p> {
         Ok(())
     }
 
+    /// The outcome so far.
+    pub(crate) fn into_imported(self) -> Imported {
+        self.done
+    }
+
     /// Takes the next part of a file.
     ///
     /// # Errors

@@ -12,6 +12,7 @@
 //!                     transaction     EXEC: the commands since MULTI in one batch
 //!                     replica/        the stream of a master; saving: a file of Redis
 //!                     master/         replicas of this server; effects: what they are told
+//!                     backup/         a copy and the stream into files, and back
 //!                     cluster/        slots and topology: MOVED, CLUSTERX; migration: slots move
 //!                     metrics/        figures for Prometheus, by a thread of its own
 //!                     waiting         clients that wait for a key, and get its value with a commit
@@ -86,6 +87,7 @@ mod acl;
 mod acl_file;
 mod address;
 mod admission;
+mod backup;
 mod buffer;
 mod chunk;
 mod clients;
@@ -141,6 +143,10 @@ mod tracking;
 mod transaction;
 mod waiting;
 
+pub use backup::{
+    BackupError, BackupKind, BackupSummary, Restored, Restoring, Source, SourcePlace, StreamPlace,
+    expect_chain, restore, summary_of_end, take, verify,
+};
 pub use config::{
     Bind, ClientMemory, Config, DebugCommands, Encodings, LogFormat, LogLevel, OutputLimit, OutputLimits,
     Supervised,

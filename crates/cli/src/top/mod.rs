@@ -16,6 +16,7 @@ use client::{Client, Place};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use report::Report;
 use sample::Sample;
+pub(crate) use screen::ask_password;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -96,7 +97,7 @@ impl Watcher {
     fn new(top: &Top) -> Outcome<Watcher> {
         let place = top.unixsocket.clone().map_or(Place::Ip(top.address), Place::Unix);
         let password = match top.askpass {
-            true => Some(screen::ask_password().map_err(Failure::during("reading the password"))?),
+            true => Some(ask_password().map_err(Failure::during("reading the password"))?),
             false => std::env::var("TEMBO_PASSWORD").ok().filter(|password| !password.is_empty()),
         };
         if top.user.is_some() && password.is_none() {

@@ -82,7 +82,7 @@ fn bar(report: &Report, width: u16) -> Line<'static> {
 }
 
 /// Asks for a password on the terminal, which does not show it; a line of standard input where that is none.
-pub(super) fn ask_password() -> io::Result<String> {
+pub(crate) fn ask_password() -> io::Result<String> {
     let mut password = String::new();
     if !io::stdin().is_terminal() {
         io::stdin().read_line(&mut password)?;

@@ -59,7 +59,8 @@ const AHEAD: Fault = Fault::Error(
 /// The replicas that have asked for the stream, with their addresses.
 pub(crate) fn replicas_of<'c>(conns: impl Iterator<Item = &'c Conn>) -> Vec<(String, Replica)> {
     let replicas = conns.filter_map(|conn| {
-        let replica = conn.session.replica.as_deref().filter(|replica| replica.is_asking())?;
+        let is_listed = |replica: &&Replica| replica.is_asking() && !replica.is_backup;
+        let replica = conn.session.replica.as_deref().filter(is_listed)?;
         let ip = replica.ip.clone().unwrap_or_else(|| match &conn.session.peer {
             Address::Ip(address) => address.ip().to_string(),
             Address::Unix(_) => String::new(),
@@ -100,7 +101,14 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
                 introduced(ctx).ip = (!ip.is_empty()).then(|| ip.to_owned());
             }
             _ if is(option, "capa") => introduced(ctx).takes_new_ids |= is(value, "psync2"),
-            _ if ["rdb-only", "rdb-filter-only", "version"].iter().any(|known| is(option, known)) => {}
+            _ if is(option, "rdb-only") => {
+                let replica = introduced(ctx);
+                replica.wants_only_copy = value == b"1";
+                replica.is_backup |= replica.wants_only_copy;
+            }
+            // Of `tembo backup`, which takes the stream up to now.
+            _ if is(option, "tembo-backup") => introduced(ctx).is_backup = true,
+            _ if ["rdb-filter-only", "version"].iter().any(|known| is(option, known)) => {}
             _ => return Err(quoting("ERR Unrecognized REPLCONF option: ", option, "")),
         }
     }

@@ -360,6 +360,19 @@ impl<'p> Keyspace<'p> {
         Ok(stored.inspect_err(|_| self.abandon_batch())?)
     }
 
+    /// Goes on at a place of a stream whose bytes before are not known here. Replicas of another history, and
+    /// of an earlier place of this one, need a whole copy. Commits. There must be no batch.
+    pub(crate) fn adopt_position(&mut self, position: Position) -> Answer {
+        let map = self.replication_map()?;
+        self.replication.backlog.open(self.pool, position.offset)?;
+        let batch = writer(self.pool, &mut self.batch)?;
+        batch.remove(&map, SECOND)?;
+        self.replication.backlog.clear(batch, position.offset)?;
+        (self.replication.position, self.replication.second) = (Some(position), None);
+        (self.dirty, self.replication.epoch) = (true, self.replication.epoch + 1);
+        Ok(self.commit().inspect_err(|_| self.abandon_batch())?)
+    }
+
     /// The boot of the system that the pool was written in last, and whether it was left by a clean stop.
     pub(crate) fn stored_boot(&self) -> Answer<Option<(Vec<u8>, bool)>> {
         let Some(map) = &self.replication.map else { return Ok(None) };

@@ -59,6 +59,11 @@ impl Executor<'_, '_> {
         self.join_copy();
     }
 
+    /// Lets the backlog be as long as it is to be, also without replicas: backups need it too.
+    pub(crate) fn tend_backlog(&mut self) {
+        self.keys.replication.backlog.bytes_max = self.state.backlog_bytes();
+    }
+
     /// Gives the connections of replicas what they can take, and ends waits for replicas. Called when the
     /// batch is committed.
     #[cold]
@@ -74,10 +79,13 @@ impl Executor<'_, '_> {
             match fed {
                 Ok(()) => {
                     let silence = self.state.now.saturating_duration_since(replica.heard);
-                    good += u64::from(replica.is_online() && silence <= self.state.config.replica.max_lag);
-                    if replica.is_asking() && !matches!(replica.stage, Stage::WantsCopy) {
+                    let is_good = replica.is_online() && silence <= self.state.config.replica.max_lag;
+                    good += u64::from(is_good && !replica.is_backup);
+                    if replica.needs_backlog() {
                         kept_from =
                             Some(kept_from.map_or(replica.cursor, |kept: u64| kept.min(replica.cursor)));
+                    }
+                    if replica.is_asking() && !matches!(replica.stage, Stage::WantsCopy) {
                         let has_more = match replica.stage {
                             Stage::AwaitsCopy => false,
                             Stage::Online => replica.cursor < committed,
@@ -94,7 +102,7 @@ impl Executor<'_, '_> {
             }
         }
         self.keys.replication.backlog.kept_from = kept_from;
-        self.keys.replication.backlog.bytes_max = self.state.backlog_bytes();
+        self.tend_backlog();
         (self.state.replicas.is_feeding, self.state.replicas.good) = (is_feeding, good);
         self.end_waits_for_replicas();
     }
@@ -111,9 +119,11 @@ impl Executor<'_, '_> {
             return Ok(());
         }
         let limit = state.config.output_limits.replica;
-        expect_near(replica, committed, &limit, most, state.now)?;
-        if replica.cursor < backlog.first() {
-            return Err("the backlog has not what it lacks".to_owned());
+        if replica.needs_backlog() {
+            expect_near(replica, committed, &limit, most, state.now)?;
+            if replica.cursor < backlog.first() {
+                return Err("the backlog has not what it lacks".to_owned());
+            }
         }
         if replica.is_online() && !replica.is_plain {
             let silence = state.now.saturating_duration_since(replica.heard);
@@ -131,7 +141,8 @@ impl Executor<'_, '_> {
             let count = copy::read(file, *at, most, out);
             *at += count.map_err(|error| format!("its copy cannot be read: {error}"))? as u64;
             if at == len {
-                (replica.stage, replica.heard) = (Stage::Online, state.now);
+                let next = if replica.wants_only_copy { Stage::Introducing } else { Stage::Online };
+                (replica.stage, replica.heard) = (next, state.now);
             }
         } else if replica.cursor < committed {
             let read = backlog.read(replica.cursor, FEED_BYTES, out);
@@ -200,7 +211,7 @@ pub(crate) struct Progress {
 pub(crate) fn progress_of_replicas<'c>(conns: impl Iterator<Item = &'c Conn>) -> Vec<Progress> {
     let replicas = conns.filter_map(|conn| conn.session.replica.as_deref());
     // A plain one acknowledges nothing.
-    let online = replicas.filter(|replica| replica.is_online() && !replica.is_plain);
+    let online = replicas.filter(|replica| replica.is_online() && !replica.is_plain && !replica.is_backup);
     online.map(|&Replica { acknowledged, durable, .. }| Progress { acknowledged, durable }).collect()
 }
 

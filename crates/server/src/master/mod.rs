@@ -68,6 +68,10 @@ pub(crate) struct Replica {
     pub(crate) takes_new_ids: bool,
     /// It asked by SYNC: it is told no id, and tells nothing.
     pub(crate) is_plain: bool,
+    /// It is a client that takes a backup: it is not listed, and does not count as a replica.
+    pub(crate) is_backup: bool,
+    /// It wants no stream behind its copy (`REPLCONF rdb-only 1`).
+    pub(crate) wants_only_copy: bool,
     pub(crate) stage: Stage,
     /// Where in the stream the bytes begin that its connection has not got.
     pub(crate) cursor: u64,
@@ -86,6 +90,8 @@ impl Replica {
             ip: None,
             takes_new_ids: false,
             is_plain: false,
+            is_backup: false,
+            wants_only_copy: false,
             stage: Stage::Introducing,
             cursor: 0,
             acknowledged: 0,
@@ -93,6 +99,11 @@ impl Replica {
             heard: now,
             behind_since: None,
         }
+    }
+
+    /// Whether the backlog keeps what it lacks.
+    pub(crate) fn needs_backlog(&self) -> bool {
+        !self.wants_only_copy && self.is_asking() && !matches!(self.stage, Stage::WantsCopy)
     }
 
     /// Whether it has asked for the stream.

@@ -75,7 +75,7 @@ impl Stream {
     }
 
     /// Whether a whole command may be there.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.input.len() - self.used >= self.needed
     }
 
@@ -89,7 +89,7 @@ impl Stream {
     }
 
     /// Ends a transaction that was cut off.
-    pub(super) fn end(&mut self, executor: &mut Executor<'_, '_>) {
+    pub(crate) fn end(&mut self, executor: &mut Executor<'_, '_>) {
         discard(&mut self.session, &mut executor.keys);
     }
 }
@@ -188,7 +188,7 @@ impl Executor<'_, '_> {
     }
 
     /// After a failed commit the stream is read again from where the pool is.
-    pub(super) fn expect_no_way_back(&mut self) -> Result<(), Failure> {
+    pub(crate) fn expect_no_way_back(&mut self) -> Result<(), Failure> {
         match std::mem::take(&mut self.keys.replication.went_back) {
             true => Err(failed("a commit failed; the stream is read again from what is committed")),
             false => Ok(()),
