@@ -276,7 +276,7 @@ impl Executor<'_, '_> {
     fn complete(&mut self, purpose: Purpose, file: File, exported: Exported, begun: Instant) {
         match purpose {
             Purpose::Save(temporary) => self.force_saved(temporary, file, &exported, begun),
-            Purpose::Replicas(position) => self.hand_over(file, &exported, &position, begun),
+            Purpose::Replicas(position) => self.give_copies(file, &exported, &position, begun),
         }
     }
 

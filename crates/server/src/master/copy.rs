@@ -122,7 +122,7 @@ impl Executor<'_, '_> {
     }
 
     /// Gives a copy that is whole to those who wait for it.
-    pub(crate) fn hand_over(
+    pub(crate) fn give_copies(
         &mut self,
         mut file: File,
         exported: &Exported,
