@@ -39,6 +39,7 @@ use crate::conn::Conn;
 use crate::eviction;
 use crate::fault::{
     Answer, Fault, MALFORMED, OUT_OF_MEMORY, error_line, unknown_command, unknown_subcommand,
+    without_line_ends,
 };
 use crate::foreign_input;
 use crate::keyspace::Keyspace;
@@ -669,12 +670,6 @@ pub(crate) fn write_protocol_error(
 
 fn writer<'a>(output: &'a mut Vec<u8>, session: &Session) -> ReplyWriter<'a> {
     ReplyWriter::new(output, session.protocol)
-}
-
-/// Redis's errors lose the line ends that a quoted argument brings to their ends; those within become blanks.
-pub(crate) fn without_line_ends(line: &[u8]) -> &[u8] {
-    let end = line.iter().rposition(|byte| !b"\r\n".contains(byte));
-    &line[..end.map_or(0, |last| last + 1)]
 }
 
 /// A connection of RESP2 cannot tell a message from a reply.

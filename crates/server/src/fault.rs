@@ -61,6 +61,12 @@ pub(crate) fn is_at_maximum(pool: tembo::Stats, needed_bytes: u64) -> bool {
     pool.pool_bytes.saturating_add(needed_bytes) > pool.max_bytes
 }
 
+/// Redis's errors lose the line ends that a quoted argument brings to their ends; those within become blanks.
+pub(crate) fn without_line_ends(line: &[u8]) -> &[u8] {
+    let end = line.iter().rposition(|byte| !b"\r\n".contains(byte));
+    &line[..end.map_or(0, |last| last + 1)]
+}
+
 /// The error line for a command that the engine refused.
 pub(crate) fn error_line(error: &tembo::Error, pool: &Pool) -> String {
     match error {

@@ -21,8 +21,9 @@ use tembo_wire::ReplyWriter;
 use crate::clock;
 use crate::config::LogLevel;
 use crate::copier::{Forcing, NoCopy, Purpose};
-use crate::executor::{Executor, without_line_ends};
+use crate::executor::Executor;
 use crate::export::{Export, Exported};
+use crate::fault::without_line_ends;
 use crate::log::Kind;
 use crate::master::copy::Begun;
 
