@@ -181,7 +181,7 @@ fn open(file: &Path) -> Outcome<(Box<dyn Read>, Option<u64>)> {
         Failure::Named(kind, text)
     })?;
     let facts = opened.metadata().map_err(Failure::at_file("reading", file))?;
-    let length = facts.is_file().then(|| facts.len());
+    let length = facts.is_file().then_some(facts.len());
     Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, opened)), length))
 }
 

@@ -63,7 +63,8 @@ impl<'a> Fields<'a> {
 
     fn place(&mut self) -> Option<StreamPlace> {
         let place = StreamPlace { id: self.array()?, offset: self.u64()? };
-        is_id(&place.id).then_some(place)
+        // Nothing that is added to an offset may go beyond all numbers.
+        (is_id(&place.id) && place.offset < 1 << 62).then_some(place)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Taking a backup: a client of the replication protocol.
 //!
 //! A full backup asks for a copy as a new replica does, after `REPLCONF rdb-only 1`: it wants no stream
-//! behind it. An incremental one asks INFO how far the stream goes, asks for the stream from where the earlier
-//! backup ends, and reads it up to the first end of a unit that is not before that.
+//! behind it. An incremental one asks INFO how far the stream goes, asks for the stream from where the
+//! earlier backup ends, and reads it up to the first end of a unit that is not before that.
 //!
 //! Everything that a server sends is checked as it passes: a copy is read to its end, a stream command by
 //! command. Memory is that of the longest string of the copy.
