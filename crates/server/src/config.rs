@@ -75,6 +75,9 @@ pub struct Config {
     pub dump_file: String,
     /// How much memory the data may have, and which keys go when they have more.
     pub(crate) eviction: EvictionSettings,
+    /// How long data are kept that FLUSHALL, FLUSHDB or a master's copy replaced, *settable* as
+    /// `flush-grace`. 0: not at all.
+    pub flush_grace: Duration,
     /// How the server follows a master.
     pub replica: ReplicaSettings,
     /// The classes of changes of keys that are published, *settable* as `notify-keyspace-events`. None.
@@ -449,6 +452,7 @@ impl Default for Config {
             unfenced_failover: false,
             dump_file: "dump.rdb".to_owned(),
             eviction: EvictionSettings::default(),
+            flush_grace: Duration::ZERO,
             replica: ReplicaSettings::default(),
             notified_events: 0,
             noted: Noted::default(),

@@ -62,7 +62,7 @@ pub(crate) struct Copier {
     /// Clients in SAVE.
     pub(crate) saving: Vec<ClientRef>,
     /// What the point of the running one keeps.
-    pub(crate) kept_bytes: u64,
+    pub(crate) old_bytes: u64,
     /// The longest step since the start.
     pub(crate) longest_step: Duration,
 }
@@ -190,7 +190,7 @@ impl Executor<'_, '_> {
     /// Gives up the old records of a copy, for a command that found no room; returns whether there were any.
     #[cold]
     pub(crate) fn give_up_copy(&mut self) -> bool {
-        if self.keys.point().is_none() || self.keys.kept_bytes() == 0 {
+        if self.keys.point().is_none() || self.keys.old_bytes() == 0 {
             return false;
         }
         self.keys.lose_point(Lost::NoRoom);
@@ -250,7 +250,7 @@ impl Executor<'_, '_> {
         if let Some(why) = point.lost() {
             return Err(NoCopy::Lost(why));
         }
-        let kept = point.kept().filter(|_| keys.kept_bytes() > 0);
+        let kept = point.old_records().filter(|_| keys.old_bytes() > 0);
         let (begun, in_one_turn) = (Instant::now(), state.copier.restarts > RESTARTS_MAX);
         let done = running.export.step(&mut point.progress.borrow_mut(), kept, &mut || {
             if in_one_turn {
@@ -258,14 +258,14 @@ impl Executor<'_, '_> {
             }
             !in_one_turn && begun.elapsed() >= STEP
         });
-        state.copier.kept_bytes = keys.kept_bytes();
+        state.copier.old_bytes = keys.old_bytes();
         state.copier.longest_step = state.copier.longest_step.max(begun.elapsed());
         Ok(done?)
     }
 
     /// Ends the point of a copy. A pool that refuses does so again when the next one begins.
     fn end_point(&mut self) {
-        self.state.copier.kept_bytes = 0;
+        self.state.copier.old_bytes = 0;
         if let Err(fault) = self.keys.end_point() {
             let why = crate::replica::apply::shown(&fault);
             let message = format_args!("what a copy has kept cannot be removed now: {why}");

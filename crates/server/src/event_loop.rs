@@ -621,6 +621,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let space = Space::of(self.executor.keys.pool());
         self.executor.tend_eviction();
         self.executor.tend_backlog();
+        self.executor.tend_kept();
         self.executor.state.tell_alive(now);
         let Executor { clients, state, .. } = &mut self.executor;
         state.sample(space);

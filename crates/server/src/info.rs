@@ -35,6 +35,9 @@ pub(crate) struct Facts<'a> {
     pub(crate) client_bytes: usize,
     /// Cleared databases still hold space.
     pub(crate) is_reclaiming: bool,
+    /// States that were replaced and are kept, their keys, the seconds that the last one has left, and how
+    /// many were given up early.
+    pub(crate) kept: (usize, u64, u64, u64),
     pub(crate) watched_keys: usize,
     pub(crate) blocked_clients: usize,
     /// Channels, patterns and channels of shards that have subscribers.
@@ -83,6 +86,7 @@ impl<'a> Facts<'a> {
             clients: clients.len(),
             client_bytes: clients.memory_bytes(),
             is_reclaiming: keys.is_reclaiming(),
+            kept: keys.kept_facts()?,
             watched_keys: keys.watches.len(),
             blocked_clients: keys.waiters.len(),
             tracking_counts: keys.pubsub.tracking.counts(),
@@ -256,7 +260,7 @@ fn persistence(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         rdb_current_bgsave_time_sec: stand.map_or(-1, |stand| stand.running_for.as_secs() as i64),
         current_save_keys_processed: seen,
         current_save_keys_total: total,
-        current_cow_size: copier.kept_bytes,
+        current_cow_size: copier.old_bytes,
         copy_longest_step_usec: copier.longest_step.as_micros(),
         rdb_saves: saving.count,
         rdb_last_cow_size: 0,
@@ -403,6 +407,10 @@ fn tembo(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         pool_cut_bytes: facts.state.compactor.cut_bytes(),
         pool_waiting_bytes: facts.pool.waiting_bytes(),
         pool_full: u8::from(facts.state.is_full()),
+        kept_states: facts.kept.0,
+        kept_keys: facts.kept.1,
+        kept_seconds_left: facts.kept.2,
+        kept_given_up: facts.kept.3,
         commits: keys.commits,
         failed_commits: keys.failed_commits,
         last_commit_status: if keys.last_commit_failed { "err" } else { "ok" },

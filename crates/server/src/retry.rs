@@ -2,9 +2,11 @@
 
 use crate::commands::table::Command;
 use crate::commands::table::flag::{DENYOOM, WRITE};
+use crate::config::LogLevel;
 use crate::eviction;
 use crate::executor::{Current, Executor};
 use crate::fault::{Answer, Fault};
+use crate::log::Kind;
 use crate::state::State;
 
 /// Times that space is reclaimed before a command that found the pool full is tried again.
@@ -33,7 +35,7 @@ impl Executor<'_, '_> {
                 self.commit_batch(Some(current));
                 Ok(self.keys.create(database)?)
             }
-            Fault::Engine(tembo::Error::Full { .. }) if self.keys.kept_bytes() > 0 => {
+            Fault::Engine(tembo::Error::Full { .. }) if self.keys.old_bytes() > 0 => {
                 self.commit_batch(Some(current));
                 self.give_up_copy();
                 self.reclaim_all()
@@ -48,6 +50,12 @@ impl Executor<'_, '_> {
                 } else {
                     self.reclaim_all()
                 }
+            }
+            // What was replaced goes before anything that is there.
+            Fault::Engine(tembo::Error::Full { .. }) if self.keys.has_kept() => {
+                self.commit_batch(Some(current));
+                self.keys.give_up_kept()?;
+                if self.keys.gave_up_parts() { self.reclaim_all() } else { self.reclaim_now() }
             }
             Fault::Engine(tembo::Error::Full { needed_bytes, .. })
                 if self.evicts() && tries.evictions < eviction::TRIES_MAX =>
@@ -66,8 +74,23 @@ impl Executor<'_, '_> {
         }
     }
 
+    /// Ends what is kept in time, and prepares for what may have to be kept. Called when there is no batch.
+    pub(crate) fn tend_kept(&mut self) {
+        self.keys.keeping.grace_ms = self.state.config.flush_grace.as_millis() as u64;
+        if !self.keys.has_batch()
+            && let Err(fault) = self.keys.end_kept().and_then(|()| self.keys.prepare_to_keep())
+        {
+            let why = crate::replica::apply::shown(&fault);
+            let message = format_args!("what is kept cannot be tended now: {why}");
+            self.state.log(LogLevel::Verbose, Kind::Full, message);
+        }
+    }
+
     /// Reclaims space that cleared databases still hold, for a command that found none.
     pub(crate) fn reclaim_now(&mut self) -> Answer {
+        if !self.keys.is_reclaiming() {
+            self.keys.give_up_kept()?;
+        }
         for _ in 0..RECLAIMS_PER_RETRY {
             self.keys.reclaim()?;
         }

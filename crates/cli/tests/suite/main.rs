@@ -16,6 +16,7 @@ mod fixtures;
 mod frameworks;
 mod hostile;
 mod interrupted;
+mod kept;
 mod kinds;
 mod log;
 mod master;

@@ -12,7 +12,7 @@ use super::args::quoting;
 use super::table::Command;
 use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use super::{
-    Context, config_compaction, config_eviction, config_observation, config_replica, config_tls,
+    Context, config_compaction, config_eviction, config_kept, config_observation, config_replica, config_tls,
     config_users, heartbeat, write_help,
 };
 use crate::clock::HZ;
@@ -349,6 +349,7 @@ fn parameters() -> impl Iterator<Item = &'static Parameter> {
         .chain(config_users::PARAMETERS)
         .chain(config_tls::PARAMETERS)
         .chain(config_observation::PARAMETERS)
+        .chain(config_kept::PARAMETERS)
 }
 
 /// The names of all settings.

@@ -260,9 +260,16 @@ fn dbsize(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Ok(())
 }
 
+/// Removes the keys of databases, and keeps them as long as `flush-grace` says.
+pub(super) fn flush(ctx: &mut Context<'_, '_>, databases: std::ops::Range<usize>) -> Answer {
+    ctx.keys.keeping.grace_ms = ctx.state.config.flush_grace.as_millis() as u64;
+    ctx.keys.flush(databases)
+}
+
 fn flushdb(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     check_flush_option(request)?;
-    ctx.keys.clear(ctx.session.database)?;
+    let database = ctx.session.database;
+    flush(ctx, database..database + 1)?;
     ctx.keys.pubsub.invalidate_all();
     ctx.out.write().ok();
     Ok(())
@@ -270,7 +277,7 @@ fn flushdb(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 fn flushall(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     check_flush_option(request)?;
-    (0..DATABASES).try_for_each(|database| ctx.keys.clear(database))?;
+    flush(ctx, 0..DATABASES)?;
     ctx.keys.pubsub.invalidate_all();
     ctx.out.write().ok();
     Ok(())

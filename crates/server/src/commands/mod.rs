@@ -18,6 +18,7 @@ mod command;
 pub(crate) mod config;
 mod config_compaction;
 mod config_eviction;
+mod config_kept;
 mod config_observation;
 mod config_replica;
 mod config_tls;

@@ -5,10 +5,14 @@ use tembo_wire::Request;
 use super::Context;
 use super::args::integer;
 use super::table::Command;
-use super::table::flag::{BLOCKING, DANGEROUS, DENYOOM, FAST, KEYSPACE, MOVABLE_KEYS, READONLY, WRITE};
+use super::table::flag::{
+    BLOCKING, DANGEROUS, DENYOOM, FAST, KEYSPACE, MOVABLE_KEYS, NO_MULTI, NOSCRIPT, READONLY, WRITE,
+};
 use crate::fault::{Answer, Fault};
 use crate::glob;
 use crate::keyspace::once::TOKEN_BYTES_MAX;
+
+const UNFLUSH: u32 = WRITE | KEYSPACE | DANGEROUS | NO_MULTI | NOSCRIPT;
 
 /// Where the command begins that TEMBO.ONCE runs.
 pub(crate) const ONCE_COMMAND: usize = 3;
@@ -23,6 +27,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "generic",
         "7.0.0",
         "Removes the keys that begin so, all or none; not a command of Redis",
+    ),
+    Command::new("tembo.unflush", 1, UNFLUSH, unflush).doc(
+        "server",
+        "7.0.0",
+        "Brings back what was flushed last, or replaced by a master's data; not a command of Redis",
     ),
     Command::new("tembo.once", -4, WRITE | DENYOOM | MOVABLE_KEYS, once).doc(
         "generic",
@@ -47,7 +56,7 @@ fn unlink(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (database, prefix) = (ctx.database(), prefix(&request[1])?);
     let removed = if prefix.is_empty() {
         let keys = ctx.keys.len(database)?;
-        ctx.keys.clear(database)?;
+        super::keys::flush(ctx, database..database + 1)?;
         ctx.tell(["FLUSHDB"]);
         ctx.keys.pubsub.invalidate_all();
         keys
@@ -71,6 +80,23 @@ fn command_of(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<&'static C
         return Err(refused);
     }
     Ok(command)
+}
+
+/// One commit, in which nothing else is. Replicas take a whole copy: see [`crate::keyspace::kept`].
+fn unflush(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
+    if ctx.state.role.master.is_some() {
+        return Err(Fault::Error("ERR a replica has the data of its master; REPLICAOF NO ONE comes first"));
+    }
+    if ctx.keys.is_dirty() || ctx.keys.pending_words() > 0 {
+        return Err(Fault::NeedsCommit);
+    }
+    let id = ctx.state.random_id();
+    ctx.keys.replication.effects.tell_only();
+    if !ctx.keys.unflush(id)? {
+        return Err(Fault::Error("ERR nothing is kept: see flush-grace"));
+    }
+    ctx.out.write().ok();
+    Ok(())
 }
 
 fn once(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {

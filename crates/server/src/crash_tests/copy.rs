@@ -15,7 +15,7 @@ use crate::acl::superuser;
 use crate::address::Address;
 use crate::executor::Executor;
 use crate::export::Export;
-use crate::keyspace::format::KEPT;
+use crate::keyspace::format::OLD_RECORDS;
 use crate::keyspace::point::{BROKEN, Broken, Lost};
 use crate::random::Random;
 use crate::session::Session;
@@ -157,7 +157,7 @@ fn copy(seed: u64) -> Result<u64, String> {
         }
         assert_eq!(point.lost(), None);
         let mut left = 1 + random.below(3);
-        let is_complete = export.step(&mut point.progress.borrow_mut(), point.kept(), &mut || {
+        let is_complete = export.step(&mut point.progress.borrow_mut(), point.old_records(), &mut || {
             left -= 1;
             left == 0
         });
@@ -165,7 +165,7 @@ fn copy(seed: u64) -> Result<u64, String> {
             break;
         }
     }
-    let kept = point.kept().ok_or("there was no room")?.len().map_err(text)?;
+    let kept = point.old_records().ok_or("there was no room")?.len().map_err(text)?;
     drop(point);
     server.executor.keys.end_point().map_err(fault)?;
     let (file, _) = export.finish().map_err(text)?;
@@ -176,7 +176,8 @@ fn copy(seed: u64) -> Result<u64, String> {
     drop(server);
     drop(state);
     opened.reclaim_all()?;
-    let left = opened.pool.find_map(KEPT).map_err(text)?.ok_or("there is no map")?.len().map_err(text)?;
+    let left =
+        opened.pool.find_map(OLD_RECORDS).map_err(text)?.ok_or("there is no map")?.len().map_err(text)?;
     if left > 0 { Err(format!("{left} records are left")) } else { Ok(kept) }
 }
 
@@ -215,7 +216,7 @@ pub(super) fn run_beside(opened: &Opened, steps: u32, commands: &[Command]) -> R
             left = left.saturating_sub(1);
             left == 0
         };
-        export.step(&mut point.progress.borrow_mut(), point.kept(), &mut is_enough).map_err(text)?;
+        export.step(&mut point.progress.borrow_mut(), point.old_records(), &mut is_enough).map_err(text)?;
     }
     opened.run_with(keys, &requests)
 }
@@ -269,7 +270,7 @@ fn clearing_a_large_database_loses_the_copy_and_a_small_one_does_not() {
         assert_eq!(point.lost(), lost);
         if lost.is_none() {
             let mut progress = point.progress.borrow_mut();
-            assert!(export.step(&mut progress, point.kept(), &mut || false).unwrap());
+            assert!(export.step(&mut progress, point.old_records(), &mut || false).unwrap());
             assert_eq!(keys_of(&export.finish().unwrap().0).len(), count);
         }
         drop(point);

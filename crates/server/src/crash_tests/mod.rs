@@ -10,6 +10,7 @@ mod cluster;
 mod commands;
 mod copy;
 mod faults;
+mod kept;
 mod master;
 mod moves;
 mod power;
@@ -33,7 +34,7 @@ use crate::executor::Executor;
 use crate::keyspace::check::{CheckReport, check};
 use crate::keyspace::collection::broken::Broken;
 use crate::keyspace::collection::ordered::Score;
-use crate::keyspace::format::KEPT;
+use crate::keyspace::format::OLD_RECORDS;
 use crate::keyspace::{Keyspace, Kind};
 use crate::random::Random;
 use crate::session::Session;
@@ -220,8 +221,12 @@ impl Opened {
         for _ in 0..10_000 {
             if !keys.is_reclaiming() {
                 drop(keys);
-                let kept =
-                    self.pool.find_map(KEPT).map_err(text)?.map_or(Ok(0), |map| map.len()).map_err(text)?;
+                let kept = self
+                    .pool
+                    .find_map(OLD_RECORDS)
+                    .map_err(text)?
+                    .map_or(Ok(0), |map| map.len())
+                    .map_err(text)?;
                 if kept > 0 {
                     return Err(format!("{kept} old records are left over"));
                 }

@@ -80,7 +80,12 @@ fn stream(opened: &Opened, lines: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn arrive(keys: &mut Keyspace<'_>, databases: &[usize], count: usize, completes: bool) -> Result<(), String> {
+pub(super) fn arrive(
+    keys: &mut Keyspace<'_>,
+    databases: &[usize],
+    count: usize,
+    completes: bool,
+) -> Result<(), String> {
     let bytes = file(databases, count);
     let survey = survey(&mut Reader::new(&bytes[..]).map_err(text)?, &mut |_| {}).map_err(text)?;
     let position = Position { id: ID, offset: 1000, database: 0 };
@@ -93,6 +98,20 @@ fn arrive(keys: &mut Keyspace<'_>, databases: &[usize], count: usize, completes:
     }
     drop(loading);
     keys.give_up_arrival().map_err(fault)
+}
+
+/// The keys of a new state.
+pub(super) fn arrived(databases: &[usize], count: usize) -> BTreeMap<(usize, String), Value> {
+    let mut keys = BTreeMap::new();
+    for &database in databases {
+        for key in 0..count {
+            let text = Value::String(database.to_string());
+            let items = (0..12).map(|n| text_of(&[b'a' + n; 60])).collect();
+            keys.insert((database, format!("s{key}")), text);
+            keys.insert((database, format!("l{key}")), Value::List(items));
+        }
+    }
+    keys
 }
 
 impl Model {
@@ -126,15 +145,7 @@ impl Model {
     }
 
     fn arrive(&mut self, databases: &[usize], count: usize) {
-        self.keys.clear();
-        for &database in databases {
-            for key in 0..count {
-                let text = Value::String(database.to_string());
-                let items = (0..12).map(|n| text_of(&[b'a' + n; 60])).collect();
-                self.keys.insert((database, format!("s{key}")), text);
-                self.keys.insert((database, format!("l{key}")), Value::List(items));
-            }
-        }
+        self.keys = arrived(databases, count);
         self.position = Some(('b', 1000, 0));
     }
 }

@@ -261,6 +261,9 @@ impl Executor<'_, '_> {
             return;
         }
         let alive = self.state.eviction.alive_bytes(&mut self.keys, now);
+        if alive > limit_bytes && self.keys.has_kept() {
+            return self.give_up_for_memory(now);
+        }
         self.state.eviction.is_refusing = alive > limit_bytes && !self.evicts();
         if alive <= limit_bytes || !self.evicts() {
             return;
@@ -278,6 +281,17 @@ impl Executor<'_, '_> {
             // With nothing that may go, writes that need memory are refused.
             self.state.eviction.is_refusing = evicted.is_ok_and(|count| count == 0);
         }
+    }
+
+    /// Gives up what was replaced longest ago, before a key goes and before a write is refused.
+    #[cold]
+    fn give_up_for_memory(&mut self, now: Instant) {
+        let until = Instant::now() + self.state.config.eviction.time_limit();
+        let mut given_up = self.keys.give_up_kept();
+        while given_up.is_ok() && self.keys.is_reclaiming() && Instant::now() < until {
+            given_up = self.keys.reclaim();
+        }
+        self.state.eviction.next_measuring = now;
     }
 
     /// Whether keys go when there is no memory. A replica's go by its master's word.

@@ -10,9 +10,10 @@ use super::collection::packed::Packed;
 use super::collection::registry::ORDER;
 use super::cursor::check_cursors;
 use super::format::{COLLECTIONS, Kind, Order, Stored, decode_expiry, encode_expiry};
+use super::kept::stored_kept;
 use super::once::check_tokens;
-use super::point::check_kept;
-use super::replication::{check_replication, hidden_maps};
+use super::point::check_old_records;
+use super::replication::{arriving_maps, check_replication, hidden_maps};
 use super::scripts::check_scripts;
 use super::slots::Layout;
 use super::swap::read_order;
@@ -35,6 +36,8 @@ pub struct CheckReport {
     pub backlog_bytes: u64,
     /// Scripts of SCRIPT LOAD.
     pub scripts: u64,
+    /// States that were replaced and are kept, and their keys.
+    pub kept: (u64, u64),
     /// The pool is that of a cluster's node: the version of its topology, if it has one.
     pub cluster: Option<Option<u64>>,
 }
@@ -130,6 +133,15 @@ pub enum CheckError {
 pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
     let (mut report, mut collections) = (CheckReport::default(), Collections::default());
     let (layout, hidden) = (Layout::of(pool)?, hidden_maps(pool)?);
+    let states = stored_kept(pool)?;
+    let kept = states.bits();
+    if kept & arriving_maps(pool)? != 0 {
+        return Err(CheckError::Collection {
+            place: "the states that are kept".to_owned(),
+            what: "a new state arrives in their maps".to_owned(),
+        });
+    }
+    report.kept.0 = states.0.len() as u64;
     for (number, maps) in committed_order(pool)?.iter() {
         let (data, expires) = layout.map_names(maps);
         if let Some(data) = pool.find_map(&data)? {
@@ -137,18 +149,18 @@ pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
             if layout == Layout::Slots {
                 check_places((number, hidden >> maps & 1 == 1), &data)?;
             }
-            report.databases.push(check_database(
-                (number, maps),
-                (&data, expires.as_ref(), layout),
-                &mut collections,
-            )?);
+            let found = check_database((number, maps), (&data, expires.as_ref(), layout), &mut collections)?;
+            match kept >> maps & 1 {
+                1 => report.kept.1 += found.keys,
+                _ => report.databases.push(found),
+            }
         }
     }
     report.collections = check_collections(pool, collections)?;
     (report.scan_prefixes, report.tokens) = (check_cursors(pool)?, check_tokens(pool)?);
     (report.is_replica, report.backlog_bytes) = (check_replication(pool)?, check_backlog(pool)?);
     report.cluster = check_cluster(pool)?;
-    check_kept(pool)?;
+    check_old_records(pool)?;
     report.scripts = check_scripts(pool)?;
     Ok(report)
 }

@@ -35,6 +35,7 @@ use tembo::{Map, Pool};
 
 use super::check::CheckError;
 use super::format::{CLUSTER, DATABASES, Malformed};
+use super::kept::stored_kept;
 use super::moves::write_moves;
 use super::replication::{Id, Master};
 use super::slots::Layout;
@@ -80,7 +81,8 @@ pub(crate) fn prepare(pool: &Pool, is_node: bool) -> Result<(), ModeError> {
         (Layout::Slots, true) | (Layout::Plain, false) => Ok(()),
         (Layout::Slots, false) => Err(ModeError::IsNode),
         (Layout::Plain, true) => {
-            if count_keys(pool)? > 0 {
+            // What is kept has the maps of a pool that is none.
+            if count_keys(pool)? > 0 || stored_kept(pool)?.bits() != 0 {
                 return Err(ModeError::HasKeys);
             }
             let names = pool.map_names()?;

@@ -17,13 +17,14 @@
 //!   map "db.once"         see once.rs                              tokens of commands that run once
 //!   map "db.replication"  see replication.rs                       the master of a replica, and its position
 //!   map "db.scripts"      see scripts.rs                         the scripts of SCRIPT LOAD
-//!   map "db.kept"         see point.rs                            old records, while a copy is under way
+//!   map "db.old"          see point.rs                            old records, while a copy is under way
 //!   map "db.collections"  'n'                   -> id_le           the next id
 //!                         's'                   -> 16 bytes        the secret of the positions
 //!                         'h' N                 -> home_be         the home of the maps "dbN", one byte
 //!                         'o' home_be id_be     -> (empty)         the large collections of a home
 //!                         'd' id_be             -> 0, 1 or 2       a doomed collection, a doomed home, or a
 //!                                                                  collection under construction
+//!                         'k'                   see kept.rs        states that were replaced and are kept
 //!                         'p'                   -> 16 bytes        which maps each database has, if a
 //!                                                                  database has those of another number
 //!
@@ -106,8 +107,10 @@
 //! - **I14** The records of "db.cluster" are well formed: an id has 40 letters and digits, and a topology and
 //!   an election can be read.
 //! - **I15** The moves of "db.cluster" can be read.
-//! - **I16** The keys of "db.kept" are the number of a map and a key; its values begin with 0 or 1.
-//! - **I17** Each text of "db.scripts" has the digest that it lies under, and their lengths add up.
+//! - **I16** The record of kept states can be read; each number of maps is in it at most once, and is none in
+//!   which a state arrives.
+//! - **I17** The keys of "db.old" are the number of a map and a key; its values begin with 0 or 1.
+//! - **I18** Each text of "db.scripts" has the digest that it lies under, and their lengths add up.
 //!
 //! # Commit point
 //!
@@ -344,7 +347,7 @@ pub(crate) const BACKLOG: &str = "db.backlog";
 /// The map of the scripts of SCRIPT LOAD.
 pub(crate) const SCRIPTS: &str = "db.scripts";
 /// The map of old records, while a point in time is copied.
-pub(crate) const KEPT: &str = "db.kept";
+pub(crate) const OLD_RECORDS: &str = "db.old";
 /// The map of the topology of a cluster. A pool that has it is that of a cluster's node.
 pub const CLUSTER: &str = "db.cluster";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this

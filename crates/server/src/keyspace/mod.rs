@@ -29,6 +29,7 @@ pub(crate) mod events;
 mod eviction;
 mod expiry;
 pub(crate) mod format;
+pub(crate) mod kept;
 pub(crate) mod moves;
 pub(crate) mod once;
 pub(crate) mod point;
@@ -60,10 +61,11 @@ use collection::list::Chunk;
 use collection::list_end::ListEnd;
 use collection::registry::Registry;
 use format::{
-    BACKLOG, CLUSTER, COLLECTIONS, CURSORS, ELEMENTS, KEPT, KEY_BYTES_MAX, LISTS, ONCE, ORDERED, Order,
-    Prefix, REPLICATION, SCRIPTS,
+    BACKLOG, CLUSTER, COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, OLD_RECORDS, ONCE, ORDERED,
+    Order, Prefix, REPLICATION, SCRIPTS,
 };
 pub(crate) use format::{DATABASES, Kind, Meta, Stored};
+use kept::{Keeping, stored_kept};
 use replication::Replication;
 use slots::Layout;
 use swap::Places;
@@ -72,8 +74,19 @@ use walk::Changes;
 use watch::Watches;
 
 /// The maps that all databases share.
-const MAPS_OF_ALL: [&str; 11] =
-    [ELEMENTS, ORDERED, LISTS, COLLECTIONS, CURSORS, ONCE, REPLICATION, BACKLOG, CLUSTER, KEPT, SCRIPTS];
+const MAPS_OF_ALL: [&str; 11] = [
+    ELEMENTS,
+    ORDERED,
+    LISTS,
+    COLLECTIONS,
+    CURSORS,
+    ONCE,
+    REPLICATION,
+    BACKLOG,
+    CLUSTER,
+    OLD_RECORDS,
+    SCRIPTS,
+];
 
 /// Most parts that a payload consists of.
 const PAYLOAD_PARTS_MAX: usize = 4;
@@ -129,13 +142,15 @@ pub(crate) struct Keyspace<'p> {
     /// How keys lie in their maps.
     layout: Layout,
     /// The map of old records, once a point in time has needed it.
-    kept: Option<Map>,
+    old_records: Option<Map>,
     /// The map of the topology, in a cluster.
     cluster_map: Option<Map>,
     /// The place of a key while it is used.
     place: Vec<u8>,
     /// Which maps they have.
     places: Places,
+    /// What was replaced, and is kept.
+    pub(crate) keeping: Keeping,
     /// The maps of large collections; they are created with the first database.
     collections: Option<Registry>,
     /// The time that commands act at, in milliseconds since the Unix epoch; set by the event loop.
@@ -168,7 +183,7 @@ impl<'p> Keyspace<'p> {
     /// Opens the databases that the pool has. A new state whose arrival was cut off is dropped.
     pub(crate) fn open(pool: &'p Pool) -> Result<Self, tembo::Error> {
         let mut keys = Self::open_in_order(pool, None)?;
-        match keys.give_up_arrival().and_then(|()| keys.empty_kept()) {
+        match keys.give_up_arrival().and_then(|()| keys.empty_old_records()) {
             Err(Fault::Engine(error)) => Err(error),
             // A record that is damaged is one that the check names.
             Err(_) | Ok(()) => Ok(keys),
@@ -192,20 +207,27 @@ impl<'p> Keyspace<'p> {
         let (names, collections, layout) = (pool.map_names()?, Registry::find(pool)?, Layout::of(pool)?);
         let own = || collections.as_ref().map_or(Ok(Order::default()), Registry::committed_order);
         let order = order.map_or_else(own, Ok)?;
+        let mut keeping = Keeping::of(stored_kept(pool)?);
+        let kept = keeping.states.bits();
         for (database, number) in order.iter() {
             if names.contains(&layout.map_names(number).0) {
-                databases[database] = Some(Box::new(Database::open(pool, layout, number)?));
+                let maps = Some(Box::new(Database::open(pool, layout, number)?));
+                match kept >> number & 1 {
+                    1 => keeping.maps[number] = maps,
+                    _ => databases[database] = maps,
+                }
             }
         }
         Ok(Keyspace {
             pool,
             batch: Batches::default(),
-            kept: None,
+            old_records: None,
             databases,
             layout,
             cluster_map: pool.find_map(CLUSTER)?,
             place: Vec::new(),
             places: Places::new(order),
+            keeping,
             collections,
             now_ms: 0,
             dirty: false,
@@ -232,17 +254,6 @@ impl<'p> Keyspace<'p> {
     /// Whether `database` has its maps.
     pub(crate) fn exists(&self, database: usize) -> bool {
         self.databases[database].is_some() && self.collections.is_some()
-    }
-
-    /// Creates the maps of `database`. There must be no batch.
-    pub(crate) fn create(&mut self, database: usize) -> Result<(), tembo::Error> {
-        debug_assert!(self.batch.is_none(), "opening a map needs the pool's writer");
-        if self.collections.is_none() {
-            self.collections = Some(Registry::open(self.pool)?);
-        }
-        let number = self.places.now.maps(database);
-        self.databases[database] = Some(Box::new(Database::open(self.pool, self.layout, number)?));
-        Ok(())
     }
 
     /// Whether a commit would make something durable.

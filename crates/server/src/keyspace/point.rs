@@ -2,12 +2,12 @@
 //!
 //! A copy ([`crate::export`]) walks the maps of keys and, for each large collection, the map of its elements,
 //! a few records in each turn. A command that is about to change a record which the walk has not passed keeps
-//! the record first, as it is: the *old record*, in the map "db.kept". The walk reads both maps side by side.
+//! the record first, as it is: the *old record*, in the map "db.old". The walk reads both maps side by side.
 //!
 //! # Media layout
 //!
 //! ```text
-//!   map "db.kept":  number key -> 0          the record was not there
+//!   map "db.old":  number key -> 0          the record was not there
 //!                   number key -> 1 value    it was
 //!
 //!   number = the number of a database's maps; or 16 "db.elements", 17 "db.ordered", 18 "db.lists"
@@ -42,7 +42,7 @@ use std::rc::Rc;
 use tembo::{Batch, Entry, Map, Pool, PoolErrorKind, Result};
 
 use super::check::CheckError;
-use super::format::{DATABASES, ELEMENTS, KEPT, LISTS, ORDERED};
+use super::format::{DATABASES, ELEMENTS, LISTS, OLD_RECORDS, ORDERED};
 use super::{Keyspace, writer};
 use crate::fault::Answer;
 
@@ -140,20 +140,20 @@ impl Progress {
 /// A point in time whose copy is under way.
 pub(crate) struct Point {
     /// None: there was no room for the map.
-    kept: Option<Map>,
+    old_records: Option<Map>,
     /// Those that a copy may need records of, by their numbers.
     maps: Vec<(u8, Map)>,
     /// Collections with this id and later ones are newer.
     next_id: u64,
     pub(crate) progress: RefCell<Progress>,
     lost: Cell<Option<Lost>>,
-    kept_bytes: Cell<u64>,
+    old_bytes: Cell<u64>,
 }
 
 impl Point {
     /// The old records.
-    pub(crate) fn kept(&self) -> Option<&Map> {
-        self.kept.as_ref()
+    pub(crate) fn old_records(&self) -> Option<&Map> {
+        self.old_records.as_ref()
     }
 
     pub(crate) fn lost(&self) -> Option<Lost> {
@@ -179,7 +179,7 @@ impl Point {
         if is_newer || self.progress.borrow().has_passed(number, key) {
             return Ok(());
         }
-        let Some(kept) = &self.kept else {
+        let Some(kept) = &self.old_records else {
             self.lost.set(Some(Lost::NoRoom));
             return Ok(());
         };
@@ -191,7 +191,7 @@ impl Point {
         let old = old.unwrap_or_else(|| vec![ABSENT]);
         match batch.put(kept, &name, &old) {
             Ok(_) => {
-                self.kept_bytes.set(self.kept_bytes.get() + (name.len() + old.len()) as u64);
+                self.old_bytes.set(self.old_bytes.get() + (name.len() + old.len()) as u64);
                 Ok(())
             }
             Err(error @ tembo::Error::Full { .. }) => {
@@ -229,9 +229,9 @@ impl Keyspace<'_> {
     /// batch and no other point.
     pub(crate) fn begin_point(&mut self, maps: Vec<u8>) -> Answer<Rc<Point>> {
         debug_assert!(self.batch.is_none() && self.batch.point.is_none());
-        self.empty_kept()?;
-        if self.kept.is_none() {
-            self.kept = open_if_there_is_room(self.pool, KEPT)?;
+        self.empty_old_records()?;
+        if self.old_records.is_none() {
+            self.old_records = open_if_there_is_room(self.pool, OLD_RECORDS)?;
         }
         let (layout, pool) = (self.layout, self.pool);
         let mut found = Vec::new();
@@ -243,12 +243,12 @@ impl Keyspace<'_> {
             found.extend(pool.find_map(name)?.map(|map| (number, map)));
         }
         let point = Rc::new(Point {
-            kept: self.kept.clone(),
+            old_records: self.old_records.clone(),
             maps: found,
             next_id: self.collections.as_ref().map_or(Ok(1), |collections| collections.next_id())?,
             progress: RefCell::new(Progress { maps, ..Progress::default() }),
             lost: Cell::new(None),
-            kept_bytes: Cell::new(0),
+            old_bytes: Cell::new(0),
         });
         self.batch.point = Some(point.clone());
         Ok(point)
@@ -260,8 +260,8 @@ impl Keyspace<'_> {
     }
 
     /// Bytes of old records.
-    pub(crate) fn kept_bytes(&self) -> u64 {
-        self.point().map_or(0, |point| point.kept_bytes.get())
+    pub(crate) fn old_bytes(&self) -> u64 {
+        self.point().map_or(0, |point| point.old_bytes.get())
     }
 
     /// Ends the point, and gives up its old records. Works in a full pool. There must be no batch.
@@ -269,7 +269,7 @@ impl Keyspace<'_> {
         debug_assert!(self.batch.is_none());
         self.batch.point = None;
         self.reclaiming = true;
-        self.empty_kept()
+        self.empty_old_records()
     }
 
     /// Notes that the copy cannot be completed.
@@ -280,11 +280,11 @@ impl Keyspace<'_> {
     }
 
     /// Removes old records, of a copy that has ended or did not survive a restart.
-    pub(super) fn empty_kept(&mut self) -> Answer {
-        if self.kept.is_none() {
-            self.kept = self.pool.find_map(KEPT)?;
+    pub(super) fn empty_old_records(&mut self) -> Answer {
+        if self.old_records.is_none() {
+            self.old_records = self.pool.find_map(OLD_RECORDS)?;
         }
-        let Some(map) = &self.kept else { return Ok(()) };
+        let Some(map) = &self.old_records else { return Ok(()) };
         if map.len()? > 0 {
             writer(self.pool, &mut self.batch)?.clear(map)?;
             (self.dirty, self.reclaiming) = (true, true);
@@ -294,9 +294,9 @@ impl Keyspace<'_> {
     }
 }
 
-/// Proves I16.
-pub(super) fn check_kept(pool: &Pool) -> Result<(), CheckError> {
-    let Some(map) = pool.find_map(KEPT)? else { return Ok(()) };
+/// Proves I17.
+pub(super) fn check_old_records(pool: &Pool) -> Result<(), CheckError> {
+    let Some(map) = pool.find_map(OLD_RECORDS)? else { return Ok(()) };
     for entry in map.iter() {
         let entry = entry?;
         let is_named = entry.key().first().is_some_and(|number| *number <= LISTS_NUMBER);

@@ -30,13 +30,13 @@ impl Keyspace<'_> {
     }
 
     fn reclaim_steps(&mut self, steps: usize) -> Answer {
-        let Keyspace { pool, batch, databases, collections, dirty, replication, kept, .. } = self;
+        let Keyspace { pool, batch, databases, collections, dirty, replication, old_records, .. } = self;
         let has_point = batch.point.is_some();
         let has_dropped = pool.reclaim_dropped(steps)?;
         let writing = writer(pool, batch)?;
         let words = writing.pending_words();
         let maps = || databases.iter().flatten().flat_map(|maps| [&maps.data, &maps.expires]);
-        let maps = || maps().chain(replication.backlog.map()).chain(kept.as_ref());
+        let maps = || maps().chain(replication.backlog.map()).chain(old_records.as_ref());
         let maps = || maps().chain(collections.as_ref().and_then(|collections| collections.scripts.as_ref()));
         let reclaimed = maps().try_fold(false, |more, map| Ok(more || writing.reclaim(map, steps)?));
         let reclaimed = match (reclaimed, collections) {

@@ -51,6 +51,7 @@ use super::backlog::Backlog;
 use super::check::CheckError;
 use super::collection::registry::Registry;
 use super::format::{DATABASES, Malformed, Order, REPLICATION};
+use super::kept::{stored_kept, write_states};
 use super::moves::write_moves;
 use super::point::Lost;
 use super::{Database, Keyspace, writer};
@@ -456,13 +457,19 @@ impl<'p> Keyspace<'p> {
         // One that could not be given up before.
         self.drop_arrival()?;
         let map = self.replication_map()?;
-        let mut free = [false; DATABASES];
-        for (database, number) in self.places.now.iter() {
-            free[number] = self.len(database)? == 0;
-        }
-        self.commit()?;
         let count = |which: &[bool]| which.iter().filter(|is| **is).count();
-        let clears = count(wanted) > count(&free);
+        let (mut free, clears) = loop {
+            let (mut free, kept) = ([false; DATABASES], self.keeping.states.bits());
+            for (database, number) in self.places.now.iter() {
+                free[number] = self.len(database)? == 0 && kept >> number & 1 == 0;
+            }
+            self.commit()?;
+            let clears = count(wanted) > count(&free);
+            if !clears || !self.has_kept() {
+                break (free, clears);
+            }
+            self.give_up_kept()?;
+        };
         if clears {
             // Without its position, a restart in the middle copies everything anew.
             (0..DATABASES).try_for_each(|database| self.clear(database))?;
@@ -505,13 +512,21 @@ impl<'p> Keyspace<'p> {
         self.lose_point(Lost::Replaced);
         let map = self.replication_map()?;
         self.replication.backlog.open(self.pool, position.offset)?;
+        let replaced = self.places_to_keep()?;
+        let states = self.kept_with(replaced);
+        let mut kept_maps = [const { None }; DATABASES];
         for database in (0..DATABASES).filter(|&database| !wanted[database]) {
-            arrival.clear(database)?;
+            let number = arrival.places.now.maps(database);
+            match states.bits() >> number & 1 {
+                1 => kept_maps[number] = arrival.databases[database].take(),
+                _ => arrival.clear(database)?,
+            }
         }
         let Keyspace { pool, batch, collections, places, .. } = &mut arrival;
         let batch = writer(pool, batch)?;
         if let Some(collections) = collections {
             collections.set_order(batch, places.now)?;
+            write_states(collections, batch, &states)?;
         }
         if let Some(map) = &self.cluster_map {
             write_moves(batch, map, moves)?;
@@ -528,11 +543,31 @@ impl<'p> Keyspace<'p> {
         (self.replication.second, self.replication.committed_second) = (None, None);
         self.replication.epoch += 1;
         (self.databases, self.places) = (arrival.databases, arrival.places);
+        self.keeping.states = states;
+        for (mine, new) in self.keeping.maps.iter_mut().zip(kept_maps) {
+            *mine = mine.take().or(new);
+        }
         self.collections = arrival.collections.or(self.collections.take());
         (self.replication.position, self.replication.committed) = (Some(position), Some(position));
         (self.reclaiming, self.replication.is_arriving) = (true, false);
         self.watches.touch_everything();
         self.waiters.touch_all();
+        Ok(())
+    }
+
+    /// Goes on under a new id, without the stream before: the data are others than the stream leads to. Works
+    /// in the batch.
+    pub(super) fn renew_history(&mut self, id: Id) -> Answer {
+        let Keyspace { pool, batch, replication, .. } = self;
+        let (Some(map), Some(position)) = (&replication.map, &mut replication.position) else {
+            return Ok(());
+        };
+        let batch = writer(pool, batch)?;
+        batch.remove(map, SECOND)?;
+        replication.backlog.clear(batch, position.offset)?;
+        (position.id, replication.second) = (id, None);
+        replication.epoch += 1;
+        replication.effects.forget_selected();
         Ok(())
     }
 
@@ -569,8 +604,14 @@ fn new_order(before: &Order, wanted: &[bool; DATABASES], mut free: [bool; DATABA
     Order::of(numbers.map(|number| number.or_else(|| rest.next()).unwrap_or_default()))
 }
 
-/// The maps of a pool that a new state was arriving in, as bits: commands do not see them.
+/// The maps of a pool that commands do not see, as bits: those that a new state was arriving in, and those
+/// that are kept.
 pub(crate) fn hidden_maps(pool: &Pool) -> Result<u16, tembo::Error> {
+    Ok(arriving_maps(pool)? | stored_kept(pool)?.bits())
+}
+
+/// The maps that a new state was arriving in.
+pub(super) fn arriving_maps(pool: &Pool) -> Result<u16, tembo::Error> {
     let Some(map) = pool.find_map(REPLICATION)? else { return Ok(0) };
     let bytes = map.get(ARRIVING)?;
     Ok(bytes.and_then(|bytes| (*bytes).try_into().ok()).map_or(0, u16::from_le_bytes))

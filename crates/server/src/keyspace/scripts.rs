@@ -77,7 +77,7 @@ impl Keyspace<'_> {
     }
 }
 
-/// Proves I17; returns how many scripts there are.
+/// Proves I18; returns how many scripts there are.
 pub(super) fn check_scripts(pool: &Pool) -> Result<u64, CheckError> {
     let Some(map) = pool.find_map(SCRIPTS)? else { return Ok(0) };
     let wrong = |place: String, what: &str| CheckError::Collection { place, what: what.to_owned() };

@@ -38,6 +38,17 @@ impl Places {
         Places { now: order, committed: order, is_changed: false }
     }
 
+    /// Gives each of two databases the maps of the other one.
+    pub(super) fn exchange(&mut self, a: usize, b: usize) {
+        self.now.swap(a, b);
+        self.is_changed = true;
+    }
+
+    /// Notes that what the maps are for changes with the batch.
+    pub(super) fn note_changed(&mut self) {
+        self.is_changed = true;
+    }
+
     pub(super) fn note_committed(&mut self) {
         (self.committed, self.is_changed) = (self.now, false);
     }
@@ -105,15 +116,13 @@ impl Keyspace<'_> {
         };
         // A record that cannot be read is damage, which the next command that writes it finds.
         let order = order.unwrap_or(places.committed);
-        let mut maps = [const { None }; DATABASES];
-        for (database, maps_number) in self.places.now.iter() {
-            maps[maps_number] = self.databases[database].take();
+        let mut maps: [Option<Box<super::Database>>; DATABASES] = [const { None }; DATABASES];
+        for (database, number) in self.places.now.iter() {
+            maps[number] = self.databases[database].take().or_else(|| self.keeping.maps[number].take());
         }
-        for (database, maps_number) in order.iter() {
-            self.databases[database] = maps[maps_number].take();
-        }
+        self.restore_kept(&mut maps, order);
         self.places.now = order;
-        self.places.is_changed = order != self.places.committed;
+        self.places.is_changed = self.batch.is_some() || order != self.places.committed;
     }
 }
 

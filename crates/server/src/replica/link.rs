@@ -154,9 +154,14 @@ impl<'p> Link<'p> {
     }
 
     fn fail(&mut self, executor: &mut Executor<'_, 'p>, failure: Failure) {
+        let was_loading = matches!(self.stage, Stage::Loading(..));
         self.part(executor);
         if failure.why.starts_with(REFUSED) && executor.state.failover.is_some() {
             executor.end_failover("the replica refused to take over");
+        }
+        if was_loading {
+            // There may have been no room; if this fails too, the next try says so.
+            let _ = executor.keys.give_up_kept();
         }
         let state = &mut *executor.state;
         if matches!(state.role.phase, Phase::Up) {
@@ -281,6 +286,7 @@ impl<'p> Link<'p> {
         let Stage::Loading(loading, stream, _) = std::mem::replace(&mut self.stage, Stage::Down) else {
             return Ok(());
         };
+        executor.keys.keeping.grace_ms = executor.state.config.flush_grace.as_millis() as u64;
         if let Err(failure) = loading.complete(&mut executor.keys) {
             // As if the loading had failed; there is no stage that would do it.
             let _ = executor.keys.give_up_arrival();

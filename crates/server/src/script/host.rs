@@ -85,7 +85,9 @@ impl<'a, 's, 'p> ScriptHost<'a, 's, 'p> {
         match fault {
             Fault::NeedsCommit => true,
             Fault::MissingDatabase(_) => !self.in_exec,
-            Fault::Engine(tembo::Error::Full { .. }) => self.executor.keys.is_reclaiming(),
+            Fault::Engine(tembo::Error::Full { .. }) => {
+                self.executor.keys.is_reclaiming() || self.executor.keys.has_kept()
+            }
             _ => false,
         }
     }

@@ -38,6 +38,7 @@ mod failover;
 mod full;
 mod hostile;
 mod introspection;
+mod kept;
 mod keys;
 mod limits;
 mod list_ends;

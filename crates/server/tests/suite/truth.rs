@@ -230,6 +230,10 @@ const INFO: &[(&str, Proof)] = &[
     ("pool_cut_bytes", is_zero),
     ("pool_waiting_bytes", |text, known| text.parse::<u64>().unwrap() < known.pool_file_bytes()),
     ("pool_full", is_zero),
+    ("kept_states", is_zero),
+    ("kept_keys", is_zero),
+    ("kept_seconds_left", is_zero),
+    ("kept_given_up", is_zero),
     // SET k v, SET large, SET short, and the removal of the last.
     ("commits", |text, _| text == "4"),
     ("failed_commits", is_zero),
@@ -268,6 +272,7 @@ const CONFIG: &[(&str, Proof)] = &[
     ("cluster-allow-unfenced-failover", is_no),
     ("cluster-enabled", is_no),
     ("databases", |text, _| text == "16"),
+    ("flush-grace", |text, _| text == "0"),
     ("hash-max-listpack-entries", |text, _| text == "512"),
     ("hash-max-listpack-value", |text, _| text == "64"),
     ("hash-max-ziplist-entries", |text, _| text == "512"),

@@ -116,7 +116,7 @@ fn read_lists(map: &Map) -> Result<Lists, CheckError> {
                 lists.under_construction += 1;
             }
             Listed::Next(next) => lists.next = next,
-            Listed::Order => {}
+            Listed::Order | Listed::Kept => {}
             Listed::Secret(secret) => lists.secret = Some(secret),
         }
     }

@@ -10,6 +10,7 @@ use crate::fault::Answer;
 use crate::keyspace::format::{
     COLLECTIONS, CURSORS, ELEMENTS, LISTS, Malformed, ONCE, ORDERED, Order, SCRIPTS, counting_of,
 };
+use crate::keyspace::kept::{KEPT, KeptStates};
 use crate::keyspace::point::open_if_there_is_room;
 use crate::keyspace::swap::read_order;
 use crate::random::Random;
@@ -55,6 +56,7 @@ pub(crate) enum Listed {
     Next(u64),
     Secret(Secret),
     Order,
+    Kept,
 }
 
 impl Listed {
@@ -63,6 +65,7 @@ impl Listed {
             NEXT => Ok(Listed::Next(u64::from_le_bytes(value.try_into().map_err(|_| Malformed)?))),
             SECRET => Ok(Listed::Secret(Secret::from_bytes(value.try_into().map_err(|_| Malformed)?))),
             ORDER => Order::decode(value).map(|_| Listed::Order),
+            KEPT => KeptStates::decode(value).map(|_| Listed::Kept),
             [HOME, maps] => Ok(Listed::Home { maps: *maps, home: number(value)? }),
             [OWNED, ids @ ..] => {
                 let (home, id) = ids.split_at_checked(8).ok_or(Malformed)?;
@@ -142,7 +145,31 @@ impl Registry {
     }
 
     pub(crate) fn set_order(&self, batch: &mut Batch<'_>, order: Order) -> Answer {
-        batch.put(&self.list, ORDER, order.as_bytes())?;
+        match batch.put(&self.list, ORDER, order.as_bytes()) {
+            // A full pool can be flushed, and what it keeps can be given up.
+            Err(tembo::Error::Full { .. }) => {
+                batch.put_to_free(&self.list, ORDER, order.as_bytes()).map(drop)?
+            }
+            other => other.map(drop)?,
+        }
+        Ok(())
+    }
+
+    /// The states that are kept, as `batch` sees them.
+    pub(crate) fn kept(&self, batch: &Batch<'_>) -> Answer<KeptStates> {
+        Ok(KeptStates::decode(batch.get(&self.list, KEPT)?.unwrap_or_default())?)
+    }
+
+    /// Works in a full pool.
+    pub(crate) fn set_kept(&self, batch: &mut Batch<'_>, record: &[u8]) -> Answer {
+        if record.is_empty() {
+            batch.remove(&self.list, KEPT)?;
+            return Ok(());
+        }
+        match batch.put(&self.list, KEPT, record) {
+            Err(tembo::Error::Full { .. }) => batch.put_to_free(&self.list, KEPT, record).map(drop)?,
+            other => other.map(drop)?,
+        }
         Ok(())
     }
 
