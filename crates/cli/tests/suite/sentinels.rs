@@ -237,3 +237,42 @@ fn replicas_that_do_not_answer_are_not_waited_for_long() {
     nodes[2].client().wait_for("master_link_status", "up");
     nodes.into_iter().for_each(Node::end);
 }
+
+/// An old master told its replica signs of life that did not arrive, and no write: it goes back, and takes no
+/// whole copy. With a write that the new master has not it takes one.
+#[test]
+fn a_tail_without_writes_is_rewound() {
+    for writes in [false, true] {
+        let mut nodes: Vec<Node> = (0..2).map(|_| Node::start()).collect();
+        nodes[0].client().line("SET before 1");
+        nodes[1].follow(nodes[0].port);
+        let mut old = nodes[0].client();
+        old.line("SET last 1");
+        assert_eq!(old.line("WAIT 1 20000"), Value::Integer(1));
+        let stopped = nodes[1].server.as_ref().unwrap().child.id().to_string();
+        let signal =
+            |name: &str| assert!(Command::new("kill").args([name, &stopped]).status().unwrap().success());
+        signal("-STOP");
+        let offset = old.info("master_repl_offset");
+        old.line("CONFIG SET repl-ping-replica-period 1");
+        old.line("PUBLISH c message");
+        if writes {
+            old.line("SET lost 1");
+        }
+        old.line("WAIT 1 1500");
+        assert_ne!(old.info("master_repl_offset"), offset);
+        // The bytes on their way to the replica go with it; the master does not see it leave.
+        nodes[0].server.take().unwrap().kill();
+        nodes[1].server.take().unwrap().kill();
+        nodes[1].restart();
+        nodes[1].client().line("REPLICAOF NO ONE");
+        nodes[1].client().line("INCR promoted");
+        nodes[0].restart();
+        wait_until_equal(&mut nodes[1].client(), &mut nodes[0].client());
+        assert_eq!(nodes[1].full(), u64::from(writes));
+        let mut old = nodes[0].client();
+        assert_eq!(old.line("GET promoted").as_bytes(), Some(&b"1"[..]));
+        assert_eq!(old.line("GET lost"), Value::Null);
+        nodes.into_iter().for_each(Node::end);
+    }
+}

@@ -28,6 +28,8 @@ enum Op {
     Expire(Vec<&'static str>),
     /// So many replicas get the stream.
     Remember(u16),
+    /// It goes back by so many bytes.
+    Rewind(u64),
     /// The server becomes a replica.
     Demote,
     /// And a master again, under an id of this letter.
@@ -206,6 +208,10 @@ impl Scenario for Script {
                 let replica = |port| Master { host: "h".repeat(usize::from(port)), port };
                 executor.keys.store_replicas(&(1..=*count).map(replica).collect::<Vec<_>>()).map_err(fault)
             }
+            Op::Rewind(bytes) => {
+                let end = executor.keys.replication.position.map_or(0, |position| position.offset);
+                executor.keys.rewind(end - bytes).map_err(fault)
+            }
             Op::Demote => {
                 let master = Master { host: "h".to_owned(), port: 1 };
                 executor.keys.store_master(Some(&master), id(b'x')).map_err(fault)
@@ -223,6 +229,10 @@ impl Scenario for Script {
         match op {
             Op::Run(_, effects) | Op::Expire(effects) => model.add(effects),
             Op::Remember(count) => model.replicas = (1..=*count).collect(),
+            Op::Rewind(bytes) => {
+                model.offset -= bytes;
+                model.records.clear();
+            }
             Op::Demote => {}
             Op::Promote(letter) => {
                 model.second = Some((std::mem::replace(&mut model.id, *letter), model.offset));
@@ -283,6 +293,7 @@ fn data_offset_and_bytes_are_of_one_moment_at_every_crash() {
         Op::Expire(vec!["SELECT 0", "DEL t"]),
         Op::Remember(0),
         Op::Demote,
+        Op::Rewind(9),
         Op::Promote(b'p'),
         run(&["DEL n", "DEL nothing"], &["SELECT 0", "DEL n"]),
     ];

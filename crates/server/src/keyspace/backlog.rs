@@ -28,9 +28,10 @@
 //!
 //! None.
 
-use crate::keyspace::batch::Batch;
 use tembo::{Map, Pool};
+use tembo_wire::{Limits, Parsed, RequestParser};
 
+use super::batch::Batch;
 use super::check::CheckError;
 use super::format::{BACKLOG, REPLICATION};
 use super::replication::{POSITION, Position};
@@ -39,6 +40,10 @@ use crate::fault::Answer;
 
 /// The longest record. What is removed at once is at least a record.
 const RECORD_BYTES_MAX: usize = 64 << 10;
+/// Records that are looked at for a harmless tail.
+const TAIL_RECORDS_MAX: usize = 64;
+/// Commands of the stream that change nothing.
+const HARMLESS: [&[u8]; 4] = [b"ping", b"select", b"publish", b"replconf"];
 /// Records that a commit removes at most, beyond as many as it adds.
 const TRIMMED_MAX: usize = 64;
 
@@ -171,11 +176,61 @@ impl Backlog {
     }
 }
 
+/// Where in some bytes of the stream, which begin with a command, those begin that change nothing.
+fn harmless_part(bytes: &[u8]) -> usize {
+    let (mut at, mut from) = (0, 0);
+    while at < bytes.len() {
+        let mut parser = RequestParser::new();
+        let Ok(Parsed::Request(request)) = parser.parse(&bytes[at..], &Limits::default()) else {
+            // No command begins here.
+            return bytes.len();
+        };
+        let is_harmless = HARMLESS.iter().any(|name| request.name().eq_ignore_ascii_case(name));
+        at += request.consumed();
+        from = if is_harmless { from } else { at };
+    }
+    from
+}
+
 fn offset_of(key: &[u8]) -> Option<u64> {
     key.try_into().ok().map(u64::from_be_bytes)
 }
 
+impl Backlog {
+    /// The offset from which on committed commands change nothing, up to the end of the stream. It may be
+    /// less than this tells.
+    pub(crate) fn harmless_from(&self, end: u64) -> Result<u64, tembo::Error> {
+        let Some(map) = &self.map else { return Ok(end) };
+        let mut from = end;
+        for entry in map.range::<&[u8]>(..).rev().take(TAIL_RECORDS_MAX) {
+            let entry = entry?;
+            let Some(begin) = offset_of(entry.key()) else { break };
+            if begin + entry.value().len() as u64 != from {
+                break;
+            }
+            let part = harmless_part(entry.value()) as u64;
+            from = begin + part;
+            if part > 0 {
+                break;
+            }
+        }
+        Ok(from)
+    }
+}
+
 impl Keyspace<'_> {
+    /// Goes back in the stream, behind which is nothing that changes data. There must be no batch.
+    pub(crate) fn rewind(&mut self, offset: u64) -> Answer {
+        let Some(position) = self.replication.position.as_mut().filter(|now| now.offset > offset) else {
+            return Ok(());
+        };
+        position.offset = offset;
+        // The bytes behind are another history's.
+        writer(self.pool, &mut self.batch)?;
+        self.dirty = true;
+        Ok(self.commit().inspect_err(|_| self.abandon_batch())?)
+    }
+
     /// Begins a history of this server's own, from which on the effects of commands are kept. There must be
     /// no batch.
     pub(crate) fn begin_history(&mut self, id: super::replication::Id) -> Answer {
@@ -229,5 +284,38 @@ pub(crate) fn check_backlog(pool: &Pool) -> Result<u64, CheckError> {
         Some(position) if position.offset == end => Ok(end - first),
         Some(_) => Err(broken(end, "it does not end at the position of the stream")),
         None => Err(broken(end, "there is no stream")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(lines: &[&str]) -> (usize, usize) {
+        let bytes = |lines: &[&str]| {
+            let mut bytes = Vec::new();
+            lines.iter().for_each(|line| {
+                tembo_wire::write_request(&mut bytes, line.split(' ').collect::<Vec<_>>());
+            });
+            bytes
+        };
+        let harmful = lines.iter().rposition(|line| line.starts_with("SET") || line.starts_with("EXEC"));
+        (harmless_part(&bytes(lines)), bytes(&lines[..harmful.map_or(0, |at| at + 1)]).len())
+    }
+
+    #[test]
+    fn a_tail_is_harmless_behind_its_last_write() {
+        for lines in [
+            &["PING", "SELECT 3", "PUBLISH c m", "REPLCONF GETACK *"][..],
+            &["PING", "SET a 1", "ping"],
+            &["MULTI", "PUBLISH c m", "EXEC", "PING"],
+            &["SET a 1"],
+            &[],
+        ] {
+            let (found, expected) = from(lines);
+            assert_eq!(found, expected, "{lines:?}");
+        }
+        assert_eq!(harmless_part(b"the middle of a long command"), 28);
+        assert_eq!(harmless_part(b"*1\r\n$4\r\nPING\r\n*1"), 16, "nothing of it is known");
     }
 }

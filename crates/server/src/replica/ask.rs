@@ -28,6 +28,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// The longest line of a handshake.
 const LINE_BYTES_MAX: usize = 1024;
 const MARK_BYTES: usize = 40;
+/// The longest INFO replication that is read.
+const INFO_BYTES_MAX: usize = 1 << 20;
 const CHUNK_BYTES: usize = 256 << 10;
 /// How often a master is told that the replica is alive.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(1);
@@ -45,6 +47,8 @@ pub(super) struct Question {
     pub(super) port: u16,
     pub(super) announced_ip: Option<String>,
     pub(super) position: Option<Position>,
+    /// From here on to the position the stream changes nothing.
+    pub(super) harmless_from: u64,
     /// The master is a replica of this server, and is to take its place.
     pub(super) hands_over: bool,
     pub(super) timeout: Duration,
@@ -57,7 +61,7 @@ pub(super) struct Question {
 /// A link that is ready.
 pub(super) enum Ready {
     /// The stream goes on at the position; the history may have another name.
-    Goes { stream: MasterSocket, id: Option<Id> },
+    Goes { stream: MasterSocket, id: Option<Id>, from: u64 },
     /// A whole state, and its place in the stream that follows.
     Whole(Box<Whole>),
 }
@@ -196,7 +200,13 @@ impl Asking<'_> {
     }
 
     fn synchronise(mut self) -> Result<Ready, Failure> {
-        let position = self.question.position;
+        let mut position = self.question.position;
+        if let Some(position) = &mut position
+            && let Some(promoted) = self.promoted_at(position)?
+        {
+            position.offset = promoted;
+        }
+        let from = position.map_or(0, |position| position.offset);
         let reply = match &position {
             Some(Position { id, offset, .. }) => {
                 let from = offset.saturating_add(1).to_string();
@@ -216,13 +226,41 @@ impl Asking<'_> {
                 let stream = self.stream;
                 Ok(Ready::Whole(Box::new(Whole { stream, id, offset, file, survey })))
             }
-            ["+CONTINUE"] if position.is_some() => Ok(Ready::Goes { stream: self.stream, id: None }),
+            ["+CONTINUE"] if position.is_some() => Ok(Ready::Goes { stream: self.stream, id: None, from }),
             ["+CONTINUE", id] if position.is_some() => {
                 let id = Some(read_id(id).ok_or_else(wrong)?);
-                Ok(Ready::Goes { stream: self.stream, id })
+                Ok(Ready::Goes { stream: self.stream, id, from })
             }
             _ => Err(wrong()),
         }
+    }
+
+    /// Where the master left the history of this server, if that has gone on since with commands only that
+    /// change nothing: signs of life, most often.
+    fn promoted_at(&mut self, position: &Position) -> Result<Option<u64>, Failure> {
+        if self.question.harmless_from >= position.offset {
+            return Ok(None);
+        }
+        let header = self.ask(&[b"INFO", b"replication"])?;
+        // One that may not be asked.
+        let Some(bytes) = header.strip_prefix('$').and_then(|len| len.parse().ok()) else { return Ok(None) };
+        if !(0..=INFO_BYTES_MAX).contains(&bytes) {
+            return Err(failed("the master's INFO is too long"));
+        }
+        let mut info = vec![0; bytes + 2];
+        let mut filled = 0;
+        while filled < info.len() {
+            filled += self.read(&mut info[filled..])?;
+        }
+        let info = String::from_utf8_lossy(&info);
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let is_it = |id: Option<&str>| id.is_some_and(|id| id.as_bytes() == position.id);
+        let second = field("second_repl_offset").and_then(|offset| offset.parse::<u64>().ok());
+        // It counts the first byte that is not of our history.
+        let promoted = second.and_then(|offset| offset.checked_sub(1));
+        let is_promoted = is_it(field("master_replid2")) && !is_it(field("master_replid"));
+        let range = self.question.harmless_from..position.offset;
+        Ok(promoted.filter(|promoted| is_promoted && range.contains(promoted)))
     }
 
     /// Receives a whole state, and reads it to its end.

@@ -211,6 +211,10 @@ impl<'p> Link<'p> {
     fn ask(&mut self, executor: &mut Executor<'_, 'p>) -> Result<(), Failure> {
         let state = &mut *executor.state;
         let Some(master) = state.role.master.clone() else { return Ok(()) };
+        let position = executor.keys.replication.position;
+        let end = position.map_or(0, |position| position.offset);
+        // Without the bytes a master that was promoted before them sends a whole copy.
+        let harmless_from = executor.keys.replication.backlog.harmless_from(end).unwrap_or(end);
         let (settings, is_cancelled) = (&state.config.replica, Arc::new(AtomicBool::new(false)));
         state.role.transfer = Arc::new(Transfer::default());
         let question = Question {
@@ -220,7 +224,8 @@ impl<'p> Link<'p> {
             user: settings.user.clone(),
             port: settings.announced_port.unwrap_or(state.port_for_replicas()),
             announced_ip: settings.announced_ip.clone(),
-            position: executor.keys.replication.position,
+            position,
+            harmless_from,
             hands_over: state.failover.is_some(),
             timeout: settings.timeout,
             folder: PathBuf::from(&state.folder),
@@ -251,7 +256,17 @@ impl<'p> Link<'p> {
             return Ok(());
         }
         match answer? {
-            Ready::Goes { stream, id } => {
+            Ready::Goes { stream, id, from } => {
+                if executor.keys.replication.position.is_some_and(|now| from < now.offset) {
+                    executor.commit_batch(None);
+                    executor.keys.rewind(from).map_err(|fault| failed(apply::shown(&fault)))?;
+                    let text = "the master was promoted before the last signs of life that this server told";
+                    executor.state.log(
+                        LogLevel::Notice,
+                        Kind::Replication,
+                        format_args!("{text}: it goes back"),
+                    );
+                }
                 let replication = &mut executor.keys.replication;
                 if let Some(id) = id.filter(|id| replication.position.is_some_and(|now| now.id != *id)) {
                     // A promoted replica is the master now: up to here the old id names the same bytes.
