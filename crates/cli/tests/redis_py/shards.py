@@ -33,7 +33,9 @@ def connect():
             time.sleep(0.02)
 
 
-errors, lock, stop = {}, threading.Lock(), threading.Event()
+errors, lock, stop, wrong = {}, threading.Lock(), threading.Event(), []
+# A thread that finds a wrong value ends, and the program does at its end.
+threading.excepthook = lambda end: wrong.append(f"{end.exc_type.__name__}: {end.exc_value}")
 
 
 def count(error):
@@ -119,6 +121,7 @@ sys.stdin.readline()
 stop.set()
 for writer in writers:
     writer.join()
+assert not wrong, wrong
 during, client = dict(errors), connect()
 for writer in writers:
     for key, (least, most) in writer.range.items():
