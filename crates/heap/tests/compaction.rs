@@ -54,7 +54,7 @@ fn thin<B: NamedBrand>(heap: &Heap<B, Root>, count: u64) {
         });
         made.unwrap();
     }
-    let gone = |value: u64| value % 8 != 0;
+    let gone = |value: u64| !value.is_multiple_of(8);
     for value in (0..count).filter(|value| gone(*value)) {
         heap.write(|tx, root| tx.link(root.nodes().at(tx, value as usize)?, None)).unwrap();
     }
@@ -110,7 +110,7 @@ fn a_thinned_heap_becomes_dense_and_stays_as_it_is() {
         after.slab_bytes, after.allocated_bytes
     );
     assert!(gained > before / 2 && after.slab_bytes < before / 3, "{gained} {before} {after:?}");
-    assert_thinned(&heap, |value| value % 8 == 0);
+    assert_thinned(&heap, |value: u64| value.is_multiple_of(8));
     heap.check().unwrap();
     assert_eq!(heap.compact().unwrap(), 0);
     assert!(chosen(&pool).is_empty());
@@ -157,7 +157,7 @@ fn shared_objects_stay_and_what_they_own_moves() {
         tx.get(held.value())
     });
     assert_eq!(value.unwrap(), numbers[2] as u64);
-    assert_thinned(&heap, |value| value % 8 == 0);
+    assert_thinned(&heap, |value: u64| value.is_multiple_of(8));
     heap.check().unwrap();
 }
 
@@ -180,7 +180,7 @@ fn a_walk_passes_over_what_has_died_since() {
         }
     });
     assert!(moved > 10_000 && dead.len() > 10, "{moved} {dead:?}");
-    assert_thinned(&heap, |value| value % 8 == 0 && !dead.contains(&value));
+    assert_thinned(&heap, |value: u64| value.is_multiple_of(8) && !dead.contains(&value));
     heap.check().unwrap();
     // All at once, with the arrays of the vector.
     drop(chosen);
@@ -230,7 +230,7 @@ fn a_heap_that_is_closed_is_compacted() {
         opening.store(false, Ordering::Relaxed);
     });
     let heap = Heap::<Closed, Root>::open_pool(pool.clone()).unwrap();
-    assert_thinned(&heap, |value| value % 8 == 0 && value > 0);
+    assert_thinned(&heap, |value: u64| value.is_multiple_of(8) && value > 0);
     heap.check().unwrap();
 }
 

@@ -56,7 +56,7 @@ fn parents_that_die_with_their_children_are_freed() {
 fn new_parents_that_die_with_their_children_are_freed() {
     brand!(NewParents);
     let both = vec![Op::Chain { at: slot(0), id: 1, count: 3 }, Op::Unlink { at: slot(0) }];
-    perform::<NewParents>(&[Op::Together(both), Op::Collect]);
+    perform::<NewParents>(&[Op::Together(both), Op::Collect, Op::Compact]);
 }
 
 /// The second block of slots took the place of the first, which was lost with all orphans in it.

@@ -49,6 +49,8 @@
 //! A heap that no program has open is opened for the length of a step (`guest.rs`).
 
 pub(crate) mod guest;
+#[cfg(test)]
+mod tests;
 mod visit;
 
 use crate::counts::dying;
