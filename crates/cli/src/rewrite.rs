@@ -6,9 +6,8 @@
 //! takes away.
 //!
 //! Maps that keep versions, and hash tables, get each named snapshot, oldest first, and then their newest
-//! version; their versions have other numbers there. Of a store there is only its newest snapshot in a
-//! backup, so one that keeps more is refused. So is a heap: the places of its objects are in pointers
-//! everywhere.
+//! version; their versions have other numbers there. Stores and heaps are copied as they lie: a store with
+//! all its versions, numbers and its log, a heap with its shared objects.
 
 use crate::args::Compact;
 use crate::failure::{Failure, Outcome};
@@ -17,12 +16,9 @@ use crate::report::{print, print_json};
 use crate::size::human_bytes;
 use crate::unfinished::Unfinished;
 use serde::Serialize;
-use std::io::{BufReader, BufWriter, Seek as _, Write as _};
 use std::path::Path;
-use tembo::store::{Audit, Retention, Store};
 use tembo::{FixedMap, HashTable, Kind, Map, MapOptions, Options, Pool, Quoted, Snapshot, TableSnapshot};
 
-const BUFFER_BYTES: usize = 1 << 20;
 /// Most entries that go into a map together.
 const GROUP_ENTRIES: usize = 64;
 /// Bytes of entries after which they go into the map, even if they are fewer.
@@ -46,14 +42,14 @@ pub(crate) fn run(arguments: &Compact, into: &Path) -> Outcome {
     }
     let source = Options::new().read_only(true).open(&arguments.pool)?;
     let listed = source.list()?;
-    listed.iter().try_for_each(|listed| refuse(&source, &listed.name, &listed.kind))?;
+    listed.iter().try_for_each(|listed| refuse(&listed.name, &listed.kind))?;
     let unfinished = Unfinished::new(into).map_err(Failure::at_file("creating", into))?;
     let names = (listed.len() as u32).max(source.root_count()).max(NAMES_MIN);
     let options = Options::new().durability(arguments.durability).initial_bytes(0).root_count(names);
     let target = options.create_in_file(unfinished.file(), into)?;
     let mut rewriting = Rewriting { source, target, entries: 0, progress: Progress::new("copying", None) };
     for listed in &listed {
-        rewriting.copy(&listed.name, &listed.kind, into)?;
+        rewriting.copy(&listed.name, &listed.kind)?;
     }
     rewriting.progress = Progress::new("comparing", None);
     for listed in &listed {
@@ -82,38 +78,17 @@ pub(crate) fn run(arguments: &Compact, into: &Path) -> Outcome {
 }
 
 /// Refuses what cannot be copied as a whole.
-fn refuse(pool: &Pool, name: &str, kind: &Kind) -> Outcome {
-    let quoted = Quoted(name);
-    let why = match kind {
-        Kind::Map | Kind::VersionedMap | Kind::HashTable | Kind::FixedMap => return Ok(()),
-        Kind::Store => match pool.find_store(name)? {
-            Some(store) if keeps_more(&store)? => format!(
-                "the store {quoted} keeps snapshots, earlier versions or a log, which a copy would lack; \
-                 `tembo store backup` copies its newest snapshot"
-            ),
-            _ => return Ok(()),
-        },
-        Kind::Heap => format!(
-            "{quoted} is a heap of persistent objects, which point to each other by their places; copy the \
-             file, or compact the pool in place, without --into"
-        ),
-        _ => format!("{quoted} is of a kind that this program does not know; use a newer Tembo"),
-    };
-    Err(Failure::Failed(format!("{why}. Nothing was made")))
-}
-
-/// Whether a store has more than its newest snapshot.
-fn keeps_more(store: &Store) -> Outcome<bool> {
-    if !store.kept()?.is_empty() || store.audit_policy() != Audit::Off {
-        return Ok(true);
-    }
-    for name in store.keyspaces()? {
-        let retention = store.find_keyspace(&name)?.map(|keyspace| keyspace.retention());
-        if retention.is_some_and(|retention| retention != Retention::None) {
-            return Ok(true);
+fn refuse(name: &str, kind: &Kind) -> Outcome {
+    match kind {
+        Kind::Map | Kind::VersionedMap | Kind::HashTable | Kind::FixedMap | Kind::Store | Kind::Heap => {
+            Ok(())
+        }
+        _ => {
+            let name = Quoted(name);
+            let why = "is of a kind that this program does not know; use a newer Tembo. Nothing was made";
+            Err(Failure::Failed(format!("{name} {why}")))
         }
     }
-    Ok(false)
 }
 
 struct Rewriting {
@@ -261,7 +236,7 @@ impl Rewriting {
         Failure::Failed(format!("{} is not there any more", Quoted(name)))
     }
 
-    fn copy(&mut self, name: &str, kind: &Kind, into: &Path) -> Outcome {
+    fn copy(&mut self, name: &str, kind: &Kind) -> Outcome {
         match kind {
             Kind::FixedMap => {
                 let (from, to) = (self.fixed(name)?, self.target.open_fixed_map(name)?);
@@ -272,7 +247,18 @@ impl Rewriting {
                 }
                 Ok(())
             }
-            Kind::Store => self.copy_store(name, into),
+            Kind::Store => {
+                let Rewriting { source, target, entries, progress } = self;
+                let note = |keys| {
+                    *entries += keys;
+                    progress.advance(keys);
+                };
+                Ok(source.copy_store(name, target, note).map(drop)?)
+            }
+            Kind::Heap => {
+                let Rewriting { source, target, progress, .. } = self;
+                Ok(source.copy_heap(target, |objects| progress.advance(objects))?)
+            }
             _ => self.copy_bytes(name, kind),
         }
     }
@@ -337,23 +323,6 @@ impl Rewriting {
         Ok(to.write(&self.target, &mut gathered)?)
     }
 
-    /// A backup goes through a file that never gets a name.
-    fn copy_store(&mut self, name: &str, into: &Path) -> Outcome {
-        let store = self.source.find_store(name)?.ok_or_else(|| Self::gone(name))?;
-        let mut beside = into.as_os_str().to_owned();
-        beside.push(".backup");
-        let failed = Failure::at_file("writing", Path::new(&beside));
-        let backup = Unfinished::new(Path::new(&beside)).map_err(&failed)?;
-        let mut out = BufWriter::with_capacity(BUFFER_BYTES, backup.file());
-        let summary = store.snapshot().backup(&mut out).map_err(tembo::Error::from)?;
-        out.flush().map_err(&failed)?;
-        drop(out);
-        backup.file().rewind().map_err(&failed)?;
-        self.target.restore_store(name, [BufReader::with_capacity(BUFFER_BYTES, backup.file())])?;
-        (0..summary.changes).for_each(|_| self.note());
-        Ok(())
-    }
-
     /// Whether the copy of a structure has the same contents, both ways.
     fn is_equal(&mut self, name: &str, kind: &Kind) -> Outcome<bool> {
         match kind {
@@ -362,6 +331,7 @@ impl Rewriting {
                 are_equal(self.fixed(name)?.iter(), to.iter(), |a, b| a == b)
             }
             Kind::Store => self.is_store_equal(name),
+            Kind::Heap => Ok(self.source.has_same_heap(&self.target)?),
             _ => self.are_bytes_equal(name, kind),
         }
     }
@@ -399,20 +369,7 @@ impl Rewriting {
     fn is_store_equal(&mut self, name: &str) -> Outcome<bool> {
         let from = self.source.find_store(name)?.ok_or_else(|| Self::gone(name))?;
         let Some(to) = self.target.find_store(name)? else { return Ok(false) };
-        let keyspaces = from.keyspaces()?;
-        if keyspaces != to.keyspaces()? {
-            return Ok(false);
-        }
-        let (old, new) = (from.snapshot(), to.snapshot());
-        for keyspace in keyspaces {
-            let (Some(a), Some(b)) = (from.find_keyspace(&keyspace)?, to.find_keyspace(&keyspace)?) else {
-                return Ok(false);
-            };
-            if !are_equal(old.iter(&a)?, new.iter(&b)?, |a, b| a == b)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        Ok(from.is_same(&to).map_err(tembo::Error::from)?)
     }
 }
 

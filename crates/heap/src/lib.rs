@@ -102,7 +102,7 @@
 //! 6. `retry`: attempts of transactions (`run.rs`)
 //! 7. `tx`: transactions as programs see them (`read.rs`, `write.rs`), then `collections` and `gen_lock`
 //! 8. `check`
-//! 9. `compact`: moves of blocks out of sparse slabs
+//! 9. `compact`: moves of blocks out of sparse slabs; `copy`: copies in other pools
 //! 10. `heap`
 //! 11. `migrate`
 
@@ -111,6 +111,7 @@
 mod check;
 pub mod collections;
 mod compact;
+pub mod copy;
 mod counts;
 mod error;
 pub mod format;

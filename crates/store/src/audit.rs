@@ -119,7 +119,7 @@ pub enum AuditedChange {
 
 /// The log of a store that has, or had, one.
 pub(crate) struct Log {
-    head: u64,
+    pub(crate) head: u64,
     tree: WbTree,
     /// The word of its `Audit`.
     audit: AtomicU64,

@@ -109,7 +109,7 @@
 //! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `transaction.rs`,
 //! `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history: `noted.rs` (what a
 //! commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`, `limits.rs`, `collector.rs`,
-//! `watch.rs`, `dropped.rs`, `compaction.rs`. `remote` has the store that several
+//! `watch.rs`, `dropped.rs`, `compaction.rs`, `copy.rs`. `remote` has the store that several
 //! processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
 //! program does.
 
@@ -128,6 +128,7 @@ mod collect;
 mod collector;
 mod commit;
 mod compaction;
+mod copy;
 mod dropped;
 mod entries;
 mod error;

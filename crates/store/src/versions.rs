@@ -197,11 +197,25 @@ impl Table {
         versions: &[Version],
         put: impl FnOnce(&[&[u8]]) -> tembo_index::Result<T>,
     ) -> Result<T> {
+        let mut image = [0; TABLE_BYTES as usize / 8];
+        let words = versions.iter().flat_map(|version| version.value.encode(version.number));
+        image[field!(PmTable.versions) as usize / 8..]
+            .iter_mut()
+            .zip(words)
+            .for_each(|(at, word)| *at = word);
+        Table::put_image(key, &image, put)
+    }
+
+    /// As [`put_with`](Self::put_with), with the words of the table.
+    pub(crate) fn put_image<T>(
+        key: &[u8],
+        words: &[u64; TABLE_BYTES as usize / 8],
+        put: impl FnOnce(&[&[u8]]) -> tembo_index::Result<T>,
+    ) -> Result<T> {
         let begins = WbTree::value_begins_after(key.len() as u64);
         let padding = (begins.next_multiple_of(8) - begins) as usize;
         let mut image = [0; TABLE_BYTES as usize];
-        let words = versions.iter().flat_map(|version| version.value.encode(version.number));
-        for (place, word) in image[field!(PmTable.versions) as usize..].chunks_exact_mut(8).zip(words) {
+        for (place, word) in image.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
         Ok(put(&[&[0; 8][..padding], &image])?)

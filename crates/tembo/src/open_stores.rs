@@ -141,6 +141,22 @@ impl Pool {
         self.finish_restore(restoring)
     }
 
+    /// Makes a copy of the store of this name in another pool, with all its history, and opens the copy
+    /// there; `None` if there is no such store. `note` is told how many keys were copied.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tembo_store::Store::copy_to`].
+    pub fn copy_store(&self, name: &str, to: &Pool, note: impl FnMut(u64)) -> Result<Option<Store>> {
+        let Some(from) = self.find_store(name)? else { return Ok(None) };
+        let copy = {
+            let _turn = to.shared.begin("the turn to make a store")?;
+            from.copy_to(&to.shared.pool, note).map_err(|e| to.shared.explain(e.into()))?
+        };
+        drop(copy);
+        to.open_store(name).map(Some)
+    }
+
     /// Begins to make a store from backups that come one by one.
     ///
     /// # Errors

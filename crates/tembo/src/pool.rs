@@ -401,6 +401,25 @@ impl Pool {
         Ok(Heap::open_pool(self.shared.pool.clone())?)
     }
 
+    /// Copies the [heap](crate::heap) of this pool into another one, which has none, shared objects included.
+    /// Nobody may write to the heap meanwhile. `note` is told how many objects were copied.
+    ///
+    /// # Errors
+    ///
+    /// As for [`heap::copy::copy`](crate::heap::copy::copy).
+    pub fn copy_heap(&self, to: &Pool, note: impl FnMut(u64)) -> Result<()> {
+        Ok(tembo_heap::copy::copy(&self.shared.pool, &to.shared.pool, note)?)
+    }
+
+    /// Whether the heaps of two pools are the same but for the places of their objects.
+    ///
+    /// # Errors
+    ///
+    /// As for [`check`](Self::check).
+    pub fn has_same_heap(&self, other: &Pool) -> Result<bool> {
+        Ok(tembo_heap::copy::are_same(&self.shared.pool, &other.shared.pool)?)
+    }
+
     /// The description of the [heap](crate::heap) of persistent objects in this pool, if there is one.
     ///
     /// # Errors

@@ -1,23 +1,188 @@
 //! `tembo compact --into`: a fresh pool with everything, or none.
 
-use crate::raw::RawStore;
 use crate::support::Workspace;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
-use tembo::heap::{Heap, PArr, Persist};
-use tembo::store::Retention;
-use tembo::{Counting, Durability, MapOptions, Options};
+use tembo::heap::collections::{PHashMap, PString};
+use tembo::heap::{PArr, PRc, PWeak, Persist};
+use tembo::store::{Audit, Kept, KeyVersion, Retention};
+use tembo::{Counting, Durability, MapOptions, Options, Pool};
 
 tembo::heap::brand!(Rewritten);
+
+/// A value of a line, which has its head elsewhere.
+#[derive(Persist)]
+#[repr(C)]
+struct Line {
+    words: [u64; 6],
+    next: PRc<Line>,
+    first: PWeak<Line>,
+}
+
+#[derive(Default, Persist)]
+#[repr(u64)]
+enum Extra {
+    #[default]
+    None,
+    Lines(PArr<PRc<Line>>),
+}
 
 #[derive(Default, Persist)]
 #[repr(C)]
 struct Root {
     numbers: PArr<u64>,
+    first: PRc<Line>,
+    dead: PWeak<Line>,
+    extra: Extra,
+    names: PHashMap<PString, u64>,
 }
 
-/// A structure of every kind but a heap, with snapshots where there can be some, and holes.
+/// A ring of lines, one of which an array leads to, too; weak pointers to living and to dead ones; numbers,
+/// and names.
+fn fill_heap(pool: &Pool) {
+    let heap = pool.open_heap::<Rewritten, Root>().unwrap();
+    let made = heap.write(|tx, root| {
+        let line = |i: u64| Line { words: [i; 6], next: PRc::null(), first: PWeak::null() };
+        let first = tx.alloc(line(0))?;
+        tx.link(root.first(), first)?;
+        let mut last = first;
+        for i in 1..300 {
+            let next = tx.alloc(line(i))?;
+            tx.link_weak(next.first(), first)?;
+            tx.link(last.next(), next)?;
+            last = next;
+        }
+        tx.link(last.next(), first)?;
+        let lines = tx.alloc_array(3, |_| PRc::null())?;
+        tx.link(lines.at(0), last)?;
+        tx.link(lines.at(2), last)?;
+        tx.put(root.extra(), Extra::Lines(PArr::null()))?;
+        match root.extra().variant(tx)? {
+            ExtraRef::Lines(place) => tx.link_array(place, lines)?,
+            ExtraRef::None => unreachable!("set above"),
+        }
+        let numbers = tx.alloc_array(5000, |i| i as u64)?;
+        tx.link_array(root.numbers(), numbers)?;
+        let dies = tx.alloc(line(1000))?;
+        tx.link(lines.at(1), dies)?;
+        tx.link_weak(root.dead(), dies)
+    });
+    made.unwrap();
+    for i in 0..500u64 {
+        let key = format!("the name with the number {i}");
+        heap.write(|tx, root| root.names().insert(tx, &key, i).map(drop)).unwrap();
+    }
+    // A shell stays for the weak pointer, and half of the names leave holes.
+    let died = heap.write(|tx, root| match root.extra().variant(tx)? {
+        ExtraRef::Lines(place) => tx.link(tx.follow_array(place)?.at(1), None),
+        ExtraRef::None => unreachable!("set above"),
+    });
+    died.unwrap();
+    for i in (0..500u64).step_by(2) {
+        let key = format!("the name with the number {i}");
+        assert!(heap.write(|tx, root| root.names().remove(tx, &key)).unwrap());
+    }
+}
+
+/// What a program reads of that heap.
+fn assert_heap(pool: &Pool) {
+    let heap = pool.open_heap::<Rewritten, Root>().unwrap();
+    let read = heap.read(|tx, root| {
+        let first = tx.follow(root.first())?;
+        let (mut line, mut sum) = (first, 0);
+        loop {
+            sum += tx.get(line.words().at(5))?;
+            let next = tx.follow(line.next())?;
+            if next == first {
+                break;
+            }
+            assert_eq!(tx.upgrade(next.first())?, Some(first));
+            line = next;
+        }
+        match root.extra().variant(tx)? {
+            ExtraRef::Lines(place) => {
+                let lines = tx.follow_array(place)?;
+                assert_eq!(tx.load(lines.at(0))?, Some(line));
+                assert_eq!(tx.load(lines.at(2))?, Some(line));
+                assert_eq!(tx.load(lines.at(1))?, None);
+            }
+            ExtraRef::None => panic!("another variant"),
+        }
+        assert!(tx.upgrade(root.dead())?.is_none());
+        let numbers = tx.follow_array(root.numbers())?;
+        for i in 0..numbers.len() {
+            assert_eq!(tx.get(numbers.at(i))?, i as u64);
+        }
+        for i in 0..500u64 {
+            let key = format!("the name with the number {i}");
+            assert_eq!(root.names().value(tx, &key)?, (i % 2 == 1).then_some(i));
+        }
+        Ok(sum)
+    });
+    assert_eq!(read.unwrap(), (0..300).sum::<u64>());
+    // It is a heap like any other.
+    heap.write(|tx, root| tx.link(root.first(), None)).unwrap();
+    heap.collect().unwrap();
+}
+
+/// A store of whose keys some have many versions, some few, and some are gone, with snapshots by name and by
+/// number, a log, and a keyspace that was dropped.
+fn fill_history(pool: &Pool) {
+    let store = pool.open_store("history").unwrap();
+    store.set_audit(Audit::Commits(500)).unwrap();
+    let gone = store.keyspace("gone").unwrap();
+    store.put(&gone, "key", "value").unwrap();
+    assert!(store.drop_keyspace("gone").unwrap());
+    let all = store.keyspace_with("all", Retention::All).unwrap();
+    let few = store.keyspace("few").unwrap();
+    for round in 0..20u32 {
+        for i in 0..40u32 {
+            let len = [0, 5, 8, 30, 300][(round + i) as usize % 5];
+            if i % 8 == 0 || round % (1 + i % 5) == 0 {
+                store.put(&all, i.to_be_bytes(), vec![round as u8; len]).unwrap();
+            }
+            if (round + i).is_multiple_of(7) {
+                store.delete(&all, i.to_be_bytes()).unwrap();
+                store.delete(&few, i.to_be_bytes()).unwrap();
+            } else {
+                store.put(&few, i.to_be_bytes(), vec![round as u8; len]).unwrap();
+            }
+        }
+        match round {
+            3 => store.keep(store.snapshot().number(), "third").unwrap(),
+            7 => assert!(store.keep_number(store.snapshot().number()).unwrap()),
+            11 => store.keep(store.snapshot().number(), "eleventh").unwrap(),
+            _ => {}
+        }
+    }
+}
+
+/// All that a program can learn of that store.
+type History = (u64, Vec<Kept>, Vec<Vec<KeyVersion>>, Vec<Vec<(Vec<u8>, Vec<u8>)>>, usize);
+
+fn history(path: &Path) -> History {
+    let pool = Options::new().read_only(true).open(path).unwrap();
+    let store = pool.find_store("history").unwrap().unwrap();
+    let keyspaces = ["all", "few"].map(|name| store.find_keyspace(name).unwrap().unwrap());
+    assert_eq!(keyspaces[0].retention(), Retention::All);
+    assert_eq!(store.audit_policy(), Audit::Commits(500));
+    let versions = keyspaces.iter().flat_map(|keyspace| {
+        (0..40u32).map(|i| store.versions(keyspace, i.to_be_bytes()).unwrap()).collect::<Vec<_>>()
+    });
+    let versions: Vec<_> = versions.collect();
+    let kept = store.kept().unwrap();
+    let mut contents = Vec::new();
+    for number in kept.iter().map(|kept| kept.number).chain([store.snapshot().number()]) {
+        let snapshot = store.at(number).unwrap();
+        for keyspace in &keyspaces {
+            contents.push(snapshot.iter(keyspace).unwrap().collect::<Result<Vec<_>, _>>().unwrap());
+        }
+    }
+    (store.snapshot().number(), kept, versions, contents, store.log(..).count())
+}
+
+/// A structure of every kind but a heap, with snapshots where there can be some, history, and holes.
 fn fill(path: &Path) {
     let options = Options::new().create(true).initial_bytes(1 << 20).durability(Durability::PageCache);
     let pool = options.root_count(200).open(path).unwrap();
@@ -54,6 +219,7 @@ fn fill(path: &Path) {
         transaction.put(&keyspace, i.to_be_bytes(), [i as u8; 50]).unwrap();
         transaction.commit().unwrap();
     }
+    fill_history(&pool);
 }
 
 /// The contents of all snapshots of the structures that have some.
@@ -95,10 +261,11 @@ fn a_new_pool_has_everything_without_the_holes() {
     assert!(std::fs::read(&old).unwrap() == before, "the source has changed");
     let length = new.metadata().unwrap().len();
     assert!(report["pool_bytes"].as_u64() == Some(length) && length < before.len() as u64 / 2, "{report}");
-    assert!(report["structures"] == 8 && report["entries"].as_u64() > Some(4000), "{report}");
+    assert!(report["structures"] == 9 && report["entries"].as_u64() > Some(4000), "{report}");
     assert_eq!(dump(&workspace, "old.pool"), dump(&workspace, "new.pool"));
     assert_eq!(snapshots(&old), snapshots(&new));
-    let scan = |pool: &str| workspace.run(&format!("store scan {pool} words")).ok().text();
+    assert_eq!(history(&old), history(&new));
+    let scan = |pool: &str| workspace.run(&format!("store scan {pool} words --store store")).ok().text();
     assert_eq!(scan("old.pool"), scan("new.pool"));
     workspace.run("check new.pool").ok();
     let pool = Options::new().open(&new).unwrap();
@@ -128,18 +295,35 @@ fn what_cannot_be_copied_is_refused_and_nothing_is_made() {
     workspace.run("compact old.pool --into new.pool --min-bytes 1MiB").ends_with(2, "--min-bytes");
     let pool = Options::new().open(workspace.path("old.pool")).unwrap();
     refuse("compact old.pool --into new.pool", "old.pool");
-    let store = pool.find_store("store").unwrap().unwrap();
-    store.keep(store.snapshot().number(), "kept").unwrap();
-    drop((store, pool));
-    refuse("compact old.pool --into new.pool", "keeps snapshots");
-    let pool = Options::new().create(true).open(workspace.path("history.pool")).unwrap();
-    pool.open_store("store").unwrap().keyspace_with("all", Retention::All).unwrap();
     drop(pool);
-    refuse("compact history.pool --into new.pool", "earlier versions");
-    let pool = RawStore::open(workspace.path("heap.pool"), &Options::new().create(true));
-    drop(Heap::<Rewritten, Root>::open_pool(pool.raw().clone()).unwrap());
+}
+
+/// Heaps are copied with the objects that several pointers share, beside maps and stores.
+#[test]
+fn a_heap_is_rewritten_with_its_shared_objects() {
+    let workspace = Workspace::new();
+    let (old, new) = (workspace.path("old.pool"), workspace.path("new.pool"));
+    let options = Options::new().create(true).initial_bytes(1 << 20).durability(Durability::PageCache);
+    let pool = options.open(&old).unwrap();
+    fill_heap(&pool);
+    fill_history(&pool);
+    pool.open_map("map").unwrap().put("key", "value").unwrap();
     drop(pool);
-    refuse("compact heap.pool --into new.pool", "is a heap");
+    let before = std::fs::read(&old).unwrap();
+    let report = workspace.run("compact old.pool --into new.pool --durability page-cache --json").ok().json();
+    assert!(std::fs::read(&old).unwrap() == before, "the source has changed");
+    println!("{report}");
+    assert!(report["structures"] == 3, "{report}");
+    workspace.run("check new.pool").ok();
+    assert_eq!(history(&old), history(&new));
+    for path in [&new, &old] {
+        let pool = Options::new().open(path).unwrap();
+        assert_eq!(&*pool.find_map("map").unwrap().unwrap().get("key").unwrap().unwrap(), b"value");
+        assert_heap(&pool);
+    }
+    for pool in ["old.pool", "new.pool"] {
+        workspace.run(&format!("check {pool}")).ok();
+    }
 }
 
 #[test]
@@ -162,6 +346,7 @@ fn a_rewriting_that_is_killed_leaves_the_source_and_no_target() {
             finished += 1;
             workspace.run("check new.pool").ok();
             assert_eq!(snapshots(&old), snapshots(&new));
+            assert_eq!(history(&old), history(&new));
             std::fs::remove_file(&new).unwrap();
         }
     }
@@ -190,7 +375,7 @@ fn the_space_of_a_pool_is_told_by_structure_and_by_size() {
         };
         assert_eq!(of("structures", "bytes"), number("allocated_bytes"), "{info}");
         assert_eq!(of("classes", "hole_bytes"), number("hole_bytes"));
-        assert_eq!(info["space"]["held_by"].as_array().unwrap().len(), 4, "{info}");
+        assert_eq!(info["space"]["held_by"].as_array().unwrap().len(), 7, "{info}");
         (number("allocated_bytes"), number("hole_bytes"))
     };
     let (old, new) = (space("old.pool"), space("new.pool"));

@@ -32,6 +32,7 @@ mod restore;
 mod write;
 
 pub use restore::Restoring;
+pub(crate) use restore::hidden_store;
 pub use write::BackupSummary;
 
 /// The first bytes; the last of them is the version.

@@ -80,13 +80,7 @@ impl Restoring {
     ///
     /// As for [`Store::restore`].
     pub fn begin(pool: &Pool, name: &str) -> Result<Restoring> {
-        if pool.root(name)?.is_some() {
-            return Err(Error::StoreExists { name: name.to_owned() });
-        }
-        let hidden = format!("restoring-{:016x}", xxh3_64(name.as_bytes()));
-        if Store::drop(pool, &hidden)? {
-            reclaim(pool)?;
-        }
+        let hidden = hidden_store(pool, name)?;
         let store = Store::open(pool, &hidden)?;
         Ok(Restoring {
             pool: pool.clone(),
@@ -235,6 +229,19 @@ impl Restoring {
         Store::drop(&pool, &hidden)?;
         reclaim(&pool)
     }
+}
+
+/// The name under which a store is made that is to get another one; nothing has it. Refuses a name that is
+/// taken.
+pub(crate) fn hidden_store(pool: &Pool, name: &str) -> Result<String> {
+    if pool.root(name)?.is_some() {
+        return Err(Error::StoreExists { name: name.to_owned() });
+    }
+    let hidden = format!("restoring-{:016x}", xxh3_64(name.as_bytes()));
+    if Store::drop(pool, &hidden)? {
+        reclaim(pool)?;
+    }
+    Ok(hidden)
 }
 
 fn failed() -> Error {
