@@ -19,7 +19,9 @@ fn id(number: usize) -> String {
 
 /// A server that is a node of a cluster, on the pool `nodeN.pool`.
 fn node(workspace: &Workspace, number: usize) -> Server {
-    std::fs::write(workspace.path("node.conf"), "cluster-enabled yes\n").unwrap();
+    // Topologies change roles here, and there is nobody to fence.
+    let lines = "cluster-enabled yes\ncluster-allow-unfenced-failover yes\n";
+    std::fs::write(workspace.path("node.conf"), lines).unwrap();
     Server::start(workspace, &format!("--pool node{number}.pool --config node.conf"))
 }
 
