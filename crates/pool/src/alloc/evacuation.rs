@@ -306,6 +306,8 @@ impl Allocator {
             let slab = self.slabs.get(self.geometry.chunk_key(span.start));
             match slab.filter(|slab| slab.blocks_span() == *span) {
                 Some(slab) if slab.is_empty() => {}
+                // Blocks of a sparse slab that only wait for readers or records are soon free.
+                Some(slab) if shared.evacuated.is_none() && !slab.is_settled() => {}
                 Some(slab) => {
                     let busy = slab.busy_words();
                     shared.stuck.insert(slab.off, StuckBlocks { busy, is_sure });

@@ -260,6 +260,12 @@ impl Slab {
         self.words.iter().map(|word| word.busy.load(Ordering::SeqCst)).collect()
     }
 
+    /// Whether all blocks that are not free are allocated on media, and nobody is freeing one.
+    pub(super) fn is_settled(&self) -> bool {
+        let mut words = self.words.iter();
+        words.all(|word| word.busy.load(Ordering::SeqCst) == word.media.load(Ordering::Acquire))
+    }
+
     /// Whether all of these blocks are still not free.
     pub(super) fn keeps_busy(&self, words: &[u64]) -> bool {
         let mut pairs = self.words.iter().zip(words);
