@@ -146,7 +146,8 @@ impl Executor<'_, '_> {
     /// loop does not sleep.
     pub(crate) fn is_copying(&self) -> bool {
         let State { copier, saving, .. } = &*self.state;
-        copier.is_writing() || saving.is_scheduled && copier.forcing.is_none()
+        let may_begin = saving.is_scheduled && copier.forcing.is_none() && !self.keys.replication.is_arriving;
+        copier.is_writing() || may_begin
     }
 
     /// Writes a part of the copy that is under way, or begins one. Called when the batch is committed.
@@ -174,7 +175,10 @@ impl Executor<'_, '_> {
                 match self.restart(&running.purpose) {
                     // Now, as the next turn may clear a database again.
                     Ok(()) => self.copy(),
-                    Err(why) => self.fail(&running.purpose, &why),
+                    Err(why) => {
+                        self.state.copier.restarts = 0;
+                        self.fail(&running.purpose, &why);
+                    }
                 }
             }
             Err(why) => {
@@ -187,12 +191,13 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Gives up the old records of a copy, for a command that found no room; returns whether there were any.
+    /// Gives up the copy that is under way, for a command that found no room; returns whether there was one.
     #[cold]
     pub(crate) fn give_up_copy(&mut self) -> bool {
-        if self.keys.point().is_none() || self.keys.old_bytes() == 0 {
+        if self.keys.point().is_none() {
             return false;
         }
+        self.state.copier.restarts = 0;
         self.keys.lose_point(Lost::NoRoom);
         if let Some(running) = self.state.copier.running.take() {
             self.end_point();
@@ -203,6 +208,10 @@ impl Executor<'_, '_> {
 
     /// Begins the copy that is wanted, if one is.
     fn begin_copy(&mut self) -> bool {
+        if self.keys.replication.is_arriving {
+            // The data that are there may be cleared already.
+            return false;
+        }
         let begun = match self.wants_copies() {
             true => self.begin_for_replicas(),
             false if self.state.saving.is_scheduled && self.state.copier.forcing.is_none() => {
@@ -221,6 +230,9 @@ impl Executor<'_, '_> {
 
     /// Begins the copy anew, of what is committed now.
     fn restart(&mut self, purpose: &Purpose) -> Result<(), NoCopy> {
+        if self.keys.replication.is_arriving {
+            return Err(NoCopy::Lost(Lost::Replaced));
+        }
         let begun = match purpose {
             Purpose::Save(_) => self.begin_save(),
             Purpose::Replicas(_) => self.begin_for_replicas(),

@@ -111,7 +111,7 @@ pub fn export<W: Write>(
     sink: W,
     progress: &mut dyn FnMut(),
 ) -> Result<(W, Exported), ExportError> {
-    let mut export = Export::begin(pool, sink, [], clock::unix_time())?;
+    let mut export = Export::begin(pool, sink, [], Some(clock::unix_time()))?;
     let (mut at, mut told) = (Progress::default(), 0);
     loop {
         let mut left = RECORDS_PER_SIGN;
@@ -168,17 +168,17 @@ struct Piece {
 
 impl<W: Write> Export<W> {
     /// Begins with what is committed now, and with more facts in the head of the file. Keys whose time has
-    /// come at `now`, counted from the Unix epoch, are left out.
+    /// come at `now`, counted from the Unix epoch, are left out, if that is given.
     pub(crate) fn begin<'a>(
         pool: &Pool,
         sink: W,
         aux: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
-        now: Duration,
+        now: Option<Duration>,
     ) -> Result<Self, ExportError> {
         let mut writer = Writer::new(sink, Encodings::default())?;
         writer.aux(b"redis-ver", REDIS_VERSION.as_bytes())?;
         writer.aux(b"redis-bits", b"64")?;
-        writer.aux(b"ctime", now.as_secs().to_string().as_bytes())?;
+        writer.aux(b"ctime", clock::unix_time().as_secs().to_string().as_bytes())?;
         aux.into_iter().try_for_each(|(name, value)| writer.aux(name, value))?;
         let (hidden, layout) = (hidden_maps(pool)?, Layout::of(pool)?);
         let mut databases = Vec::new();
@@ -201,7 +201,7 @@ impl<W: Write> Export<W> {
             ordered: pool.find_map(ORDERED)?,
             lists: pool.find_map(LISTS)?,
             piece: None,
-            now_ms: now.as_millis() as u64,
+            now_ms: now.map_or(0, |now| now.as_millis() as u64),
             exported: Exported::default(),
             seen: 0,
         })

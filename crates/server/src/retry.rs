@@ -35,7 +35,7 @@ impl Executor<'_, '_> {
                 self.commit_batch(Some(current));
                 Ok(self.keys.create(database)?)
             }
-            Fault::Engine(tembo::Error::Full { .. }) if self.keys.old_bytes() > 0 => {
+            Fault::Engine(tembo::Error::Full { .. }) if self.keys.copy_is_in_the_way() => {
                 self.commit_batch(Some(current));
                 self.give_up_copy();
                 self.reclaim_all()

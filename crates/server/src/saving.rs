@@ -58,7 +58,9 @@ impl Executor<'_, '_> {
         let name = format!("temp-{}.rdb", std::process::id());
         let temporary = Path::new(&self.state.folder).join(name);
         let begun = File::create(&temporary).map_err(NoCopy::from);
-        let begun = begun.and_then(|file| Ok(Export::begin(self.keys.pool(), file, [], clock::unix_time())?));
+        // Keys of a replica expire by the master's word.
+        let now = self.state.role.master.is_none().then(clock::unix_time);
+        let begun = begun.and_then(|file| Ok(Export::begin(self.keys.pool(), file, [], now)?));
         let purpose = Purpose::Save(temporary);
         match begun {
             Ok(export) => Ok((export, purpose)),

@@ -9,7 +9,9 @@ use super::table::flag::{
     AFTER_COMMIT, ALLOW_BUSY, LOADING, MOVABLE_KEYS, NOSCRIPT, READONLY, SCRIPTING, STALE, WRITE,
 };
 use super::{Context, write_help};
+use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
+use crate::log::Kind;
 use crate::script::cache::read_sha;
 
 const EVAL: u32 = NOSCRIPT | STALE | MOVABLE_KEYS | AFTER_COMMIT | SCRIPTING;
@@ -109,7 +111,12 @@ fn function_help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 
 fn script_load(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (sha, _) = ctx.scripts.add(&request[2], true)?;
-    ctx.keys.keep_script(&sha, &request[2])?;
+    if !ctx.keys.keep_script(&sha, &request[2])? {
+        let message = format_args!(
+            "a script of SCRIPT LOAD is not kept: all together would have more than 8 MiB, or the pool is full; it is known until the server stops"
+        );
+        ctx.state.log(LogLevel::Warning, Kind::Full, message);
+    }
     ctx.out.write().bulk(sha);
     Ok(())
 }

@@ -148,7 +148,7 @@ fn copy(seed: u64) -> Result<u64, String> {
         server.go_on(&mut random)?;
     }
     let now = Duration::from_millis(server.model.now_ms);
-    let mut export = Export::begin(&opened.pool, Vec::new(), [], now).map_err(text)?;
+    let mut export = Export::begin(&opened.pool, Vec::new(), [], Some(now)).map_err(text)?;
     let point = server.executor.keys.begin_point(export.maps()).map_err(fault)?;
     let expected = server.model.keys.clone();
     loop {
@@ -208,7 +208,7 @@ pub(super) fn run_beside(opened: &Opened, steps: u32, commands: &[Command]) -> R
     let requests = opened.requests(commands)?;
     let mut keys = opened.keys()?;
     let now = Duration::from_millis(keys.now_ms);
-    let mut export = Export::begin(&opened.pool, Vec::new(), [], now).map_err(text)?;
+    let mut export = Export::begin(&opened.pool, Vec::new(), [], Some(now)).map_err(text)?;
     let point = keys.begin_point(export.maps()).map_err(fault)?;
     let mut left = steps;
     if steps > 0 {
@@ -263,7 +263,7 @@ fn clearing_a_large_database_loses_the_copy_and_a_small_one_does_not() {
             keys.put(0, name.as_bytes(), Default::default(), Default::default(), &[b"value"]).unwrap();
         }
         keys.commit().unwrap();
-        let mut export = Export::begin(&pool, Vec::new(), [], Duration::ZERO).unwrap();
+        let mut export = Export::begin(&pool, Vec::new(), [], None).unwrap();
         let point = keys.begin_point(export.maps()).unwrap();
         keys.clear(0).unwrap();
         keys.commit().unwrap();

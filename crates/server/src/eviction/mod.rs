@@ -187,13 +187,14 @@ impl Eviction {
 }
 
 /// The bytes of the pool that are in use, less those in holes, those that will be free, and those of the
-/// backlog: to keep a slow replica from losing its place, no key goes.
+/// backlog: to keep a slow replica from losing its place, no key goes. Nor does one for what a copy keeps: the
+/// copy would keep that key, too.
 fn measure(keys: &Keyspace<'_>) -> u64 {
     let (pool, replication) = (keys.pool(), &keys.replication);
     let stats = pool.stats();
     let end = replication.position.map_or(0, |position| position.offset);
     let backlog = end.saturating_sub(replication.backlog.first());
-    let spare = pool.spare_bytes() + pool.limbo_bytes() + backlog;
+    let spare = pool.spare_bytes() + pool.limbo_bytes() + backlog + keys.old_bytes();
     stats.used_bytes().saturating_sub(spare)
 }
 
@@ -268,6 +269,7 @@ impl Executor<'_, '_> {
         if alive <= limit_bytes || !self.evicts() {
             return;
         }
+        self.keys.let_go_beside_copy();
         let until = Instant::now() + self.state.config.eviction.time_limit();
         // The space of large collections and cleared databases comes back in steps.
         while self.keys.is_reclaiming() && Instant::now() < until {

@@ -39,11 +39,12 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::rc::Rc;
 
-use tembo::{Batch, Entry, Map, Pool, PoolErrorKind, Result};
+use tembo::{Batch, Entry, MAX_VALUE_BYTES, Map, Pool, PoolErrorKind, Result};
 
 use super::check::CheckError;
 use super::format::{DATABASES, ELEMENTS, LISTS, OLD_RECORDS, ORDERED};
 use super::{Keyspace, writer};
+use crate::eviction::entry_bytes;
 use crate::fault::Answer;
 
 const ABSENT: u8 = 0;
@@ -148,6 +149,10 @@ pub(crate) struct Point {
     pub(crate) progress: RefCell<Progress>,
     lost: Cell<Option<Lost>>,
     old_bytes: Cell<u64>,
+    /// Collections that were given up wait for the end of the copy.
+    pub(super) holds_back: Cell<bool>,
+    /// They do not wait any more: memory is short.
+    pub(super) lets_go: Cell<bool>,
 }
 
 impl Point {
@@ -158,6 +163,11 @@ impl Point {
 
     pub(crate) fn lost(&self) -> Option<Lost> {
         self.lost.get()
+    }
+
+    /// Whether the pool would have more room without the copy.
+    fn is_in_the_way(&self) -> bool {
+        self.lost.get() == Some(Lost::NoRoom) || self.old_bytes.get() > 0 || self.holds_back.get()
     }
 
     fn number_of(&self, map: &Map) -> Option<u8> {
@@ -189,9 +199,14 @@ impl Point {
         }
         let old = batch.get(map, key)?.map(|value| [&[PRESENT], value].concat());
         let old = old.unwrap_or_else(|| vec![ABSENT]);
+        if old.len() as u64 > MAX_VALUE_BYTES {
+            self.lost.set(Some(Lost::NoRoom));
+            return Ok(());
+        }
         match batch.put(kept, &name, &old) {
             Ok(_) => {
-                self.old_bytes.set(self.old_bytes.get() + (name.len() + old.len()) as u64);
+                let bytes = entry_bytes(&name, old.len());
+                self.old_bytes.set(self.old_bytes.get().saturating_add_signed(bytes));
                 Ok(())
             }
             Err(error @ tembo::Error::Full { .. }) => {
@@ -249,6 +264,8 @@ impl Keyspace<'_> {
             progress: RefCell::new(Progress { maps, ..Progress::default() }),
             lost: Cell::new(None),
             old_bytes: Cell::new(0),
+            holds_back: Cell::new(false),
+            lets_go: Cell::new(false),
         });
         self.batch.point = Some(point.clone());
         Ok(point)
@@ -259,7 +276,22 @@ impl Keyspace<'_> {
         self.batch.point.as_deref()
     }
 
-    /// Bytes of old records.
+    /// Whether the pool would have more room without the copy that is under way.
+    pub(crate) fn copy_is_in_the_way(&self) -> bool {
+        self.point().is_some_and(Point::is_in_the_way)
+    }
+
+    /// Lets collections that were given up be removed beside a copy, which keeps their elements.
+    pub(crate) fn let_go_beside_copy(&mut self) {
+        if let Some(point) = &self.batch.point
+            && point.holds_back.replace(false)
+        {
+            point.lets_go.set(true);
+            self.reclaiming = true;
+        }
+    }
+
+    /// Bytes of old records, about.
     pub(crate) fn old_bytes(&self) -> u64 {
         self.point().map_or(0, |point| point.old_bytes.get())
     }

@@ -31,7 +31,7 @@ impl Keyspace<'_> {
 
     fn reclaim_steps(&mut self, steps: usize) -> Answer {
         let Keyspace { pool, batch, databases, collections, dirty, replication, old_records, .. } = self;
-        let has_point = batch.point.is_some();
+        let point = batch.point.clone().filter(|point| !point.lets_go.get());
         let has_dropped = pool.reclaim_dropped(steps)?;
         let writing = writer(pool, batch)?;
         let words = writing.pending_words();
@@ -41,7 +41,10 @@ impl Keyspace<'_> {
         let reclaimed = maps().try_fold(false, |more, map| Ok(more || writing.reclaim(map, steps)?));
         let reclaimed = match (reclaimed, collections) {
             // A copy would keep all that is removed.
-            (Ok(false), Some(_)) if has_point => Ok(false),
+            (Ok(false), Some(maps)) if point.is_some() => {
+                point.iter().for_each(|point| point.holds_back.set(maps.has_doomed()));
+                Ok(false)
+            }
             (Ok(false), Some(maps)) => maps.reclaim(writing, steps * ELEMENTS_PER_STEP),
             (reclaimed, _) => reclaimed,
         };

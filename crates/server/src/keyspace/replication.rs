@@ -471,6 +471,7 @@ impl<'p> Keyspace<'p> {
             self.give_up_kept()?;
         };
         if clears {
+            self.lose_point(Lost::Replaced);
             // Without its position, a restart in the middle copies everything anew.
             (0..DATABASES).try_for_each(|database| self.clear(database))?;
             let batch = writer(self.pool, &mut self.batch)?;

@@ -33,30 +33,35 @@ fn read_total(value: Option<&[u8]>) -> Result<u64, Malformed> {
 }
 
 impl Keyspace<'_> {
-    /// Keeps a script, if there is room.
-    pub(crate) fn keep_script(&mut self, sha: &Sha, text: &[u8]) -> Answer {
+    /// Keeps a script, if there is room; returns whether there was.
+    pub(crate) fn keep_script(&mut self, sha: &Sha, text: &[u8]) -> Answer<bool> {
         let Keyspace { pool, batch, collections, dirty, parts, .. } = self;
         let Some(collections) = collections else {
             // In a transaction the maps cannot be created.
-            return if parts.is_in_one_batch() { Ok(()) } else { Err(Fault::MissingDatabase(0)) };
+            return if parts.is_in_one_batch() { Ok(false) } else { Err(Fault::MissingDatabase(0)) };
         };
-        let Some(map) = &collections.scripts else { return Ok(()) };
+        let Some(map) = &collections.scripts else { return Ok(false) };
         let batch = writer(pool, batch)?;
         if batch.get(map, sha)?.is_some() {
-            return Ok(());
+            return Ok(true);
         }
         let total = read_total(batch.get(map, TOTAL)?)? + text.len() as u64;
         if total > SCRIPT_BYTES_MAX as u64 {
-            return Ok(());
+            return Ok(false);
         }
         let begin = batch.savepoint();
         let put = batch.put(map, sha, text).and_then(|_| batch.put(map, TOTAL, &total.to_le_bytes()));
         match put {
-            Ok(_) => *dirty = true,
-            Err(tembo::Error::Full { .. }) => batch.rollback_to(begin),
-            Err(error) => return Err(error.into()),
+            Ok(_) => {
+                *dirty = true;
+                Ok(true)
+            }
+            Err(tembo::Error::Full { .. }) => {
+                batch.rollback_to(begin);
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
         }
-        Ok(())
     }
 
     /// The text of a script that is kept.
@@ -112,7 +117,7 @@ mod tests {
         let text = |number: usize| format!("return {number} --{}", "x".repeat(1 << 20));
         let keep = |keys: &mut Keyspace<'_>, number: usize| {
             let sha = sha1_hex(text(number).as_bytes());
-            keys.keep_script(&sha, text(number).as_bytes()).map(|()| sha)
+            keys.keep_script(&sha, text(number).as_bytes()).map(|_| sha)
         };
         assert!(keep(&mut keys, 0).is_ok(), "nothing can be created in the middle of a batch");
         keys.set_in_one_batch(false);

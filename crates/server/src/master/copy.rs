@@ -15,7 +15,6 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::Stage;
-use crate::clock;
 use crate::config::LogLevel;
 use crate::copier::{NoCopy, Purpose};
 use crate::executor::Executor;
@@ -95,8 +94,7 @@ impl Executor<'_, '_> {
         let aux = database.iter().map(|database| (&b"repl-stream-db"[..], database.as_bytes()));
         let aux = aux.chain(moves.iter().map(|moves| (MOVES_AUX, moves.as_bytes())));
         let file = nameless(Path::new(&self.state.folder)).map_err(NoCopy::from);
-        let export =
-            file.and_then(|file| Ok(Export::begin(self.keys.pool(), file, aux, clock::unix_time())?));
+        let export = file.and_then(|file| Ok(Export::begin(self.keys.pool(), file, aux, None)?));
         let export = export.map_err(|why| Box::new((purpose.clone(), why)))?;
         for client in self.replicas_that(waiting) {
             let Some(conn) = self.clients.get_mut(client.slot) else { continue };
@@ -109,6 +107,9 @@ impl Executor<'_, '_> {
     /// The offset of a copy that begins now. The history begins if there is none.
     fn position_for_copy(&mut self) -> Result<Position, NoCopy> {
         let shown = |fault| io::Error::other(crate::replica::apply::shown(&fault));
+        if self.keys.replication.position.is_none() && self.state.role.master.is_some() {
+            return Err(io::Error::other("this replica has no data of its master yet").into());
+        }
         if self.keys.replication.position.is_none() {
             let id = self.state.run_id.as_bytes().try_into().unwrap_or([b'0'; 40]);
             self.keys.begin_history(id).map_err(shown)?;

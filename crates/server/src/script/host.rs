@@ -86,7 +86,8 @@ impl<'a, 's, 'p> ScriptHost<'a, 's, 'p> {
             Fault::NeedsCommit => true,
             Fault::MissingDatabase(_) => !self.in_exec,
             Fault::Engine(tembo::Error::Full { .. }) => {
-                self.executor.keys.is_reclaiming() || self.executor.keys.has_kept()
+                let keys = &self.executor.keys;
+                keys.is_reclaiming() || keys.has_kept() || keys.copy_is_in_the_way()
             }
             _ => false,
         }

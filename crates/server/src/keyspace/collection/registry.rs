@@ -273,6 +273,11 @@ impl Registry {
         Ok(true)
     }
 
+    /// Whether elements are to be removed, as it is committed.
+    pub(crate) fn has_doomed(&self) -> bool {
+        self.list.prefix([DOOMED]).next().is_some()
+    }
+
     /// Removes up to `limit` elements of a doomed id; returns whether there may be more to do. Everything is
     /// committed but for changes of other maps.
     pub(crate) fn reclaim(&self, batch: &mut Batch<'_>, limit: usize) -> Answer<bool> {
