@@ -307,7 +307,7 @@ impl Allocator {
             match slab.filter(|slab| slab.blocks_span() == *span) {
                 Some(slab) if slab.is_empty() => {}
                 // Blocks of a sparse slab that only wait for readers or records are soon free.
-                Some(slab) if shared.evacuated.is_none() && !slab.is_settled() => {}
+                Some(slab) if shared.evacuated.is_none() && !slab.has_no_waiting_block() => {}
                 Some(slab) => {
                     let busy = slab.busy_words();
                     shared.stuck.insert(slab.off, StuckBlocks { busy, is_sure });

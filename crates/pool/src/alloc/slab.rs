@@ -261,7 +261,7 @@ impl Slab {
     }
 
     /// Whether all blocks that are not free are allocated on media, and nobody is freeing one.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn has_no_waiting_block(&self) -> bool {
         let mut words = self.words.iter();
         words.all(|word| word.busy.load(Ordering::SeqCst) == word.media.load(Ordering::Acquire))
     }

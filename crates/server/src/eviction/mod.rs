@@ -187,8 +187,8 @@ impl Eviction {
 }
 
 /// The bytes of the pool that are in use, less those in holes, those that will be free, and those of the
-/// backlog: to keep a slow replica from losing its place, no key goes. Nor does one for what a copy keeps: the
-/// copy would keep that key, too.
+/// backlog: to keep a slow replica from losing its place, no key goes. Nor does one for what a copy keeps,
+/// which would keep that key, too.
 fn measure(keys: &Keyspace<'_>) -> u64 {
     let (pool, replication) = (keys.pool(), &keys.replication);
     let stats = pool.stats();
