@@ -310,7 +310,7 @@ fn moves_of_a_compaction_survive_crashes() {
         Op::Compact,
     ];
     let graph = Graph::<Moves> { bytes: 448 << 10, ..Graph::new("moves", start, ops) };
-    graph.survives(48);
+    graph.survives(16);
 }
 
 /// That test moves something, and most of what is left where it is sparse.
