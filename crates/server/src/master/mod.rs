@@ -161,6 +161,11 @@ pub(crate) struct Replicas {
     pub(crate) pinged: Instant,
     /// The addresses of those that get the stream, as the pool has them.
     pub(crate) remembered: Vec<Master>,
+    /// Those that the pool had at the start, and that did not get the stream yet in this run; until then they
+    /// are forgotten only at this time.
+    pub(crate) awaited: (Vec<Master>, Instant),
+    /// Those are being asked whether one is the master.
+    pub(crate) is_recalling: bool,
     /// Those that are heard of, by `min-replicas-max-lag`.
     pub(crate) good: u64,
     pub(crate) full: u64,
@@ -178,6 +183,8 @@ impl Replicas {
             epoch: 0,
             pinged: now,
             remembered: Vec::new(),
+            awaited: (Vec::new(), now),
+            is_recalling: false,
             good: 0,
             full: 0,
             partial: 0,

@@ -10,7 +10,9 @@
 //!
 //! A replica that leaves while the master runs is forgotten at once: it may be promoted for other reasons, a
 //! copy for tests for example, and this master has gone on. One that is remembered had the stream when the
-//! master ended, so that whoever promoted it has done that since.
+//! master ended, so that whoever promoted it has done that since. Nobody is forgotten while a failover or these
+//! questions are under way, and after a start nobody before it had the stream again or `repl-timeout` is over:
+//! a server that is killed twice in a row must ask the same ones.
 //!
 //! The history of a promoted replica has our id as its second one. Without that, as of one that was started
 //! with an empty pool, nothing follows. Where two were promoted, the one that is further counts.
@@ -71,18 +73,26 @@ impl Executor<'_, '_> {
     /// Stores the addresses of the replicas that get the stream, if they are others than before. There must
     /// be no batch.
     pub(super) fn remember_replicas(&mut self) {
+        // The role of a failover is not durable: a server that is killed in one asks its heir.
+        let is_open = self.state.role.is_changed || self.state.failover.is_some();
+        if is_open || self.state.replicas.is_recalling {
+            return;
+        }
         let is_master = self.state.role.master.is_none();
         let is_known = |replica: &Replica| replica.is_online() && !replica.is_plain && replica.port > 0;
         let now = replicas_of(self.clients.iter()).into_iter().filter(|(_, replica)| is_known(replica));
         let now = now.map(|(host, replica)| Master { host, port: replica.port });
         let mut now: Vec<Master> = now.filter(|_| is_master).take(REPLICAS_MAX).collect();
+        let (awaited, until) = &mut self.state.replicas.awaited;
+        awaited.retain(|replica| is_master && *until > self.state.now && !now.contains(replica));
+        now.extend_from_slice(&awaited[..awaited.len().min(REPLICAS_MAX - now.len())]);
         now.sort_unstable_by(|one, other| (&one.host, one.port).cmp(&(&other.host, other.port)));
         now.dedup();
         if now != self.state.replicas.remembered {
             if let Err(fault) = self.keys.store_replicas(&now) {
                 let why = crate::replica::apply::shown(&fault);
                 let message = format_args!("the addresses of replicas are not stored: {why}");
-                self.state.log(LogLevel::Warning, Kind::Replication, message);
+                return self.state.log(LogLevel::Warning, Kind::Replication, message);
             }
             self.state.replicas.remembered = now;
         }
@@ -96,6 +106,8 @@ impl Executor<'_, '_> {
         if self.state.role.master.is_some() || replicas.is_empty() {
             return None;
         }
+        let until = self.state.now + self.state.config.replica.timeout;
+        self.state.replicas.awaited = (replicas.clone(), until);
         let position = self.keys.replication.position?;
         let second = self.keys.replication.second.map(|second| second.id);
         let settings = &self.state.config.replica;
@@ -112,6 +124,7 @@ impl Executor<'_, '_> {
         }
         let deadline = Instant::now() + PATIENCE;
         self.state.pause = Some(Pause { end: deadline, of_writes_only: true });
+        self.state.replicas.is_recalling = true;
         Some(Recall { answers, open, heir: None, deadline })
     }
 }
@@ -129,6 +142,7 @@ impl Recall {
         if self.open > 0 && !is_late {
             return false;
         }
+        executor.state.replicas.is_recalling = false;
         let is_untold = executor.state.role.master.is_none() && !executor.state.role.is_changed;
         match self.heir.take().filter(|_| is_untold) {
             Some(Heir { master, .. }) => {
