@@ -1,5 +1,6 @@
 //! FAILOVER: see [`crate::master::failover`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tembo_wire::Request;
@@ -66,8 +67,14 @@ fn failover(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         return refused("ERR FAILOVER target HOST and PORT is not a replica.");
     }
     let deadline = timeout.and_then(|ms| ctx.state.now.checked_add(Duration::from_millis(ms)));
-    ctx.state.failover =
-        Some(Failover { stage: Stage::Waiting, target, deadline, is_forced, is_given_up: false });
+    ctx.state.failover = Some(Failover {
+        stage: Stage::Waiting,
+        target,
+        deadline,
+        is_forced,
+        is_told: Arc::default(),
+        is_given_up: false,
+    });
     ctx.state.replicas.wants_acks = true;
     ctx.out.write().ok();
     Ok(())

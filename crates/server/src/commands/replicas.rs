@@ -163,7 +163,7 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     let (id, wanted) = (&request[1], integer(&request[2])?);
     if request.get(3).is_some_and(|word| is(word, "FAILOVER")) {
-        take_over(ctx, id)?;
+        take_over(ctx, id, wanted, request.get(4).is_some_and(|word| is(word, "FORCE")))?;
     }
     expect_link(ctx)?;
     let replication = &ctx.keys.replication;
@@ -199,8 +199,9 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// The master of this replica asks it to change places: it is the master from now on, durably.
-fn take_over(ctx: &mut Context<'_, '_>, id: &[u8]) -> Answer {
+/// The master of this replica asks it to change places: it is the master from now on, durably. Unless that is
+/// forced, it has all that the master has. It may have had that and lost it since, with the system.
+fn take_over(ctx: &mut Context<'_, '_>, id: &[u8], wanted: i64, is_forced: bool) -> Answer {
     if ctx.state.role.master.is_none() {
         // It has taken over already, and the old master was not told.
         if ctx.keys.replication.second.is_some_and(|second| second.id == id) {
@@ -208,8 +209,13 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &[u8]) -> Answer {
         }
         return Err(Fault::Error("ERR PSYNC FAILOVER can't be sent to a master."));
     }
-    if ctx.keys.replication.position.is_none_or(|position| position.id != id) {
+    let position = ctx.keys.replication.position.filter(|position| position.id == id);
+    let Some(position) = position else {
         return Err(Fault::Error("ERR PSYNC FAILOVER replid must match my replid."));
+    };
+    let has_all = u64::try_from(wanted).is_ok_and(|wanted| wanted <= position.offset.saturating_add(1));
+    if !has_all && !is_forced {
+        return Err(Fault::Error("ERR PSYNC FAILOVER offset must not be beyond mine."));
     }
     if ctx.keys.has_batch() {
         return Err(Fault::NeedsCommit);

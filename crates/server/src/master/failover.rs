@@ -3,12 +3,15 @@
 //! ```text
 //!   waiting   clients may not write; the replica is asked how far it is until it has everything
 //!   taking    this server asks it for the stream, with the word FAILOVER: that one is the master now
+//!             It refuses if it has less than this master, which goes on then, unless that was forced
 //!   up        this is a replica, durably; clients are told so
 //! ```
 //!
 //! The role is stored at the end. A server that is killed before comes back as the master, and asks its
 //! replicas of before whether they have taken its place ([`recall`](super::recall)).
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::Replica;
@@ -35,8 +38,10 @@ pub(crate) struct Failover {
     /// The replica that is to take over; none: the first one that has everything.
     pub(crate) target: Option<Master>,
     pub(crate) deadline: Option<Instant>,
-    /// At the deadline the replica takes over with what it has.
+    /// At the deadline the replica takes over with what it has. While it is taking over: that is less.
     pub(crate) is_forced: bool,
+    /// The heir was told that it is the master now, or may have been.
+    pub(crate) is_told: Arc<AtomicBool>,
     /// FAILOVER ABORT was said.
     pub(crate) is_given_up: bool,
 }
@@ -55,7 +60,8 @@ impl Failover {
 impl Executor<'_, '_> {
     /// Looks whether a replica may take over. Called when the batch is committed.
     pub(super) fn advance_failover(&mut self) {
-        let Some(Failover { stage, target, deadline, is_forced, is_given_up }) = &self.state.failover else {
+        let Some(Failover { stage, target, deadline, is_forced, is_given_up, .. }) = &self.state.failover
+        else {
             return;
         };
         if *is_given_up {
@@ -75,17 +81,20 @@ impl Executor<'_, '_> {
             is_named && has_all && replica.is_online() && !replica.is_plain && replica.port > 0
         };
         match replicas_of(self.clients.iter()).into_iter().find(is_it) {
-            Some((host, replica)) => self.hand_over(Master { host, port: replica.port }),
+            Some((host, replica)) => {
+                let lacks = replica.acknowledged < offset;
+                self.hand_over(Master { host, port: replica.port }, lacks);
+            }
             None if is_late => self.end_failover("no replica had everything in time"),
             None => {}
         }
     }
 
-    fn hand_over(&mut self, heir: Master) {
+    fn hand_over(&mut self, heir: Master, lacks: bool) {
         let message = format_args!("FAILOVER: {}:{} takes over", heir.host, heir.port);
         self.state.log(LogLevel::Notice, Kind::Replication, message);
         if let Some(failover) = &mut self.state.failover {
-            failover.stage = Stage::Taking;
+            (failover.stage, failover.is_forced) = (Stage::Taking, lacks);
         }
         // Not durable yet.
         self.state.role.choose(Some(heir));

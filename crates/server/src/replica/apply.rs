@@ -249,5 +249,5 @@ fn not_applied(command: Option<&Command>, request: &Request<'_>, offset: u64, wh
     let key = request.get(at).map(|key| format!(" for the key \"{}\"", clipped(key))).unwrap_or_default();
     let name = clipped(request.name()).to_uppercase();
     let why = format!("{name}{key} at offset {offset} cannot be applied: {why}");
-    Failure { why, is_final: true }
+    Failure { is_final: true, ..super::ask::failed(why) }
 }

@@ -35,7 +35,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
 /// The beginning of a failure: the master does not give what was asked for.
-pub(super) const REFUSED: &str = "the master answered PSYNC with: ";
+const REFUSED: &str = "the master answered PSYNC with: ";
 
 /// A link that is wanted.
 pub(super) struct Question {
@@ -51,6 +51,10 @@ pub(super) struct Question {
     pub(super) harmless_from: u64,
     /// The master is a replica of this server, and is to take its place.
     pub(super) hands_over: bool,
+    /// It was told so before, and nothing is known of what it did. Set before it is told.
+    pub(super) is_told: Arc<AtomicBool>,
+    /// Also if that one has less.
+    pub(super) is_forced: bool,
     pub(super) timeout: Duration,
     /// Where a whole state is kept meanwhile.
     pub(super) folder: PathBuf,
@@ -80,10 +84,12 @@ pub(crate) struct Failure {
     pub(crate) why: String,
     /// Trying again would end the same way.
     pub(super) is_final: bool,
+    /// The master was to take this server's place, and has not.
+    pub(super) is_refusal: bool,
 }
 
 pub(super) fn failed(why: impl Into<String>) -> Failure {
-    Failure { why: why.into(), is_final: false }
+    Failure { why: why.into(), is_final: false, is_refusal: false }
 }
 
 impl From<io::Error> for Failure {
@@ -207,11 +213,18 @@ impl Asking<'_> {
             position.offset = promoted;
         }
         let from = position.map_or(0, |position| position.offset);
+        let hands_over = self.question.hands_over && position.is_some();
+        let was_told = hands_over && self.question.is_told.swap(true, Ordering::Relaxed);
         let reply = match &position {
             Some(Position { id, offset, .. }) => {
                 let from = offset.saturating_add(1).to_string();
-                let words = [&b"PSYNC"[..], id, from.as_bytes(), b"FAILOVER"];
-                self.ask(&words[..if self.question.hands_over { 4 } else { 3 }])?
+                let words = [&b"PSYNC"[..], id, from.as_bytes(), b"FAILOVER", b"FORCE"];
+                let count = match (self.question.hands_over, self.question.is_forced) {
+                    (false, _) => 3,
+                    (true, false) => 4,
+                    (true, true) => 5,
+                };
+                self.ask(&words[..count])?
             }
             None => self.ask(&[b"PSYNC", b"?", b"-1"])?,
         };
@@ -231,7 +244,7 @@ impl Asking<'_> {
                 let id = Some(read_id(id).ok_or_else(wrong)?);
                 Ok(Ready::Goes { stream: self.stream, id, from })
             }
-            _ => Err(wrong()),
+            _ => Err(Failure { is_refusal: hands_over && is_refusal(&reply, was_told), ..wrong() }),
         }
     }
 
@@ -343,7 +356,8 @@ impl Asking<'_> {
             format!("{} of the kind \"{reason}\"{}", found.count, first.unwrap_or_default())
         };
         let all = survey.left_out.iter().map(one).collect::<Vec<_>>().join("; ");
-        Err(Failure { why: format!("the master's data hold what this server lacks: {all}"), is_final: true })
+        let why = format!("the master's data hold what this server lacks: {all}");
+        Err(Failure { is_final: true, ..failed(why) })
     }
 }
 
@@ -357,6 +371,14 @@ pub(crate) fn nameless(folder: &Path) -> io::Result<File> {
     let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
     std::fs::remove_file(path)?;
     Ok(file)
+}
+
+/// Whether a server that was asked to take over has not, and will not by the questions before this one. An
+/// error in answer to the first question says so. After one without an answer it may have taken over, and only
+/// the words of a replica that compares its history count.
+fn is_refusal(reply: &str, was_told: bool) -> bool {
+    let words = ["-ERR PSYNC FAILOVER replid must match", "-ERR PSYNC FAILOVER offset must not be beyond"];
+    words.iter().any(|words| reply.starts_with(words)) || reply.starts_with('-') && !was_told
 }
 
 fn read_id(text: &str) -> Option<Id> {

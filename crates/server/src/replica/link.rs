@@ -23,7 +23,7 @@ use tembo::{Domain, Pool};
 use tembo_wire::write_request;
 
 use super::apply;
-use super::ask::{ALIVE_EVERY, Failure, Question, REFUSED, Ready, Whole, ask, failed, is_wait};
+use super::ask::{ALIVE_EVERY, Failure, Question, Ready, Whole, ask, failed, is_wait};
 use super::load::Loading;
 use super::socket::MasterSocket;
 use super::{Phase, Transfer};
@@ -156,7 +156,7 @@ impl<'p> Link<'p> {
     fn fail(&mut self, executor: &mut Executor<'_, 'p>, failure: Failure) {
         let was_loading = matches!(self.stage, Stage::Loading(..));
         self.part(executor);
-        if failure.why.starts_with(REFUSED) && executor.state.failover.is_some() {
+        if failure.is_refusal && executor.state.failover.is_some() {
             executor.end_failover("the replica refused to take over");
         }
         if was_loading {
@@ -227,6 +227,8 @@ impl<'p> Link<'p> {
             position,
             harmless_from,
             hands_over: state.failover.is_some(),
+            is_told: state.failover.as_ref().map(|failover| failover.is_told.clone()).unwrap_or_default(),
+            is_forced: state.failover.as_ref().is_some_and(|failover| failover.is_forced),
             timeout: settings.timeout,
             folder: PathBuf::from(&state.folder),
             transfer: state.role.transfer.clone(),

@@ -1,5 +1,7 @@
 //! FAILOVER: a master and its replica change places.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -131,6 +133,10 @@ fn only_a_replica_of_the_same_history_takes_over() {
     follow(&mut clients[1], &servers[0]);
     let refused = clients[1].ask(&format!("PSYNC {} 1 FAILOVER", "a".repeat(40)));
     assert_eq!(refused, "-ERR PSYNC FAILOVER replid must match my replid.");
+    // One that has lost the end of what it had.
+    let id = clients[1].info("master_replid");
+    let refused = clients[1].ask(&format!("PSYNC {id} 1000000 FAILOVER"));
+    assert_eq!(refused, "-ERR PSYNC FAILOVER offset must not be beyond mine.");
     clients[1].talk("FAILOVER => -ERR FAILOVER is not valid when server is a replica.");
     clients[0].talk("FAILOVER => +OK");
     eventually(|| clients[0].info("role") == "slave" && clients[0].info("master_link_status") == "up");
@@ -140,4 +146,67 @@ fn only_a_replica_of_the_same_history_takes_over() {
     again.send(&format!("PSYNC {id} {offset} FAILOVER"));
     assert_eq!(again.line(), "+CONTINUE");
     servers.into_iter().for_each(Fixture::check);
+}
+
+/// A server takes a connection to a replica that says little: what it was asked up to a word.
+fn hear(heir: &TcpListener, word: &str, last: &str) {
+    let (mut stream, _) = heir.accept().unwrap();
+    let (mut heard, mut chunk) = (String::new(), [0; 4096]);
+    loop {
+        let count = stream.read(&mut chunk).unwrap();
+        assert!(count > 0, "no {word} in {heard:?}");
+        heard += &String::from_utf8_lossy(&chunk[..count]);
+        if heard.contains(word) {
+            return stream.write_all(last.as_bytes()).unwrap();
+        }
+        stream.write_all(b"+OK\r\n").unwrap();
+    }
+}
+
+#[test]
+fn a_master_whose_heir_was_not_heard_asks_it_until_it_refuses() {
+    let mut server = Fixture::start();
+    let mut client = server.client();
+    client.talk("SET k v => +OK");
+    let heir = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = heir.local_addr().unwrap().port();
+    let introduce = |client: &Client| {
+        let mut replica = Replica::connect(client);
+        replica.send(&format!("REPLCONF listening-port {port}"));
+        assert_eq!(replica.line(), "+OK");
+        replica.copy();
+        replica
+    };
+    let replica = introduce(&client);
+    let force = format!("FAILOVER TO 127.0.0.1 {port} TIMEOUT 50 FORCE => +OK");
+    client.talk(&force);
+    // It may have taken over: no error says that it has not, but one.
+    hear(&heir, "FAILOVER", "");
+    hear(&heir, "FAILOVER", "-BUSY a script\r\n");
+    hear(&heir, "FAILOVER", "-ERR PSYNC FAILOVER can't be sent to a master.\r\n");
+    assert_eq!(client.info("master_failover_state"), "failover-in-progress");
+    hear(&heir, "FAILOVER", "-ERR PSYNC FAILOVER replid must match my replid.\r\n");
+    eventually(|| client.info("master_failover_state") == "no-failover");
+    assert_eq!(client.info("role"), "master");
+    // An error in answer to the first question is a refusal.
+    drop(replica);
+    eventually(|| client.info("connected_slaves") == "0");
+    let replica = introduce(&client);
+    client.talk(&force);
+    hear(&heir, "FAILOVER", "-NOPERM no\r\n");
+    eventually(|| client.info("role") == "master");
+    drop(replica);
+    eventually(|| client.info("connected_slaves") == "0");
+    // Whenever it is started anew, it asks those that it had when it began.
+    let replica = introduce(&client);
+    client.talk(&force);
+    hear(&heir, "FAILOVER", "");
+    server.stop();
+    drop(replica);
+    for _ in 0..2 {
+        server.restart();
+        hear(&heir, "INFO", "");
+        server.client().talk("SET k w => +OK");
+    }
+    server.check();
 }
