@@ -289,7 +289,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             if let Some(fault) = self.elsewhere(session, command, request) {
                 return self.redirect(session, command, request, output, &fault);
             }
-            refusal = self.not_now(session, command);
+            refusal = self.not_now(session, command, None);
         }
         if let Some(fault) = refusal {
             self.state.commands.entry(command).rejected += 1;
@@ -367,7 +367,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         command: &Command,
         request: &Request<'_>,
     ) -> Option<Fault> {
-        self.not_allowed(session, command, request).or_else(|| self.not_now(session, command))
+        self.not_allowed(session, command, request).or_else(|| self.not_now(session, command, None))
     }
 
     /// Why a client is not allowed a command, if it is not: its password, or its user.
@@ -384,16 +384,22 @@ impl<'s, 'p> Executor<'s, 'p> {
         None
     }
 
-    /// Why a client that is allowed a command may not run it now, if it may not.
+    /// Why a client that is allowed a command may not run it now, if it may not. A script has decided before
+    /// whether the lease has run out.
     #[inline(always)]
-    pub(crate) fn not_now(&self, session: &Session, command: &Command) -> Option<Fault> {
+    pub(crate) fn not_now(
+        &self,
+        session: &Session,
+        command: &Command,
+        is_fenced: Option<bool>,
+    ) -> Option<Fault> {
         if session.is_subscriber() && session.protocol == Protocol::Resp2 && !command.has(FOR_SUBSCRIBERS) {
             return Some(not_for_subscribers(command));
         }
         if self.state.config.replica.min_replicas > 0 && self.lacks_replicas(session, command) {
             return Some(Fault::Quoting(TOO_FEW.as_bytes().to_vec()));
         }
-        if self.state.config.needs_lease && self.lacks_lease(session, command) {
+        if self.state.config.needs_lease && self.lacks_lease(session, command, is_fenced) {
             return Some(Fault::Quoting(LEASE_EXPIRED.as_bytes().to_vec()));
         }
         if self.state.eviction.is_refusing && command.has(DENYOOM) && !session.is_master {

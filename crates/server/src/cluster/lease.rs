@@ -143,10 +143,15 @@ impl State {
 }
 
 impl Executor<'_, '_> {
-    /// Whether a command writes, and the lease has run out.
+    /// Whether a command writes, and the lease has run out; one of a script as it was decided when that began.
     #[cold]
-    pub(crate) fn lacks_lease(&self, session: &Session, command: &crate::commands::table::Command) -> bool {
-        writes(session, command) && self.state.is_fenced()
+    pub(crate) fn lacks_lease(
+        &self,
+        session: &Session,
+        command: &crate::commands::table::Command,
+        is_fenced: Option<bool>,
+    ) -> bool {
+        writes(session, command) && is_fenced.unwrap_or_else(|| self.state.is_fenced())
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct ScriptHost<'a, 's, 'p> {
     executor: &'a mut Executor<'s, 'p>,
     session: &'a mut Session,
     is_read_only: bool,
+    /// There was no lease when the script began. One that runs out later does not leave half a script.
+    is_fenced: bool,
     /// If its keys may have one slot of a cluster only: that slot, once it is known.
     slot: Option<Option<u16>>,
     in_exec: bool,
@@ -39,10 +41,11 @@ impl<'a, 's, 'p> ScriptHost<'a, 's, 'p> {
         is_read_only: bool,
         slot: Option<Option<u16>>,
     ) -> Self {
+        let is_fenced = executor.state.is_fenced();
         let in_exec = session.queue.is_some();
         let next_round = executor.state.now;
         let (savepoint, again) = (None, None);
-        ScriptHost { executor, session, is_read_only, slot, in_exec, savepoint, again, next_round }
+        ScriptHost { executor, session, is_read_only, is_fenced, slot, in_exec, savepoint, again, next_round }
     }
 
     fn run(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Answer {
@@ -60,7 +63,9 @@ impl<'a, 's, 'p> ScriptHost<'a, 's, 'p> {
         }
         self.executor.expect_allowed_in_script(self.session, command, request)?;
         let elsewhere = self.executor.not_in_script(self.session, command, request, self.slot.as_mut());
-        if let Some(fault) = elsewhere.or_else(|| self.executor.not_now(self.session, command)) {
+        if let Some(fault) =
+            elsewhere.or_else(|| self.executor.not_now(self.session, command, Some(self.is_fenced)))
+        {
             return Err(fault);
         }
         if command.has(WRITE) && self.savepoint.is_none() {
