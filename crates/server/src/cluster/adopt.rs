@@ -68,7 +68,9 @@ impl Context<'_, '_> {
             || was_unreadable && !next.is_unreadable();
         let moves = changed.then_some(next.moves());
         let stored = (next.id.as_ref(), next.topology.as_ref());
-        self.keys.store_membership(stored, moves, role.as_ref(), new_id)?;
+        // A wrong election must not keep this node from all leases for ever.
+        let is_forced = *decided == Decided::Everything;
+        self.keys.store_membership(stored, moves, role.as_ref(), new_id, is_forced)?;
         // Its reply waits for the device.
         self.session.is_plain = false;
         if let Some(role) = &role {
@@ -85,7 +87,7 @@ impl Context<'_, '_> {
         };
         let message = format_args!("the version of the cluster's topology is {version}{shown}");
         self.state.log(LogLevel::Notice, Kind::Replication, message);
-        if next.id.is_none() {
+        if next.id.is_none() || is_forced {
             self.state.lease = Lease::default();
         }
         let is_draining = self.state.cluster.as_ref().is_some_and(|now| now.is_draining);

@@ -21,6 +21,8 @@ use crate::keyspace::replication::Master;
 enum Op {
     /// The node gets a topology of this version, in which it is the replica of another one or a master.
     Push(u64, bool),
+    /// A topology comes by force, in which the node is a master: the election is forgotten.
+    Force(u64),
     /// The node hears of an election.
     Elect(u64),
     /// The id, the topology and the election are forgotten.
@@ -64,12 +66,12 @@ fn topology(version: u64, is_replica: bool) -> Topology {
     Topology::parse(text.as_bytes(), version).unwrap()
 }
 
-fn push(opened: &Opened, version: u64, is_replica: bool) -> Result<(), String> {
+fn push(opened: &Opened, version: u64, is_replica: bool, is_forced: bool) -> Result<(), String> {
     let mut keys = opened.keys()?;
     let next = Cluster::new((NodeId::parse(&id(1)), Some(topology(version, is_replica))), Moves::default());
     let role = next.role();
     let membership = (next.id.as_ref(), next.topology.as_ref());
-    keys.store_membership(membership, None, role.as_ref(), id(version)).map_err(fault)
+    keys.store_membership(membership, None, role.as_ref(), id(version), is_forced).map_err(fault)
 }
 
 impl Scenario for Script {
@@ -97,14 +99,16 @@ impl Scenario for Script {
 
     fn apply(&self, opened: &mut Opened, op: &Op) -> Result<(), String> {
         match op {
-            Op::Push(version, is_replica) => push(opened, *version, *is_replica),
+            Op::Push(version, is_replica) => push(opened, *version, *is_replica, false),
+            Op::Force(version) => push(opened, *version, false, true),
             Op::Elect(version) => {
                 let election = Election { version: *version, master: NodeId::parse(&id(2)).unwrap() };
                 opened.keys()?.store_election(&election).map_err(fault)
             }
             Op::Reset => {
                 let mut keys = opened.keys()?;
-                keys.store_membership((None, None), None, Some(&NewRole::Master), id(20)).map_err(fault)
+                keys.store_membership((None, None), None, Some(&NewRole::Master), id(20), false)
+                    .map_err(fault)
             }
             Op::Run(lines) => {
                 let words = |line: &&str| line.split(' ').map(str::to_owned).collect();
@@ -126,6 +130,10 @@ impl Scenario for Script {
 
     fn apply_model(&self, model: &mut Model, op: &Op) {
         match op {
+            Op::Force(version) => {
+                self.apply_model(model, &Op::Push(*version, false));
+                model.election = None;
+            }
             Op::Push(version, is_replica) => {
                 let text = topology(*version, *is_replica).to_text();
                 (model.id, model.topology) = (Some(text_of(&id(1))), Some((*version, text)));
@@ -208,6 +216,8 @@ fn topology_and_role_are_of_one_moment_at_every_crash() {
         Op::Elect(8),
         Op::Push(3, true),
         Op::Push(4, false),
+        Op::Force(4),
+        Op::Elect(8),
         Op::Run(vec!["SET {a}2 x PX 1000", "SET c z"]),
         Op::Flush("a"),
         Op::Reclaim,

@@ -106,7 +106,7 @@ fn push(opened: &Opened, version: u64, key: Option<&str>, in_parts: bool) -> Res
     let mut moves = keys.stored_moves().map_err(fault)?;
     moves.adopt(&topology, &Decided::Nothing);
     let (own, with) = (id(0), (!in_parts).then_some(&moves));
-    keys.store_membership((Some(&own), Some(&topology)), with, None, [b'n'; 40]).map_err(fault)?;
+    keys.store_membership((Some(&own), Some(&topology)), with, None, [b'n'; 40], false).map_err(fault)?;
     if in_parts { keys.store_moves(&moves).map_err(fault) } else { Ok(()) }
 }
 

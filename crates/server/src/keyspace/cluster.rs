@@ -24,7 +24,8 @@
 //! The commit of the batch. The id, the topology and its version, and the role that they give to the server
 //! (the master in [`replication`](super::replication), and the new id of the history of one that is promoted)
 //! are in one commit: a server that is killed comes back with all of the old or all of the new. An election
-//! has a commit of its own; a node that forgets its id forgets it, too.
+//! has a commit of its own. A node that forgets its id, and one that takes a topology by force, forgets it in
+//! the same commit.
 //!
 //! # Recovery
 //!
@@ -150,15 +151,16 @@ impl Keyspace<'_> {
     }
 
     /// Stores the node's id and topology, its role, if that is another one, and the moves of slots, if they
-    /// are others. One commit. There must be no batch.
+    /// are others. The election is forgotten without an id, and by force. One commit. There must be no batch.
     pub(crate) fn store_membership(
         &mut self,
         membership: (Option<&NodeId>, Option<&Topology>),
         moves: Option<&Moves>,
         role: Option<&NewRole>,
         new_id: Id,
+        is_forced: bool,
     ) -> Answer {
-        self.put_membership(membership, moves, role, new_id).inspect_err(|_| self.abandon_batch())
+        self.put_membership(membership, moves, role, new_id, is_forced).inspect_err(|_| self.abandon_batch())
     }
 
     fn put_membership(
@@ -167,12 +169,13 @@ impl Keyspace<'_> {
         moves: Option<&Moves>,
         role: Option<&NewRole>,
         new_id: Id,
+        is_forced: bool,
     ) -> Answer {
         let map = self.pool.find_map(CLUSTER)?.ok_or(Fault::Malformed)?;
         let roles = role.map(|_| self.replication_map()).transpose()?;
         let batch = writer(self.pool, &mut self.batch)?;
         put(batch, &map, ID, id.map(NodeId::as_bytes))?;
-        if id.is_none() {
+        if id.is_none() || is_forced {
             put(batch, &map, ELECTION, None)?;
         }
         let record = topology

@@ -103,6 +103,22 @@ fn a_restart_ends_a_lease_and_keeps_the_election() {
     expect_fenced(&mut client);
     assert!(beat(&mut client, 0, 6).starts_with("-ERR election version mismatch: 6 is older than 7"));
     assert!(beat(&mut client, 1, 7).starts_with("-ERR election version mismatch: it chose another master"));
+    // An election that was wrong, or lost by its controller, is forgotten by force, with the lease.
+    let line = format!("{} 127.0.0.1 {} master - 0-16383", node_id(0), server.address.port());
+    let forced = client.run(&[b"CLUSTERX", b"SETNODES", line.as_bytes(), b"1", b"FORCE"]);
+    assert_eq!(show(&forced), "+OK");
+    expect_fenced(&mut client);
+    server.restart();
+    let mut client = server.client();
+    client.talk("CONFIG SET master-lease-mode block-write => +OK");
+    renew(&mut client, 6);
+    client.talk("SET a 1 => +OK");
+    assert!(beat(&mut client, 0, 5).starts_with("-ERR election version mismatch: 5 is older than 6"));
+    server.restart();
+    let mut client = server.client();
+    client.talk("CONFIG SET master-lease-mode block-write => +OK");
+    beat(&mut client, 0, 5);
+    expect_fenced(&mut client);
     // A refused one does not count as the one before.
     beat(&mut client, 0, 7);
     expect_fenced(&mut client);
