@@ -189,12 +189,17 @@ fn ask(replica: &Master, means: &Means) -> Option<Heir> {
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.set_write_timeout(Some(PATIENCE)).ok()?;
     let mut socket = MasterSocket::new(stream, means.tls.clone(), &replica.host).ok()?;
-    if let Some(password) = &means.password {
+    let question = [&b"INFO"[..], b"replication"];
+    let mut info = talk(&mut socket, question)?;
+    // Any connection may have announced the address: the password is for servers that ask for one only.
+    if info.is_error()
+        && let Some(password) = &means.password
+    {
         let user = means.user.as_deref().map(str::as_bytes);
         let words = [Some(&b"AUTH"[..]), user, Some(password.bytes())];
         talk(&mut socket, words.into_iter().flatten())?;
+        info = talk(&mut socket, question)?;
     }
-    let info = talk(&mut socket, [&b"INFO"[..], b"replication"])?;
     read_heir(&String::from_utf8_lossy(info.as_bytes()?), replica, &means.ids)
 }
 
