@@ -601,12 +601,19 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.enqueue(slot);
     }
 
-    /// Lets those go on who waited for the end of a pause, if it is over.
+    /// Lets those go on who waited for the end of a pause, if it is over; also if it is one of writes only now.
     fn end_pause(&mut self) {
-        if !self.executor.state.has_waiting || self.executor.state.pause().is_some() {
+        let state = &mut *self.executor.state;
+        let pause = state.pause();
+        let is_of_all = pause.is_some_and(|pause| !pause.of_writes_only);
+        let was_of_all = std::mem::replace(&mut state.was_pause_of_all, is_of_all);
+        if !state.has_waiting || pause.is_some() && (is_of_all || !was_of_all) {
             return;
         }
-        (self.executor.state.pause, self.executor.state.has_waiting) = (None, false);
+        if pause.is_none() {
+            (state.pause, state.hold) = (None, None);
+        }
+        state.has_waiting = false;
         self.executor.clients.take_paused().into_iter().for_each(|slot| self.enqueue(slot));
     }
 

@@ -123,7 +123,9 @@ impl<'s, 'p> Executor<'s, 'p> {
             let limits = if is_stranger { &STRANGERS_LIMITS } else { &self.state.config.limits };
             let consumed = match parser.parse(input.unread(), limits) {
                 Ok(tembo_wire::Parsed::Request(request)) => {
-                    if self.state.pause.is_some() && self.must_wait(&request, session) {
+                    if (self.state.pause.is_some() || self.state.hold.is_some())
+                        && self.must_wait(&request, session)
+                    {
                         // The request is parsed again later.
                         (conn.stalled, conn.paused, self.state.has_waiting) = (true, true, true);
                         return;

@@ -162,6 +162,10 @@ pub(crate) struct State {
     pub(crate) run_id: String,
     /// Clients wait.
     pub(crate) pause: Option<Pause>,
+    /// Writes wait until then for a failover or the replicas of before, whatever CLIENT UNPAUSE says.
+    pub(crate) hold: Option<Instant>,
+    /// Clients that read waited, too, when this was looked at last.
+    pub(crate) was_pause_of_all: bool,
     /// Clients may wait for the end of a pause.
     pub(crate) has_waiting: bool,
     /// Expired keys are not removed, though they are invisible: DEBUG SET-ACTIVE-EXPIRE.
@@ -214,6 +218,8 @@ impl State {
             now,
             run_id,
             pause: None,
+            hold: None,
+            was_pause_of_all: false,
             has_waiting: false,
             keeps_expired: false,
             next_client: 1,
@@ -367,9 +373,11 @@ impl State {
         random_id(&mut self.random)
     }
 
-    /// The pause under way.
+    /// The pause under way: the stricter one of a client's and the server's own.
     pub(crate) fn pause(&self) -> Option<Pause> {
-        self.pause.filter(|pause| pause.end > self.now)
+        let pause = self.pause.filter(|pause| pause.end > self.now);
+        let hold = self.hold.filter(|end| *end > self.now);
+        pause.or_else(|| hold.map(|end| Pause { end, of_writes_only: true }))
     }
 
     /// The recent growth of `count` per second.

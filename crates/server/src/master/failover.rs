@@ -20,7 +20,6 @@ use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::keyspace::replication::Master;
 use crate::log::Kind;
-use crate::state::Pause;
 
 /// Longer than a turn may be.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -69,7 +68,7 @@ impl Executor<'_, '_> {
         }
         let now = self.state.now;
         // Nobody writes meanwhile.
-        self.state.pause = Some(Pause { end: now + PAUSE, of_writes_only: true });
+        self.state.hold = Some(now + PAUSE);
         if *stage == Stage::Taking {
             return;
         }
@@ -105,7 +104,7 @@ impl Executor<'_, '_> {
     /// The stream of the new master goes on here: the role is durable from now on.
     pub(crate) fn complete_failover(&mut self) {
         if self.state.failover.take().is_some() {
-            self.state.pause = None;
+            self.state.hold = None;
             self.persist_role();
         }
     }
@@ -113,7 +112,7 @@ impl Executor<'_, '_> {
     /// Goes on as the master.
     pub(crate) fn end_failover(&mut self, why: &str) {
         let Some(failover) = self.state.failover.take() else { return };
-        self.state.pause = None;
+        self.state.hold = None;
         if failover.stage == Stage::Taking {
             self.state.role.choose(None);
             self.state.role.is_changed = false;

@@ -38,7 +38,6 @@ use crate::keyspace::replication::{Id, Master, REPLICAS_MAX};
 use crate::log::Kind;
 use crate::password::Password;
 use crate::replica::socket::MasterSocket;
-use crate::state::Pause;
 
 /// How long writes wait for answers.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -123,7 +122,7 @@ impl Executor<'_, '_> {
             ask_in_thread(replica, means.clone(), sender.clone(), waker.clone());
         }
         let deadline = Instant::now() + PATIENCE;
-        self.state.pause = Some(Pause { end: deadline, of_writes_only: true });
+        self.state.hold = Some(deadline);
         self.state.replicas.is_recalling = true;
         Some(Recall { answers, open, heir: None, deadline })
     }
@@ -163,8 +162,8 @@ impl Recall {
             }
             None => {}
         }
-        // Unless a client has asked for another pause since.
-        executor.state.pause.take_if(|pause| pause.end == self.deadline);
+        // Unless a failover has begun since.
+        executor.state.hold.take_if(|end| *end == self.deadline);
         true
     }
 }

@@ -109,7 +109,11 @@ fn a_failover_ends_at_its_time_or_from_outside() {
     client.talk("REPLICAOF h 1 => -ERR REPLICAOF not allowed while failing over.");
     writer.send(&[b"SET", b"k", b"x"]);
     assert_eq!(client.info("master_failover_state"), "waiting-for-sync");
-    client.talk("GET k => $w\nFAILOVER ABORT => +OK");
+    // A client's pause is another one: neither ends the other.
+    client
+        .talk("CLIENT UNPAUSE => +OK\nGET k => $w\nCLIENT PAUSE 3600000 WRITE => +OK\nFAILOVER ABORT => +OK");
+    eventually(|| client.info("master_failover_state") == "no-failover");
+    client.talk("GET k => $w\nCLIENT UNPAUSE => +OK");
     assert_eq!(crate::support::show(&writer.receive()), "+OK");
     // By force it is asked to take over, and cannot be reached.
     client.talk("FAILOVER TO 127.0.0.1 1 TIMEOUT 50 FORCE => +OK");
