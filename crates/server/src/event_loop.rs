@@ -601,7 +601,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.enqueue(slot);
     }
 
-    /// Lets those go on who waited for the end of a pause, if it is over; also if it is one of writes only now.
+    /// Lets those go on who waited for the end of a pause, if it is over, or one of writes only now.
     fn end_pause(&mut self) {
         let state = &mut *self.executor.state;
         let pause = state.pause();

@@ -123,9 +123,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             let limits = if is_stranger { &STRANGERS_LIMITS } else { &self.state.config.limits };
             let consumed = match parser.parse(input.unread(), limits) {
                 Ok(tembo_wire::Parsed::Request(request)) => {
-                    if (self.state.pause.is_some() || self.state.hold.is_some())
-                        && self.must_wait(&request, session)
-                    {
+                    if self.state.may_pause() && self.must_wait(&request, session) {
                         // The request is parsed again later.
                         (conn.stalled, conn.paused, self.state.has_waiting) = (true, true, true);
                         return;
@@ -386,22 +384,16 @@ impl<'s, 'p> Executor<'s, 'p> {
         None
     }
 
-    /// Why a client that is allowed a command may not run it now, if it may not. A script has decided before
-    /// whether the lease has run out.
+    /// Why a client that is allowed a command may not run it now, if it may not. Scripts know of the lease.
     #[inline(always)]
-    pub(crate) fn not_now(
-        &self,
-        session: &Session,
-        command: &Command,
-        is_fenced: Option<bool>,
-    ) -> Option<Fault> {
+    pub(crate) fn not_now(&self, session: &Session, command: &Command, fence: Option<bool>) -> Option<Fault> {
         if session.is_subscriber() && session.protocol == Protocol::Resp2 && !command.has(FOR_SUBSCRIBERS) {
             return Some(not_for_subscribers(command));
         }
         if self.state.config.replica.min_replicas > 0 && self.lacks_replicas(session, command) {
             return Some(Fault::Quoting(TOO_FEW.as_bytes().to_vec()));
         }
-        if self.state.config.needs_lease && self.lacks_lease(session, command, is_fenced) {
+        if self.state.config.needs_lease && self.lacks_lease(session, command, fence) {
             return Some(Fault::Quoting(LEASE_EXPIRED.as_bytes().to_vec()));
         }
         if self.state.eviction.is_refusing && command.has(DENYOOM) && !session.is_master {

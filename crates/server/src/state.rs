@@ -373,6 +373,12 @@ impl State {
         random_id(&mut self.random)
     }
 
+    /// Whether there is a pause, or was one.
+    #[inline]
+    pub(crate) fn may_pause(&self) -> bool {
+        self.pause.is_some() || self.hold.is_some()
+    }
+
     /// The pause under way: the stricter one of a client's and the server's own.
     pub(crate) fn pause(&self) -> Option<Pause> {
         let pause = self.pause.filter(|pause| pause.end > self.now);

@@ -374,8 +374,8 @@ pub(crate) fn nameless(folder: &Path) -> io::Result<File> {
 }
 
 /// Whether a server that was asked to take over has not, and will not by the questions before this one. An
-/// error in answer to the first question says so. After one without an answer it may have taken over, and only
-/// the words of a replica that compares its history count.
+/// error in answer to the first question says so. After one without an answer it may have taken over, and
+/// only the words of a replica that compares its history count.
 fn is_refusal(reply: &str, was_told: bool) -> bool {
     let words = ["-ERR PSYNC FAILOVER replid must match", "-ERR PSYNC FAILOVER offset must not be beyond"];
     words.iter().any(|words| reply.starts_with(words)) || reply.starts_with('-') && !was_told
