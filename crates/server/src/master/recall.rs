@@ -10,8 +10,8 @@
 //!
 //! A replica that leaves while the master runs is forgotten at once: it may be promoted for other reasons, a
 //! copy for tests for example, and this master has gone on. One that is remembered had the stream when the
-//! master ended, so that whoever promoted it has done that since. Nobody is forgotten while a failover or
-//! these questions are under way, and after a start nobody before it had the stream again or `repl-timeout`
+//! master ended, so that whoever promoted it has done that since. Nobody is forgotten while a replica takes
+//! over or these questions are under way, and after a start nobody before it had the stream again or `repl-timeout`
 //! is over: a server that is killed twice in a row must ask the same ones.
 //!
 //! The history of a promoted replica has our id as its second one. Without that, as of one that was started
@@ -31,6 +31,7 @@ use rustls::ClientConfig;
 use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 
 use super::Replica;
+use super::failover::Stage;
 use crate::commands::replicas_of;
 use crate::config::LogLevel;
 use crate::executor::Executor;
@@ -73,7 +74,8 @@ impl Executor<'_, '_> {
     /// be no batch.
     pub(super) fn remember_replicas(&mut self) {
         // The role of a failover is not durable: a server that is killed in one asks its heir.
-        let is_open = self.state.role.is_changed || self.state.failover.is_some();
+        let stage = self.state.failover.as_ref().map(|failover| failover.stage);
+        let is_open = self.state.role.is_changed || stage == Some(Stage::Taking);
         if is_open || self.state.replicas.is_recalling {
             return;
         }
