@@ -8,10 +8,13 @@ use crate::size::human_bytes;
 use crate::texts;
 use crate::top::ask_password;
 use crate::unfinished::Unfinished;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tembo::{Options, Pool, PoolErrorKind};
@@ -21,6 +24,8 @@ use tembo_server::{
 };
 
 const BUFFER_BYTES: usize = 256 << 10;
+/// A pool begins with this.
+const POOL_MAGIC: &[u8; 8] = b"TEMBOPM\n";
 
 /// The kind of failure that a fault of a backup is.
 fn kind_of(error: &BackupError) -> Kind {
@@ -228,14 +233,18 @@ fn verify_all(arguments: &Verify) -> Outcome {
 
 /// Restores the backups that were named.
 pub(crate) fn restore(arguments: &Restore) -> Outcome {
-    let path = &arguments.pool;
-    let has_one = path.symlink_metadata().is_ok();
-    if has_one {
-        expect_replaceable(arguments)?;
-    }
+    // Until the end: nobody opens the pool before it is replaced.
+    let replaced = Replaced::of(arguments)?;
+    let path = replaced.as_ref().map_or(&arguments.pool, |replaced| &replaced.path);
     let sources = arguments.files.iter().map(|file| Ok(open(file)?.0)).collect::<Outcome<Vec<_>>>()?;
-    let unfinished = if has_one { Unfinished::replacing(path) } else { Unfinished::new(path) };
+    let unfinished = match &replaced {
+        Some(_) => Unfinished::replacing(path),
+        None => Unfinished::new(path),
+    };
     let unfinished = unfinished.map_err(Failure::at_file("creating", path))?;
+    if let Some(replaced) = &replaced {
+        replaced.give_mode(unfinished.file()).map_err(Failure::at_file("creating", path))?;
+    }
     let mut options = Options::new().durability(arguments.durability);
     if let Some(count) = arguments.root_count {
         options = options.root_count(count);
@@ -278,18 +287,63 @@ fn check(pool: &Pool) -> Outcome {
     Ok(())
 }
 
-/// Whether the pool that exists may be replaced: it was asked for, and nobody has it open.
-fn expect_replaceable(arguments: &Restore) -> Outcome {
-    let path: &PathBuf = &arguments.pool;
-    if !arguments.replace {
-        let text = format!("{} exists; --replace lets the restored pool take its place", path.display());
-        return Err(Failure::Named(Kind::Failed, text));
-    }
-    match Options::new().read_only(true).accept_unclean(true).open(path) {
-        Err(tembo::Error::Pool(error)) if matches!(error.kind(), PoolErrorKind::Locked { .. }) => {
-            Err(tembo::Error::Pool(error).into())
+/// A pool that is to be replaced: nobody opens it before it is.
+struct Replaced {
+    /// Its own name, no symbolic link.
+    path: PathBuf,
+    /// Has the lock of a pool that is open, and so a server that is started meanwhile fails.
+    file: File,
+}
+
+impl Replaced {
+    /// The file that has the name of the pool, if there is one and it may be replaced: a pool, whole or not,
+    /// that nobody has open.
+    fn of(arguments: &Restore) -> Outcome<Option<Replaced>> {
+        let named = &arguments.pool;
+        if named.symlink_metadata().is_err() {
+            return Ok(None);
         }
-        // A pool that is damaged is a reason to restore one.
-        Ok(_) | Err(_) => Ok(()),
+        let refuse = |why: &str| Failure::Named(Kind::Failed, format!("{}{why}", named.display()));
+        if !arguments.replace {
+            return Err(refuse(" exists; --replace lets the restored pool take its place"));
+        }
+        let path = named.canonicalize().map_err(Failure::at_file("replacing", named))?;
+        // Nothing but a file is opened: one who opens a pipe waits.
+        let facts = path.metadata().map_err(Failure::at_file("replacing", named))?;
+        if !facts.is_file() {
+            return Err(refuse(" is no file; --replace takes the place of a pool only"));
+        }
+        let mut file = File::open(&path).map_err(Failure::at_file("replacing", named))?;
+        let mut magic = [0; POOL_MAGIC.len()];
+        match file.read_exact(&mut magic) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                return Err(Failure::at_file("replacing", named)(error));
+            }
+            Ok(()) if magic == *POOL_MAGIC => {}
+            _ => return Err(refuse(" is no pool; --replace takes the place of a pool only")),
+        }
+        let facts = file.metadata().map_err(Failure::at_file("replacing", named))?;
+        let is_it = |other: &Path| {
+            other.metadata().is_ok_and(|other| (other.dev(), other.ino()) == (facts.dev(), facts.ino()))
+        };
+        if arguments.files.iter().any(|other| is_it(other)) {
+            return Err(refuse(" is one of the files that are to be restored"));
+        }
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Replaced { path, file })),
+            Err(Errno::WOULDBLOCK) => Err(match Options::new().read_only(true).open(&path) {
+                // It names who has it.
+                Err(tembo::Error::Pool(error)) if matches!(error.kind(), PoolErrorKind::Locked { .. }) => {
+                    tembo::Error::Pool(error).into()
+                }
+                _ => Failure::Named(Kind::InUse, format!("{} is in use", named.display())),
+            }),
+            Err(error) => Err(Failure::at_file("locking", named)(error.into())),
+        }
+    }
+
+    /// Lets its successor be readable for the same users.
+    fn give_mode(&self, file: &File) -> io::Result<()> {
+        file.set_permissions(self.file.metadata()?.permissions())
     }
 }

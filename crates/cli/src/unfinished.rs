@@ -94,7 +94,7 @@ impl Unfinished {
                     remove_file(&passing)?;
                 }
                 linkat(CWD, unnamed, CWD, &passing, AtFlags::SYMLINK_FOLLOW)?;
-                std::fs::rename(&passing, path)?;
+                std::fs::rename(&passing, path).inspect_err(|_| remove(&passing))?;
             }
             None => linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?,
             Some(temporary) if self.replaces => std::fs::rename(&temporary.path, path)?,

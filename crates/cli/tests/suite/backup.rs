@@ -5,6 +5,7 @@ use crate::serve::Server;
 use crate::support::{Run, Workspace, bytes};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -375,8 +376,32 @@ fn a_pool_that_exists_stays_unless_it_is_to_be_replaced() {
     workspace.run("restore full.backup a.pool --replace").fails_with("is in use by");
     assert!(bytes(&workspace.path("a.pool")).len() >= before.len());
     server.kill();
-    std::fs::write(workspace.path("b.pool"), b"damaged").unwrap();
+    // A damaged pool is replaced, through a symbolic link too, and nothing but a pool is.
+    let mut damaged = bytes(&workspace.path("a.pool"));
+    damaged[100..4096].fill(0xEE);
+    std::fs::write(workspace.path("old.pool"), damaged).unwrap();
+    let mode = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(workspace.path("old.pool"), mode).unwrap();
+    std::os::unix::fs::symlink("old.pool", workspace.path("b.pool")).unwrap();
     workspace.run("restore full.backup b.pool --replace").ok();
+    assert!(workspace.path("b.pool").is_symlink());
+    assert_eq!(std::fs::metadata(workspace.path("old.pool")).unwrap().mode() & 0o777, 0o640);
+    let backup = bytes(&workspace.path("full.backup"));
+    std::fs::write(workspace.path("other.backup"), &backup).unwrap();
+    std::fs::write(workspace.path("letter"), b"Dear").unwrap();
+    std::fs::create_dir(workspace.path("folder")).unwrap();
+    for (target, why) in [
+        ("full.backup", "is no pool"),
+        ("other.backup", "is no pool"),
+        ("letter", "is no pool"),
+        ("folder", "is no file"),
+    ] {
+        workspace.run(&format!("restore full.backup {target} --replace")).fails_with(why);
+    }
+    workspace.run("restore a.pool a.pool --replace").fails_with("is one of the files");
+    assert_eq!(bytes(&workspace.path("other.backup")), backup);
+    assert_eq!(bytes(&workspace.path("letter")), b"Dear");
+    assert!(!workspace.names().iter().any(|name| name.ends_with(".unfinished")));
     let piped = workspace.run_with("restore - c.pool", &bytes(&workspace.path("full.backup")));
     piped.ok();
     for pool in ["b.pool", "c.pool"] {
