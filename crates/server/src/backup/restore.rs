@@ -18,7 +18,7 @@ use super::{BackupError, BackupKind, BackupSummary, expect_chain};
 use crate::config::Config;
 use crate::executor::Executor;
 use crate::fault::Fault;
-use crate::import::{ImportError, Importing};
+use crate::import::{ImportError, Importing, MOVES_AUX};
 use crate::keyspace::cluster::prepare;
 use crate::keyspace::replication::{Master, Position};
 use crate::keyspace::{DATABASES, Keyspace};
@@ -90,7 +90,9 @@ pub fn restore<R: Read>(
 ) -> Result<Restored, (usize, BackupError)> {
     let mut sources = sources.into_iter();
     let first = sources.next().ok_or_else(|| (0, BackupError::Chain("no backup was named".to_owned())))?;
-    let (summary, position) = copy(pool, first, &mut |at| progress(0, at)).map_err(|error| (0, error))?;
+    let is_of_replica = restoring.replica_of.is_some();
+    let copied = copy(pool, first, is_of_replica, &mut |at| progress(0, at));
+    let (summary, position) = copied.map_err(|error| (0, error))?;
     let (keys, mut applied_bytes) = (summary.keys.unwrap_or(0), 0);
     let mut backups = vec![summary];
     let mut state = State::new(Config::default(), "127.0.0.1:0".parse().expect("an address"), pool);
@@ -106,15 +108,30 @@ pub fn restore<R: Read>(
         backups.push(summary);
     }
     let last = backups.len() - 1;
+    expect_reached(&backups, restoring.to_offset).map_err(|error| (last, error))?;
     let position = finish(&mut executor, restoring).map_err(|error| (last, error))?;
     let id = String::from_utf8_lossy(&position.id).into_owned();
     Ok(Restored { backups, keys, applied_bytes, offset: position.offset, id })
+}
+
+/// Whether an offset is one of those that the backups have.
+fn expect_reached(backups: &[BackupSummary], to_offset: Option<u64>) -> Result<(), BackupError> {
+    let (Some(first), Some(last), Some(wanted)) = (backups.first(), backups.last(), to_offset) else {
+        return Ok(());
+    };
+    let (first, last) = (first.to.offset, last.to.offset);
+    if (first..=last).contains(&wanted) {
+        return Ok(());
+    }
+    let why = format!("--to-offset {wanted} is not among the offsets of these backups, {first} to {last}");
+    Err(BackupError::Restore(why))
 }
 
 /// Imports a full backup; returns where the stream goes on.
 fn copy<R: Read>(
     pool: &Pool,
     source: R,
+    is_of_replica: bool,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(BackupSummary, Position), BackupError> {
     let mut reader = Reader::new(source)?;
@@ -137,6 +154,14 @@ fn copy<R: Read>(
             Ok(Some(tembo_rdb::Event::Aux { name: b"repl-stream-db", value })) => {
                 let number = tembo_wire::number::parse_u64(value);
                 database = number.filter(|number| *number < DATABASES as u64).unwrap_or(0) as u8;
+            }
+            // It would go on in the stream without what came before.
+            Ok(Some(tembo_rdb::Event::Aux { name: MOVES_AUX, value }))
+                if is_of_replica && !value.trim_ascii().is_empty() =>
+            {
+                let why = "the node moved slots when the backup was taken, which a replica would not know; \
+                           take another full backup when no slots move, or restore without --replica-of";
+                return Err(BackupError::Restore(why.to_owned()));
             }
             Ok(Some(event)) => {
                 let is_key = matches!(event, tembo_rdb::Event::KeyEnd);

@@ -12,7 +12,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tembo_rdb::{Problem, Reader as Copy};
 use tembo_wire::number::{parse_i64, parse_u64};
@@ -32,6 +32,9 @@ use crate::tls::Tls;
 const LINE_BYTES_MAX: u64 = 1024;
 const INFO_BYTES_MAX: u64 = 1 << 20;
 const MARK_BYTES: usize = 40;
+/// A server lets go of one who is silent (repl-timeout). The offset that it is told stays that of the earlier
+/// backup: a Redis takes this for a replica, and WAIT must not count what is in no durable file yet.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// The address of a server.
@@ -191,7 +194,12 @@ fn incremental(
     let mut writer = Writer::begin(sink, &head).map_err(BackupError::Write)?;
     let (target, mut units) = (facts.now.offset - from.offset, Units::new());
     let mut chunk = vec![0; DATA_BYTES_MAX];
+    let (held, mut told) = (from.offset.to_string(), Instant::now());
     while !(units.is_between() && units.offset() >= target) {
+        if told.elapsed() >= SIGN_OF_LIFE {
+            told = Instant::now();
+            connection.send(&[b"REPLCONF", b"ACK", held.as_bytes()])?;
+        }
         let count = connection.read(&mut chunk)?;
         let taken = units.take(&chunk[..count], target);
         let taken = taken.map_err(|(at, what)| {

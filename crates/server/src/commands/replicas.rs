@@ -101,6 +101,8 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
                 introduced(ctx).ip = (!ip.is_empty()).then(|| ip.to_owned());
             }
             _ if is(option, "capa") => introduced(ctx).takes_new_ids |= is(value, "psync2"),
+            // The stream, once it goes, is one of a replica that wants it.
+            _ if is(option, "rdb-only") && introduced(ctx).is_asking() => {}
             _ if is(option, "rdb-only") => {
                 let replica = introduced(ctx);
                 replica.wants_only_copy = value == b"1";
@@ -177,7 +179,12 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         }
         _ => false,
     };
-    if goes_on && let (Some(position), Some(from)) = (history, from) {
+    // One that wants a copy and no stream gets one.
+    let wants_copy = ctx.session.replica.as_ref().is_some_and(|replica| replica.wants_only_copy);
+    if goes_on
+        && !wants_copy
+        && let (Some(position), Some(from)) = (history, from)
+    {
         let now = ctx.state.now;
         let replica = introduced(ctx);
         (replica.cursor, replica.acknowledged, replica.heard) = (from, from, now);

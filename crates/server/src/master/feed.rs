@@ -120,7 +120,12 @@ impl Executor<'_, '_> {
         }
         let limit = state.config.output_limits.replica;
         if replica.needs_backlog() {
-            expect_near(replica, committed, &limit, most, state.now)?;
+            // A backup asks for what the backlog has anyway, and may take its time.
+            let is_kept_anyway =
+                replica.is_backup && committed.saturating_sub(replica.cursor) <= backlog.bytes_max;
+            if !is_kept_anyway {
+                expect_near(replica, committed, &limit, most, state.now)?;
+            }
             if replica.cursor < backlog.first() {
                 return Err("the backlog has not what it lacks".to_owned());
             }
@@ -129,6 +134,16 @@ impl Executor<'_, '_> {
             let silence = state.now.saturating_duration_since(replica.heard);
             if silence > state.config.replica.timeout {
                 return Err("it was silent for too long (repl-timeout)".to_owned());
+            }
+        }
+        if matches!(replica.stage, Stage::Copying(..)) {
+            if unsent < replica.unsent {
+                replica.heard = state.now;
+            }
+            replica.unsent = unsent;
+            // Its file takes the space of all data.
+            if state.now.saturating_duration_since(replica.heard) > state.config.replica.timeout {
+                return Err("it took nothing of its copy for too long (repl-timeout)".to_owned());
             }
         }
         if unsent >= FEED_BYTES || matches!(replica.stage, Stage::AwaitsCopy) {
@@ -144,6 +159,7 @@ impl Executor<'_, '_> {
                 let next = if replica.wants_only_copy { Stage::Introducing } else { Stage::Online };
                 (replica.stage, replica.heard) = (next, state.now);
             }
+            replica.unsent = unsent + (out.len() - before);
         } else if replica.cursor < committed {
             let read = backlog.read(replica.cursor, FEED_BYTES, out);
             replica.cursor = read.map_err(|error| format!("the backlog cannot be read: {error}"))?;

@@ -78,7 +78,10 @@ pub(crate) struct Replica {
     pub(crate) acknowledged: u64,
     /// As far as it has said that its device has the stream.
     pub(crate) durable: u64,
+    /// When it said something, or took bytes of its copy.
     pub(crate) heard: Instant,
+    /// The bytes that its connection had not taken, when it was last looked at in the middle of a copy.
+    pub(crate) unsent: usize,
     /// Since when it is behind by more than the soft limit.
     pub(crate) behind_since: Option<Instant>,
 }
@@ -97,6 +100,7 @@ impl Replica {
             acknowledged: 0,
             durable: 0,
             heard: now,
+            unsent: 0,
             behind_since: None,
         }
     }
