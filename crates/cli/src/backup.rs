@@ -53,7 +53,7 @@ pub(crate) fn backup(arguments: &Backup) -> Outcome {
     let place = &source.place;
     let summary = match &arguments.out {
         Some(path) => {
-            let unfinished = Unfinished::new(path).map_err(Failure::at_file("writing", path))?;
+            let unfinished = Unfinished::private(path).map_err(Failure::at_file("writing", path))?;
             let summary = run(&source, since, &mut unfinished.file())?;
             unfinished.publish(path).map_err(Failure::at_file("writing", path))?;
             summary
@@ -233,6 +233,9 @@ fn verify_all(arguments: &Verify) -> Outcome {
 
 /// Restores the backups that were named.
 pub(crate) fn restore(arguments: &Restore) -> Outcome {
+    if arguments.files.iter().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
+        return Err(Failure::Usage("standard input is one backup only: `-` is named twice".to_owned()));
+    }
     // Until the end: nobody opens the pool before it is replaced.
     let replaced = Replaced::of(arguments)?;
     let path = replaced.as_ref().map_or(&arguments.pool, |replaced| &replaced.path);

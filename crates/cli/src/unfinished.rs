@@ -9,9 +9,10 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat, open
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::fs::{File, remove_file};
+use std::fs::{File, Permissions, remove_file};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -34,6 +35,18 @@ impl Unfinished {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         Unfinished::begin(path)
+    }
+
+    /// [`new`](Self::new), with a file that nobody but its owner reads.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn private(path: &Path) -> io::Result<Unfinished> {
+        let unfinished = Unfinished::new(path)?;
+        // Nothing is in it yet.
+        unfinished.file.set_permissions(Permissions::from_mode(0o600))?;
+        Ok(unfinished)
     }
 
     /// A new file that is to take the place of the one at `path`.

@@ -165,6 +165,10 @@ fn a_backup_under_load_is_a_point_in_time_and_so_is_each_of_its_chain() {
         assert!(number > 1 || found == states[0]);
         assert!(number < 4 || found == states[1]);
     }
+    for offset in [from - 1, to + 1] {
+        let run = workspace.run(&format!("restore 0.backup 1.backup none.pool --to-offset {offset}"));
+        run.fails_with(&format!("not among the offsets of these backups, {from} to {to}"));
+    }
     let acknowledged = load.end();
     assert!(acknowledged.iter().all(|count| *count > 100));
     // Nobody was a replica.
@@ -402,6 +406,8 @@ fn a_pool_that_exists_stays_unless_it_is_to_be_replaced() {
     assert_eq!(bytes(&workspace.path("other.backup")), backup);
     assert_eq!(bytes(&workspace.path("letter")), b"Dear");
     assert!(!workspace.names().iter().any(|name| name.ends_with(".unfinished")));
+    assert_eq!(std::fs::metadata(workspace.path("full.backup")).unwrap().mode() & 0o777, 0o600);
+    workspace.run("restore - - d.pool").ends_with(2, "twice");
     let piped = workspace.run_with("restore - c.pool", &bytes(&workspace.path("full.backup")));
     piped.ok();
     for pool in ["b.pool", "c.pool"] {
