@@ -92,7 +92,9 @@ impl Model {
                 let state = self.kept.pop().unwrap();
                 let present = self.take(|database| state.is_all || state.databases.contains(&database));
                 self.keys.extend(state.keys);
+                let others = std::mem::take(&mut self.kept);
                 self.keep(state.is_all, present);
+                self.kept.extend(others);
             }
             other => panic!("{other}"),
         }

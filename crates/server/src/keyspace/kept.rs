@@ -7,7 +7,7 @@
 //! and belong to no database that a client sees. A record of "db.collections" says so:
 //!
 //! ```text
-//!   'k' -> state...                 oldest first; there is no record where nothing is kept
+//!   'k' -> state...                 oldest first, but see TEMBO.UNFLUSH; no record where nothing is kept
 //!   state = deadline_le since_le scope count { database number }
 //!           8           8        1     1       1        1
 //! ```
@@ -30,7 +30,8 @@
 //!
 //! # Recovery
 //!
-//! None. A server that is started finds the record, and goes on with it.
+//! None. What TEMBO.UNFLUSH replaces is put before all others, as the oldest: it comes back after them, and
+//! goes first when space is needed. A server that is started finds the record, and goes on with it.
 //!
 //! # Replicas
 //!
@@ -421,8 +422,8 @@ impl Keyspace<'_> {
         self.keeping.states.0.iter().map(state).collect()
     }
 
-    /// Brings the state back that was replaced last; that which it replaces is kept in its place. Tells
-    /// whether there was one. Works in the batch, in which nothing else is.
+    /// Brings the newest state back; that which it replaces is kept as the oldest, so that one who asks again
+    /// and again gets all of them. Tells whether there was one. Works in the batch, in which nothing else is.
     pub(crate) fn unflush(&mut self, new_id: Id) -> Answer<bool> {
         let Some(state) = self.keeping.states.0.last().cloned() else { return Ok(false) };
         let mut present = Vec::new();
@@ -448,7 +449,9 @@ impl Keyspace<'_> {
         if !present.is_empty() {
             let deadline_ms = if self.keeping.grace_ms > 0 { self.grace_end() } else { state.deadline_ms };
             let (since_ms, is_all) = (self.clock_ms(), state.is_all);
-            self.keep(KeptState { deadline_ms, since_ms, is_all, places: present });
+            // Below the others, which come back first: nobody asks for what is replaced here before them.
+            let present = KeptState { deadline_ms, since_ms, is_all, places: present };
+            self.keeping.states.0.insert(0, present);
         }
         self.write_kept()?;
         (0..DATABASES).for_each(|database| self.note_replaced(database));

@@ -59,6 +59,20 @@ fn what_was_flushed_comes_back_and_what_was_there_is_kept_instead() {
 }
 
 #[test]
+fn all_that_is_kept_comes_back_in_turn_although_clients_write() {
+    let server = Fixture::start();
+    let mut client = server.client();
+    client.talk("CONFIG SET flush-grace 1h => +OK");
+    for round in 1..=3 {
+        client.talk(&format!("SET a {round} => +OK\nFLUSHALL => +OK"));
+    }
+    for (round, traffic) in [(3, 4), (2, 5), (1, 6), (4, 7)] {
+        client.talk(&format!("SET a {traffic} => +OK\nTEMBO.UNFLUSH => +OK\nGET a => ${round}"));
+    }
+    server.check();
+}
+
+#[test]
 fn a_flush_within_exec_or_a_script_is_kept_and_can_be_taken_back() {
     let server = Fixture::start();
     let mut client = server.client();
