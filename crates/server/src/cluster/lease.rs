@@ -143,7 +143,8 @@ impl State {
 }
 
 impl Executor<'_, '_> {
-    /// Whether a command writes, and the lease has run out; one of a script as it was decided when that began.
+    /// Whether a command writes, and the lease has run out; one of a script as it was decided when that
+    /// began.
     #[cold]
     pub(crate) fn lacks_lease(
         &self,

@@ -137,14 +137,7 @@ impl Executor<'_, '_> {
             }
         }
         if matches!(replica.stage, Stage::Copying(..)) {
-            if unsent < replica.unsent {
-                replica.heard = state.now;
-            }
-            replica.unsent = unsent;
-            // Its file takes the space of all data.
-            if state.now.saturating_duration_since(replica.heard) > state.config.replica.timeout {
-                return Err("it took nothing of its copy for too long (repl-timeout)".to_owned());
-            }
+            expect_taking(replica, unsent, state.now, state.config.replica.timeout)?;
         }
         if unsent >= FEED_BYTES || matches!(replica.stage, Stage::AwaitsCopy) {
             return Ok(());
@@ -243,6 +236,23 @@ pub(crate) fn copies(pool: &Pool, replicas: &[Progress], awaiting: &Awaiting) ->
     let is_local = pool.domain() != Domain::PageCache
         && device.position.is_some_and(|end| pool.durable_position().is_ok_and(|durable| durable >= end));
     (is_local, replicas.iter().filter(|replica| replica.durable >= awaiting.offset).count() as u64)
+}
+
+/// Fails if a replica has taken nothing of its copy for too long, whose file takes the space of all data.
+fn expect_taking(
+    replica: &mut Replica,
+    unsent: usize,
+    now: Instant,
+    timeout: Duration,
+) -> Result<(), String> {
+    if unsent < replica.unsent {
+        replica.heard = now;
+    }
+    replica.unsent = unsent;
+    match now.saturating_duration_since(replica.heard) > timeout {
+        true => Err("it took nothing of its copy for too long (repl-timeout)".to_owned()),
+        false => Ok(()),
+    }
 }
 
 /// Fails if a replica is too far behind.

@@ -11,8 +11,8 @@
 //! A replica that leaves while the master runs is forgotten at once: it may be promoted for other reasons, a
 //! copy for tests for example, and this master has gone on. One that is remembered had the stream when the
 //! master ended, so that whoever promoted it has done that since. Nobody is forgotten while a replica takes
-//! over or these questions are under way, and after a start nobody before it had the stream again or `repl-timeout`
-//! is over: a server that is killed twice in a row must ask the same ones.
+//! over or these questions are under way, and after a start nobody before it had the stream again or
+//! `repl-timeout` is over: a server that is killed twice in a row must ask the same ones.
 //!
 //! The history of a promoted replica has our id as its second one. Without that, as of one that was started
 //! with an empty pool, nothing follows. Where two were promoted, the one that is further counts.
