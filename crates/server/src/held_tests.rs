@@ -84,7 +84,8 @@ impl Scene {
         let journal = Journal::open(Box::new(device.clone()), place, None).unwrap();
         let region = Region::journaled(&vec![0; POOL_BYTES as usize], POOL_BYTES, journal).unwrap();
         region.start_journal().unwrap();
-        let pool = tembo_pool::Pool::create_in(region, &Geometry::tiny()).unwrap();
+        let geometry = Geometry { root_count: 16, ..Geometry::tiny() };
+        let pool = tembo_pool::Pool::create_in(region, &geometry).unwrap();
         let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..Config::default() };
         let mut server = Server::bind(config, tembo::Pool::from_pool(pool)).unwrap();
         let (address, handle) = (server.local_addr(), server.handle());
