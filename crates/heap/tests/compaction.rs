@@ -198,7 +198,7 @@ fn a_walk_passes_over_what_has_died_since() {
     heap.check().unwrap();
 }
 
-/// What nobody has open moves too, and a program that opens the heap meanwhile gets it.
+/// A heap that nobody has open moves too, and a program that opens the heap meanwhile gets it.
 #[test]
 fn a_heap_that_is_closed_is_compacted() {
     brand!(Closed);

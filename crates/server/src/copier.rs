@@ -26,10 +26,10 @@ use crate::state::State;
 
 /// The time of a step.
 const STEP: Duration = Duration::from_millis(1);
-/// So often a copy is begun anew before it is written in one turn.
+/// The number of times that a copy is begun anew before it is written in one turn.
 const RESTARTS_MAX: u32 = 2;
 
-/// Who a copy is for.
+/// The receiver of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Purpose {
     /// A file of this name, which becomes the one that the settings name.
@@ -61,7 +61,7 @@ pub(crate) struct Copier {
     pub(crate) forcing: Option<Forcing>,
     /// Clients in SAVE.
     pub(crate) saving: Vec<ClientRef>,
-    /// What the point of the running one keeps.
+    /// Bytes that the point of the running one keeps.
     pub(crate) old_bytes: u64,
     /// The longest step since the start.
     pub(crate) longest_step: Duration,
@@ -142,8 +142,7 @@ impl<E: Into<ExportError>> From<E> for NoCopy {
 }
 
 impl Executor<'_, '_> {
-    /// Whether there is a copy to be written, or to be begun. In the turns of which that is so, the event
-    /// loop does not sleep.
+    /// Whether there is a copy to be written, or to be begun. The event loop does not sleep meanwhile.
     pub(crate) fn is_copying(&self) -> bool {
         let State { copier, saving, .. } = &*self.state;
         let may_begin = saving.is_scheduled && copier.forcing.is_none() && !self.keys.replication.is_arriving;

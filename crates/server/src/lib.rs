@@ -10,7 +10,8 @@
 //!                     executor        one command after another; what is acknowledged is durable
 //!                     script/         EVAL: a script in one batch; BUSY for the others
 //!                     transaction     EXEC: the commands since MULTI in one batch
-//!                     replica/        the stream of a master; saving: a file of Redis
+//!                     replica/        the stream of a master
+//!                     copier          copies of all data in steps, for replicas and for saving
 //!                     master/         replicas of this server; effects: what they are told
 //!                     backup/         a copy and the stream into files, and back
 //!                     cluster/        slots and topology: MOVED, CLUSTERX; migration: slots move

@@ -51,7 +51,7 @@ impl Executor<'_, '_> {
                     self.reclaim_all()
                 }
             }
-            // What was replaced goes before anything that is there.
+            // Replaced states go before anything that is there.
             Fault::Engine(tembo::Error::Full { .. }) if self.keys.has_kept() => {
                 self.commit_batch(Some(current));
                 self.keys.give_up_kept()?;

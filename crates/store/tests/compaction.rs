@@ -158,7 +158,7 @@ fn readers_and_writers_go_on_while_blocks_move() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    assert!(moved.load(Ordering::Relaxed) > 50_000, "{moved:?}");
+    assert!(moved.load(Ordering::Relaxed) > 100_000, "{moved:?}");
     let counted: u64 = (0..KEYS).map(|i| counter(&store.get(&keyspace, key(i)).unwrap().unwrap())).sum();
     assert_eq!(counted, commits.load(Ordering::Relaxed));
     let mut marks = store.pool().marks().unwrap();

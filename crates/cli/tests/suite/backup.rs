@@ -126,7 +126,7 @@ fn is_between(low: &[u64; WRITERS], found: &[u64; WRITERS], high: &[u64; WRITERS
     (0..WRITERS).all(|writer| low[writer] <= found[writer] && found[writer] <= high[writer])
 }
 
-/// What is acknowledged, and what may be there: each writer has one EXEC under way.
+/// The most that may be there: each writer has one EXEC under way beyond those that are acknowledged.
 fn bounds(acknowledged: [u64; WRITERS]) -> [u64; WRITERS] {
     acknowledged.map(|count| count + 1)
 }
@@ -191,7 +191,7 @@ pub(crate) fn write_some(port: u16, seed: u64, count: usize) {
     for _ in 0..count {
         client.call(&command(&mut random).split(' ').collect::<Vec<_>>());
     }
-    // What expires in a moment would differ.
+    // Keys that expire in a moment would differ.
     client.line("SET forever 1");
     let Value::Array(keys) = client.line("KEYS *") else { panic!("no keys") };
     for key in keys.iter().map(|key| key.as_bytes().unwrap()) {

@@ -19,7 +19,7 @@ const FAILURES: u32 = 5;
 const PROBE_EVERY: Duration = Duration::from_millis(30);
 const LEASE: Duration = Duration::from_millis(1500);
 
-/// Of 2024, and later; the latter with leases, as proposed.
+/// The controllers of 2024, and later ones, which have leases as proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generation {
     First,

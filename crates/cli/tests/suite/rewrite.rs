@@ -85,7 +85,7 @@ fn fill_heap(pool: &Pool) {
     }
 }
 
-/// What a program reads of that heap.
+/// All that a program reads of that heap.
 fn assert_heap(pool: &Pool) {
     let heap = pool.open_heap::<Rewritten, Root>().unwrap();
     let read = heap.read(|tx, root| {

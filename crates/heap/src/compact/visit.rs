@@ -40,7 +40,7 @@ impl Spot {
     }
 }
 
-/// What a visit has to know.
+/// The facts that a visit needs.
 pub(super) struct Moving<'m> {
     pub shared: &'m HeapShared,
     /// The walk's pin.

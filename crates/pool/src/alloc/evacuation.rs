@@ -59,7 +59,7 @@ pub(super) struct Evacuation {
     pub(super) slabs: Vec<Arc<Slab>>,
 }
 
-/// What a compaction could not move out of a slab, or an extent.
+/// Blocks that a compaction could not move out of a slab, or an extent.
 #[derive(Debug)]
 pub(super) struct StuckBlocks {
     /// The bits of the blocks that are not free; none for an extent.

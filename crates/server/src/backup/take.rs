@@ -40,9 +40,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// The address of a server.
 #[derive(Clone, Debug)]
 pub enum SourcePlace {
-    /// Of the network.
+    /// The network's.
     Ip(SocketAddr),
-    /// Of the file system.
+    /// The file system's.
     Unix(PathBuf),
 }
 

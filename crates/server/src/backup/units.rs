@@ -16,7 +16,7 @@ enum State {
     Count,
     /// The line with the length of a word.
     Length,
-    /// So many bytes of a word, and of its line end.
+    /// The bytes that are left of a word, with its line end.
     Word(u64),
 }
 

@@ -42,7 +42,7 @@ use crate::state::State;
 /// The part of a lease that is not used: one of so many.
 const UNUSED_PART: u32 = 100;
 
-/// Who was chosen as the master of a shard, and when.
+/// The choice of a shard's master, and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Election {
     pub(crate) version: u64,

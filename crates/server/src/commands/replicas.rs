@@ -108,7 +108,7 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
                 replica.wants_only_copy = value == b"1";
                 replica.is_backup |= replica.wants_only_copy;
             }
-            // Of `tembo backup`, which takes the stream up to now.
+            // `tembo backup` says this: it takes the stream up to now.
             _ if is(option, "tembo-backup") => introduced(ctx).is_backup = true,
             _ if ["rdb-filter-only", "version"].iter().any(|known| is(option, known)) => {}
             _ => return Err(quoting("ERR Unrecognized REPLCONF option: ", option, "")),

@@ -26,7 +26,7 @@ enum Op {
     Run(Vec<&'static str>, Vec<&'static str>),
     /// Keys whose time has come go, with these effects.
     Expire(Vec<&'static str>),
-    /// So many replicas get the stream.
+    /// This number of replicas get the stream.
     Remember(u16),
     /// It goes back by so many bytes.
     Rewind(u64),

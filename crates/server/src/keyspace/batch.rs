@@ -138,12 +138,13 @@ impl<'p> Batches<'p> {
     /// The batch under way, opened if there is none.
     #[inline(always)]
     pub(crate) fn open(&mut self, pool: &'p Pool) -> Result<&mut Batch<'p>> {
-        if self.current.is_none() {
-            let (inner, point) = (pool.batch()?, self.point.clone());
-            self.current = Some(Batch { inner, point, is_nested: false });
+        match &mut self.current {
+            Some(batch) => Ok(batch),
+            none => {
+                let point = self.point.clone();
+                Ok(none.insert(Batch { inner: pool.batch()?, point, is_nested: false }))
+            }
         }
-        // It was opened just now if it was not before.
-        self.current.as_mut().ok_or(tembo::Error::ReadOnly)
     }
 
     pub(super) fn as_ref(&self) -> Option<&Batch<'p>> {

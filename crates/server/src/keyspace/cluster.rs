@@ -82,7 +82,7 @@ pub(crate) fn prepare(pool: &Pool, is_node: bool) -> Result<(), ModeError> {
         (Layout::Slots, true) | (Layout::Plain, false) => Ok(()),
         (Layout::Slots, false) => Err(ModeError::IsNode),
         (Layout::Plain, true) => {
-            // What is kept has the maps of a pool that is none.
+            // Kept states have the maps of a pool that is no cluster's.
             if count_keys(pool)? > 0 || stored_kept(pool)?.bits() != 0 {
                 return Err(ModeError::HasKeys);
             }

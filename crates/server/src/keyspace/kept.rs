@@ -139,7 +139,7 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// What a pool keeps; its maps are to follow.
+    /// The states that a pool keeps; their maps are to follow.
     pub(super) fn of(states: KeptStates) -> Self {
         Keeping { states, ..Keeping::default() }
     }

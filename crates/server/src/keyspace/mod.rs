@@ -149,7 +149,7 @@ pub(crate) struct Keyspace<'p> {
     place: Vec<u8>,
     /// Which maps they have.
     places: Places,
-    /// What was replaced, and is kept.
+    /// Replaced states that are kept.
     pub(crate) keeping: Keeping,
     /// The maps of large collections; they are created with the first database.
     collections: Option<Registry>,

@@ -60,7 +60,7 @@ pub(crate) struct Recall {
     deadline: Instant,
 }
 
-/// What all of them are asked with.
+/// The facts that all of them are asked with.
 #[derive(Clone)]
 struct Means {
     ids: Vec<Id>,
