@@ -86,6 +86,15 @@ impl Executor<'_, '_> {
         }
     }
 
+    /// Gives back what is there beside the data, for a transaction that found no space: a copy, then what is
+    /// to be reclaimed, then replaced states.
+    pub(crate) fn give_room(&mut self) -> Answer {
+        if !self.give_up_copy() && !self.keys.is_reclaiming() {
+            self.keys.give_up_kept()?;
+        }
+        self.reclaim_now()
+    }
+
     /// Reclaims space that cleared databases still hold, for a command that found none.
     pub(crate) fn reclaim_now(&mut self) -> Answer {
         if !self.keys.is_reclaiming() {

@@ -144,7 +144,7 @@ impl Executor<'_, '_> {
         // Commands of other clients must not fail because this commit is too large.
         let is_large = queue.len() * WORDS_PER_COMMAND > self.batch_words_max;
         // If the commands have to be run again, they must find the same state.
-        let may_run_again = self.keys.is_reclaiming() || self.keys.has_kept() || self.keys.point().is_some();
+        let may_run_again = self.keys.may_give_room();
         let must_deliver = queue.has(UNSUBSCRIBES) && self.keys.pubsub.has_messages();
         if creates || is_large || may_run_again || must_deliver || queue.may_walk() {
             self.commit_batch(Some((slot, output)));
@@ -178,7 +178,7 @@ impl Executor<'_, '_> {
             let mark = self.keys.pubsub.mark();
             // Their other changes of the session are the same when they are run again.
             let before = (session.database, session.protocol);
-            let may_ask_for_room = can_reclaim && (self.keys.is_reclaiming() || self.keys.point().is_some());
+            let may_ask_for_room = can_reclaim && self.keys.may_give_room();
             if queue.may_walk() {
                 self.keys.begin_noting();
             }
@@ -201,8 +201,7 @@ impl Executor<'_, '_> {
                     output.truncate(start);
                     (session.database, session.protocol) = before;
                     self.commit_batch(Some((slot, output)));
-                    self.give_up_copy();
-                    can_reclaim = self.reclaim_now().is_ok();
+                    can_reclaim = self.give_room().is_ok();
                 }
                 Err(fault) => {
                     self.write_fault(output, session.protocol, "exec", &fault);

@@ -14,6 +14,12 @@ impl Keyspace<'_> {
         self.reclaiming
     }
 
+    /// Whether there is space beside the data that could be had: what is to be reclaimed, replaced states, and
+    /// what a copy keeps.
+    pub(crate) fn may_give_room(&self) -> bool {
+        self.reclaiming || self.has_kept() || self.point().is_some()
+    }
+
     /// Gives back some of the space of cleared databases, in a commit of its own. As part of a batch of
     /// commands it could fail them: the record of the freed blocks needs room in the pool. There must be no
     /// batch.

@@ -159,6 +159,27 @@ fn what_is_kept_goes_when_its_time_ends_or_its_space_is_needed() {
 }
 
 #[test]
+fn a_transaction_that_finds_no_space_gets_that_of_replaced_states() {
+    let mut server = Fixture::with(|_| {}, |options| options.initial_bytes(24 << 20).max_bytes(24 << 20));
+    let mut client = server.client();
+    client.talk("CONFIG SET flush-grace 1h => +OK");
+    let (value, all) = (vec![b'v'; 10_000], format!("[{}]", ["+OK"; 10].join(" ")));
+    for round in 0..8 {
+        for part in 0..70 {
+            client.talk("MULTI => +OK");
+            for key in 0..10 {
+                let key = format!("key:{round}:{part}:{key}");
+                assert_eq!(show(&client.run(&[b"SET", key.as_bytes(), &value])), "+QUEUED");
+            }
+            assert_eq!(show(&client.run(&[b"EXEC"])), all, "{round} {part}");
+        }
+        client.talk("FLUSHDB => +OK\nDBSIZE => :0");
+    }
+    assert!(client.info("kept_given_up").parse::<u64>().unwrap() >= 5);
+    server.check();
+}
+
+#[test]
 fn replicas_are_told_the_flush_and_take_a_whole_copy_of_what_comes_back() {
     let server = Fixture::start();
     let mut client = server.client();
