@@ -160,7 +160,7 @@ fn what_is_kept_goes_when_its_time_ends_or_its_space_is_needed() {
 
 #[test]
 fn a_transaction_that_finds_no_space_gets_that_of_replaced_states() {
-    let mut server = Fixture::with(|_| {}, |options| options.initial_bytes(24 << 20).max_bytes(24 << 20));
+    let server = Fixture::with(|_| {}, |options| options.initial_bytes(24 << 20).max_bytes(24 << 20));
     let mut client = server.client();
     client.talk("CONFIG SET flush-grace 1h => +OK");
     let (value, all) = (vec![b'v'; 10_000], format!("[{}]", ["+OK"; 10].join(" ")));
