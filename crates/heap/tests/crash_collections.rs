@@ -522,6 +522,23 @@ fn large_hash_maps_that_grow_survive_crashes() {
     survived(stock.simulation().limit(2).nested_limit(1).run());
 }
 
+/// As they were divided, the buckets are joined again while the map is emptied.
+#[test]
+fn large_hash_maps_that_shrink_survive_crashes() {
+    let _turn = turn();
+    let mut start: Vec<Op> = (0..9).map(|i| Op::Insert { from: 90 * i, count: 90 }).collect();
+    // The next removals begin the shrinking, or go on with it.
+    start.extend((0..6).map(|i| Op::Remove { from: 100 * i, count: 100 }));
+    let mut ops: Vec<Op> = (0..4).map(|i| Op::Remove { from: 600 + 20 * i, count: 20 }).collect();
+    ops.push(Op::Insert { from: 0, count: 20 });
+    ops.push(Op::Reopen);
+    ops.push(Op::Remove { from: 680, count: 40 });
+    ops.push(Op::Insert { from: 900, count: 20 });
+    ops.push(Op::Collect);
+    let stock = Stock { bytes: 1 << 20, ..Stock::new("large hash maps that shrink", start, ops) };
+    survived(stock.simulation().limit(2).nested_limit(1).run());
+}
+
 #[test]
 fn ordered_maps_that_divide_and_join_survive_crashes() {
     let _turn = turn();

@@ -203,6 +203,116 @@ fn a_map_that_grows_over_several_sizes_has_everything_at_every_step() {
     assert_eq!(objects(&heap), before);
 }
 
+brand!(Shrunk);
+
+/// The map becomes smaller while it is emptied, in every state of it: while it grows, while it shrinks, and
+/// with insertions in between.
+#[test]
+fn a_map_that_is_emptied_has_everything_at_every_step_and_gives_its_buckets_back() {
+    #[derive(Default, Persist)]
+    #[repr(C)]
+    struct Root {
+        map: PHashMap<u64, u64>,
+        texts: PHashMap<PString, PRc<Leaf>>,
+    }
+    const KEYS: u64 = 30_000;
+    let place = Place::new();
+    let mut heap = place.open::<Shrunk, Root>();
+    let change = |heap: &Heap<Shrunk, Root>, keys: &[u64], is_there: bool| {
+        heap.write(|tx, root| {
+            for key in keys {
+                if is_there {
+                    assert_eq!(root.map().replace(tx, key, !key)?, None);
+                    let (slot, leaf) =
+                        (root.texts().insert(tx, &text(*key), PRc::null())?, tx.alloc(Leaf { value: *key })?);
+                    tx.link(slot, leaf)?;
+                } else {
+                    assert_eq!(root.map().take(tx, key)?, Some(!key));
+                    assert!(root.texts().remove(tx, &text(*key))?);
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+    };
+    let same = |heap: &Heap<Shrunk, Root>, there: &[bool]| {
+        heap.read(|tx, root| {
+            let count = there.iter().filter(|is_there| **is_there).count();
+            assert_eq!((root.map().len(tx)?, root.texts().len(tx)?), (count, count));
+            assert_eq!((root.map().iter(tx)?.count(), root.texts().iter(tx)?.count()), (count, count));
+            for (key, is_there) in (0..).zip(there) {
+                assert_eq!(root.map().value(tx, &key)?, is_there.then_some(!key), "{key}");
+                assert_eq!(root.texts().contains(tx, &text(key))?, *is_there, "{key}");
+            }
+            Ok(())
+        })
+        .unwrap();
+    };
+    let mut there = vec![false; KEYS as usize];
+    for keys in (0..KEYS).collect::<Vec<_>>().chunks(500) {
+        change(&heap, keys, true);
+        keys.iter().for_each(|key| there[*key as usize] = true);
+    }
+    let full = objects(&heap);
+    // 7 and the number of keys have no common divisor.
+    for (batch, keys) in (0..KEYS - 300).map(|i| i * 7 % KEYS).collect::<Vec<_>>().chunks(300).enumerate() {
+        change(&heap, keys, false);
+        keys.iter().for_each(|key| there[*key as usize] = false);
+        if batch % 3 == 0 {
+            // Some come back, and go again.
+            change(&heap, &keys[..100], true);
+            keys[..100].iter().for_each(|key| there[*key as usize] = true);
+            same(&heap, &there);
+            change(&heap, &keys[..100], false);
+            keys[..100].iter().for_each(|key| there[*key as usize] = false);
+        }
+        if batch % 25 == 0 {
+            prove(&heap);
+            drop(heap);
+            heap = place.open();
+        }
+    }
+    same(&heap, &there);
+    prove(&heap);
+    let left = there.iter().filter(|is_there| **is_there).count() as u64;
+    assert_eq!(left, 300);
+    // Each text entry takes two objects or three, and its map has 1024 buckets in five segments at most.
+    assert!(full > 2 * KEYS + 60 && objects(&heap) < 3 * left + 40, "{full} {}", objects(&heap));
+    let last: Vec<u64> = (0..KEYS).filter(|key| there[*key as usize]).collect();
+    change(&heap, &last, false);
+    same(&heap, &vec![false; KEYS as usize]);
+    prove(&heap);
+}
+
+brand!(Alternating);
+
+/// A map of a size at which it has just grown, or just shrunk, does neither again for a few changes.
+#[test]
+fn a_map_does_not_grow_and_shrink_by_turns() {
+    #[derive(Default, Persist)]
+    #[repr(C)]
+    struct Root {
+        map: PHashMap<u64, u64>,
+    }
+    let mut place = Place::new();
+    place.options = place.options.count(true);
+    let heap = place.open::<Alternating, Root>();
+    for key in 0..3000 {
+        heap.write(|tx, root| root.map().replace(tx, &key, key)).unwrap();
+        // The last of them, over and over.
+        if key % 50 == 0 {
+            let before = snapshot();
+            for _ in 0..20 {
+                heap.write(|tx, root| root.map().take(tx, &key)).unwrap();
+                heap.write(|tx, root| root.map().replace(tx, &key, key)).unwrap();
+            }
+            let words = (snapshot() - before).words;
+            assert!(words < 20 * 2 * 60 + 2 * 2300, "{words} at {key}");
+        }
+    }
+    prove(&heap);
+}
+
 brand!(Counted);
 
 #[test]
@@ -230,6 +340,21 @@ fn an_insertion_into_a_large_map_writes_a_bounded_number_of_words() {
     assert!(most.words < 2 * 2048 + 256, "{}", most.words);
     assert!(all.words / KEYS < 60, "{}", all.words / KEYS);
     assert!(all.fences < KEYS + KEYS / 50, "{}", all.fences);
+    prove(&heap);
+    (most, all) = (Counts::default(), Counts::default());
+    for key in 0..KEYS {
+        let before = snapshot();
+        heap.write(|tx, root| root.map().take(tx, &key)).unwrap();
+        let cost = snapshot() - before;
+        all.words += cost.words;
+        all.fences += cost.fences;
+        most.words = most.words.max(cost.words);
+    }
+    println!("a removal: at most {} words, on average {}", most.words, all.words / KEYS);
+    // Four buckets' entries move at most, and what dies is given back in bounded parts.
+    assert!(most.words < 512, "{}", most.words);
+    assert!(all.words / KEYS < 60, "{}", all.words / KEYS);
+    assert!(all.fences < 2 * KEYS, "{}", all.fences);
     prove(&heap);
 }
 

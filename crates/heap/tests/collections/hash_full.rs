@@ -29,6 +29,13 @@ fn fill<B: NamedBrand>(heap: &Heap<B, Root>) {
     assert!((0..1 << 20).any(|key| !fits(key)), "the heap is not full");
 }
 
+/// Fills what has become free since.
+fn fill_more<B: NamedBrand>(heap: &Heap<B, Root>, from: u64) {
+    let fits = |key: u64| heap.write(|tx, root| root.filler().insert(tx, &key, [2; 200]).map(drop)).is_ok();
+    heap.collect().unwrap();
+    assert!((from..).any(|key| !fits(key)), "the heap is not full");
+}
+
 /// Inserts keys one by one, and commits whatever comes of that, until so many have failed; returns those for
 /// which it went well.
 fn insert_some<B: NamedBrand>(
@@ -107,6 +114,38 @@ fn a_map_that_finds_no_room_for_its_first_buckets_is_empty_and_goes_on_when_ther
         }
     }
     assert!((16..400).contains(&there.len()), "{}", there.len());
+    prove(&heap);
+}
+
+brand!(Emptied);
+
+/// Removals need no space, also those that make the map smaller, and the shrinking goes on when there is some.
+#[test]
+fn a_map_is_emptied_in_a_full_heap() {
+    let (_place, heap) = open::<Emptied>(64 << 20);
+    let there = insert_some(&heap, 0..60_000, usize::MAX);
+    assert_eq!(there.len(), 60_000);
+    fill(&heap);
+    let change = |key: u64| heap.write(|tx, root| root.map().remove(tx, &key));
+    for key in 0..50_000 {
+        assert!(change(key).unwrap(), "{key}");
+        // What removals give back is used up at once.
+        if key % 500 == 0 {
+            fill_more(&heap, (1 << 32) + (key << 20));
+        }
+    }
+    heap.read(|tx, root| {
+        assert_eq!(root.map().len(tx)?, 10_000);
+        for key in 0..60_000 {
+            assert_eq!(root.map().value(tx, &key)?, (key >= 50_000).then_some(!key), "{key}");
+        }
+        Ok(())
+    })
+    .unwrap();
+    heap.write(|tx, root| root.filler().clear(tx)).unwrap();
+    heap.collect().unwrap();
+    (50_000..59_900).for_each(|key| assert!(change(key).unwrap()));
+    assert_eq!(heap.read(|tx, root| Ok(root.map().iter(tx)?.count())).unwrap(), 100);
     prove(&heap);
 }
 

@@ -31,7 +31,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Entries<'_, 't, B, K, V> {
     fn advance(&mut self) -> Result<Option<(K::Owned, Ref<'t, B, V>)>> {
         let Some(table) = self.table else { return Ok(None) };
         self.watch.check(self.tx, table.segments.off)?;
-        let buckets = if table.is_growing { 2 * table.buckets } else { table.buckets };
+        let buckets = if table.changes() { 2 * table.buckets } else { table.buckets };
         loop {
             if let Some((bucket, mut walk)) = self.bucket {
                 if self.slots != 0 {

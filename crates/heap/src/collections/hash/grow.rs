@@ -5,7 +5,7 @@ use super::node::{
 };
 use super::{
     Counted, DIVIDED, FIRST, Free, MOST, PHashMap, PHashMapPrivateFields, SEGMENT, SMALL_MAX, SMALL_STEP,
-    Size, TALLIES, Table, Walk, add_bucket, free_slot, part_of, unlink_bucket,
+    Size, State, TALLIES, Table, Walk, add_bucket, free_slot, part_of, unlink_bucket,
 };
 use crate::Persist;
 use crate::collections::MapKey;
@@ -16,7 +16,7 @@ use crate::objects::place::{Arr, Ref};
 use crate::tx::Tx;
 
 /// The segments of a map with this many buckets.
-fn segments_of(buckets: usize) -> usize {
+pub(super) fn segments_of(buckets: usize) -> usize {
     buckets.div_ceil(SEGMENT)
 }
 
@@ -129,7 +129,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
     }
 
     /// Prefetches buckets.
-    fn fetch(self, tx: &Tx<'t, B>, from: usize, to: usize) -> Result<()> {
+    pub(super) fn fetch(self, tx: &Tx<'t, B>, from: usize, to: usize) -> Result<()> {
         for index in (from..to).chain(from + self.buckets..to + self.buckets) {
             if let Some(bucket) = self.bucket(tx, index)? {
                 tx.fetch(bucket);
@@ -140,7 +140,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
 }
 
 /// Moves an entry to a free slot.
-fn move_entry<'t, B: Brand, K: MapKey, V: Persist>(
+pub(super) fn move_entry<'t, B: Brand, K: MapKey, V: Persist>(
     tx: &mut Tx<'t, B>,
     (from, slot): (Ref<'t, B, Bucket<K, V>>, usize),
     to: Free<'t, B, K, V>,
@@ -164,8 +164,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         tally::spread(tx, self.tallies(), 1, 0)?;
         tx.link_array(segments.at(0), first)?;
         tx.link_array(self.segments(), segments)?;
-        tx.set(self.size(), Size { buckets: FIRST as u32, is_growing: 0 })?;
-        Ok((Table { buckets: FIRST, is_growing: false, segments }, self.counted(tx, hash)?))
+        tx.set(self.size(), Size { buckets: FIRST as u32, is_growing: State::Whole as u32 })?;
+        Ok((Table { buckets: FIRST, state: State::Whole, segments }, self.counted(tx, hash)?))
     }
 
     /// Makes the map grow, if it has to, before an entry with this hash is inserted. Returns the resulting
@@ -181,21 +181,11 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let place = tallies.at(part);
         let counted = Counted { place: place.count(), count: tx.get(place.count())? };
         let buckets = (table.buckets / tallies.len()) as u64;
-        if table.is_growing {
-            let grown = tx.get(place.grown())?;
-            if grown >= buckets {
-                return Ok((table, counted));
-            }
-            let end = buckets.min(grown + DIVIDED);
-            let first = part * buckets as usize;
-            table.fetch(tx, first + grown as usize, first + end as usize)?;
-            for i in grown..end {
-                table.divide(tx, first + i as usize)?;
-            }
-            let table = if end == buckets { self.end_growth(tx, table, tallies, part)? } else { table };
-            // Set last: if an allocation has failed before this, the next insertion repeats this part.
-            tx.set(place.grown(), end)?;
-            return Ok((table, counted));
+        if table.state == State::Shrinking {
+            return Ok((self.shrink(tx, table, tallies, part)?, counted));
+        }
+        if table.state == State::Growing {
+            return Ok((self.grow(tx, table, tallies, part)?, counted));
         }
         if !is_full::<K, V>(counted.count, buckets) || table.buckets >= MOST {
             return Ok((table, counted));
@@ -206,6 +196,32 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
             return Ok((table, self.counted(tx, hash)?));
         }
         Ok((self.begin_growth(tx, table, tallies)?, counted))
+    }
+
+    /// Divides some buckets of a tally's part of a growing map. Returns the resulting map.
+    pub(super) fn grow(
+        self,
+        tx: &mut Tx<'t, B>,
+        table: Table<'t, B, K, V>,
+        tallies: Arr<'t, B, Tally>,
+        part: usize,
+    ) -> Result<Table<'t, B, K, V>> {
+        let buckets = (table.buckets / tallies.len()) as u64;
+        let place = tallies.at(part);
+        let grown = tx.get(place.grown())?;
+        if grown >= buckets {
+            return Ok(table);
+        }
+        let end = buckets.min(grown + DIVIDED);
+        let first = part * buckets as usize;
+        table.fetch(tx, first + grown as usize, first + end as usize)?;
+        for i in grown..end {
+            table.divide(tx, first + i as usize)?;
+        }
+        let table = if end == buckets { self.end_growth(tx, table, tallies, part)? } else { table };
+        // Set last: if an allocation has failed before this, the next change repeats this part.
+        tx.set(place.grown(), end)?;
+        Ok(table)
     }
 
     /// Makes a small map larger.
@@ -244,7 +260,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
             move_entry(tx, (bucket, slot), to)?;
         }
         tx.link_array(table.segments.at(0), segment)?;
-        tx.set(self.size(), Size { buckets: buckets as u32, is_growing: 0 })?;
+        tx.set(self.size(), Size { buckets: buckets as u32, is_growing: State::Whole as u32 })?;
         Ok(Table { buckets, ..table })
     }
 
@@ -257,13 +273,17 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         for i in 0..tallies.len() {
             tx.set(tallies.at(i).grown(), 0)?;
         }
-        if table.segments.len() != segments_of(table.buckets) {
+        if table.segments.len() < segments_of(table.buckets) {
             return Err(table.damage());
         }
-        let segments = tx.grow_array(table.segments, segments_of(2 * table.buckets))?;
-        tx.link_array(self.segments(), segments)?;
-        tx.set(self.size(), Size { buckets: table.buckets as u32, is_growing: 1 })?;
-        Ok(Table { is_growing: true, segments, ..table })
+        let mut segments = table.segments;
+        // After a shrinking the array is still as long as it was.
+        if segments.len() < segments_of(2 * table.buckets) {
+            segments = tx.grow_array(table.segments, segments_of(2 * table.buckets))?;
+            tx.link_array(self.segments(), segments)?;
+        }
+        tx.set(self.size(), Size { buckets: table.buckets as u32, is_growing: State::Growing as u32 })?;
+        Ok(Table { state: State::Growing, segments, ..table })
     }
 
     /// Ends the growth if this was the last part.
@@ -284,8 +304,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         for segment in table.buckets / SEGMENT..segments_of(2 * table.buckets) {
             table.make_bucket(tx, (segment * SEGMENT).max(table.buckets))?;
         }
-        let table = Table { buckets: 2 * table.buckets, is_growing: false, ..table };
-        tx.set(self.size(), Size { buckets: table.buckets as u32, is_growing: 0 })?;
+        let table = Table { buckets: 2 * table.buckets, state: State::Whole, ..table };
+        tx.set(self.size(), Size { buckets: table.buckets as u32, is_growing: State::Whole as u32 })?;
         Ok(table)
     }
 }

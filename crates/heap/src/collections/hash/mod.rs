@@ -1,4 +1,5 @@
-//! A hash table whose buckets are cache lines. It grows a little with every insertion.
+//! A hash table whose buckets are cache lines. It grows a little with every insertion, and shrinks a little with
+//! every removal.
 //!
 //! # Media layout
 //!
@@ -10,10 +11,11 @@
 //! # Invariants
 //!
 //! - I1: `size.buckets` is a power of two. The low bits of a key's hash name a bucket, and the entry is in
-//!   that bucket or its list. While the map grows, the bucket is one of `size.buckets` or one of twice as
-//!   many.
-//! - I2: while the map grows, the first `grown` buckets of each tally's part are divided: their entries are
-//!   where they belong among twice as many buckets.
+//!   that bucket or its list. While the map grows or shrinks, the bucket is one of `size.buckets` or one of
+//!   twice as many.
+//! - I2: while the map grows or shrinks, the first `grown` buckets of each tally's part are divided: their
+//!   entries are where they belong among twice as many buckets. While it shrinks, the others have all entries
+//!   of theirs, and the buckets that lie `size.buckets` further on have none, or no segment.
 //! - I3: a slot's tag is zero, or its highest bit is set and the others are seven bits of the hash of the
 //!   slot's key.
 //! - I4: pointers in slots without an entry are null (`value_move.rs`), or were linked by a program through a
@@ -24,6 +26,13 @@
 //! Up to [`SMALL_MAX`] buckets the map becomes eight times as large in one transaction. A larger map doubles:
 //! the array of segments is made anew, and each insertion divides a few buckets of its tally's part and makes
 //! the segments that it needs. During growth a lookup visits at most two buckets and their lists.
+//!
+//! # Shrinking
+//!
+//! A larger map of which less than a quarter is in use becomes half as large, by the same steps backwards: each
+//! removal or insertion joins a few buckets of its tally's part with those that they were divided from, and
+//! frees segments. A map that shrinks is one that grows, with `grown` going down, and a build that does not
+//! know `Shrinking` makes it grow again.
 //!
 //! # Commit point
 //!
@@ -49,6 +58,7 @@ pub(super) mod entries;
 mod grow;
 #[expect(unsafe_code, reason = "an implementation of an unsafe trait")]
 pub(crate) mod node;
+mod shrink;
 mod values;
 
 use super::keys::MapKey;
@@ -77,7 +87,7 @@ const SMALL_STEP: usize = 8;
 const SMALL_MAX: usize = 128;
 /// Tallies of a map of [`SMALL_MAX`] buckets and more.
 const TALLIES: usize = 16;
-/// Buckets that an insertion divides while the map grows.
+/// Buckets that an insertion divides while the map grows, and a change joins while it shrinks.
 const DIVIDED: u64 = 2;
 /// The most buckets.
 const MOST: usize = 1 << 31;
@@ -87,7 +97,27 @@ const MOST: usize = 1 << 31;
 #[repr(C)]
 struct Size {
     buckets: u32,
+    /// The [`State`].
     is_growing: u32,
+}
+
+/// Whether the number of buckets changes. The numbers are on media; any other means `Growing`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Whole = 0,
+    Growing = 1,
+    Shrinking = 2,
+}
+
+impl State {
+    #[inline(always)]
+    fn of(size: Size) -> State {
+        match size.is_growing {
+            0 => State::Whole,
+            2 => State::Shrinking,
+            _ => State::Growing,
+        }
+    }
 }
 
 /// A map from `K` to `V` in no order: as a field of a type of your own, or in an object of its own.
@@ -120,12 +150,14 @@ struct Size {
 ///
 /// An operation visits one bucket, which is a line with two to six entries, or pointers to larger ones, and
 /// one time in ten another. An insertion writes to it, and allocates if the entry takes more than 24 bytes or
-/// the bucket is full. In a growing map it moves a few others. No transaction moves more than some hundreds
-/// of entries, however large the map.
+/// the bucket is full. In a growing map it moves a few others, and so does a removal in a shrinking one. No
+/// transaction moves more than some hundreds of entries, however large the map.
 ///
 /// Two transactions conflict if one changes what the other reads: an entry of the same bucket; the same
 /// count, for one insertion or removal in sixteen; or the object that the map is a field of.
-/// [`len`](Ref::len) conflicts with all insertions and removals. The map keeps its memory until `clear`.
+/// [`len`](Ref::len) conflicts with all insertions and removals.
+///
+/// A map of more than 8 KiB that is mostly empty gives memory back with each removal, and needs none for it.
 ///
 /// # Places
 ///
@@ -158,7 +190,7 @@ type Segments<'t, B, K, V> = Arr<'t, B, PArr<Bucket<K, V>>>;
 /// A map that has buckets.
 struct Table<'t, B: Brand, K: MapKey, V: Persist> {
     buckets: usize,
-    is_growing: bool,
+    state: State,
     segments: Segments<'t, B, K, V>,
 }
 
@@ -170,11 +202,17 @@ impl<B: Brand, K: MapKey, V: Persist> Clone for Table<'_, B, K, V> {
 }
 
 impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
-    /// The bucket of a new entry with this hash.
+    /// The bucket of an entry with this hash, or while the map grows or shrinks the second of two.
     #[inline(always)]
     fn index(self, hash: u64) -> usize {
-        let buckets = if self.is_growing { 2 * self.buckets } else { self.buckets };
+        let buckets = if self.changes() { 2 * self.buckets } else { self.buckets };
         hash as usize & (buckets - 1)
+    }
+
+    /// Whether the map grows or shrinks.
+    #[inline(always)]
+    fn changes(self) -> bool {
+        self.state != State::Whole
     }
 
     /// A bucket, unless its segment does not exist yet.
@@ -183,7 +221,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         let Some(slot) = self.segments.get(index / SEGMENT) else { return Err(self.damage()) };
         match tx.array(slot)? {
             Some(segment) => segment.get(index % SEGMENT).map(Some).ok_or_else(|| self.damage()),
-            None if self.is_growing && index >= self.buckets => Ok(None),
+            None if self.changes() && index >= self.buckets => Ok(None),
             None => Err(self.damage()),
         }
     }
@@ -432,7 +470,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         if !size.buckets.is_power_of_two() {
             return Err(corrupt("a hash map", self.off, "a power of two buckets", size.buckets));
         }
-        Ok(Some(Table { buckets: size.buckets as usize, is_growing: size.is_growing != 0, segments }))
+        Ok(Some(Table { buckets: size.buckets as usize, state: State::of(size), segments }))
     }
 
     /// The number of entries. Conflicts with every insertion and removal.
@@ -535,7 +573,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
             }
             None => self.begin(tx, hash)?,
         };
-        let first = table.make_bucket(tx, table.index(hash))?;
+        let index = self.home(tx, table, hash)?;
+        let first = table.make_bucket(tx, index)?;
         let free = free_slot(tx, first)?;
         let new = Entry { key: K::new(key), value };
         tx.check_undisturbed(begun)?;
@@ -557,6 +596,15 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         free.take(tx, tag_of(hash))?;
         counted.add(tx, 1)?;
         Ok(entry.value())
+    }
+
+    /// The bucket of a new entry with this hash.
+    #[inline(always)]
+    fn home(self, tx: &ReadTx<'t, B>, table: Table<'t, B, K, V>, hash: u64) -> Result<usize> {
+        match table.state {
+            State::Shrinking => self.home_in_shrinking(tx, table, hash),
+            State::Whole | State::Growing => Ok(table.index(hash)),
+        }
     }
 
     /// The count that an entry with this hash is part of.
@@ -587,7 +635,9 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         if let Some(before) = before.filter(|_| present::<K, V>(left) == 0) {
             unlink_bucket(tx, before, bucket)?;
         }
+        let left = counted.count.wrapping_sub(1);
         counted.add(tx, -1)?;
+        self.give_room(tx, table, hash, left)?;
         Ok(true)
     }
 
