@@ -20,11 +20,19 @@ pub enum Feature {
     Stores,
     /// There may be blocks of fine size classes (`alloc/classes.rs`).
     FineClasses,
+    /// There may be blocks of wide size classes, between two chunks of 16 KiB and four.
+    WideClasses,
 }
 
 /// Every feature that this build knows.
-const KNOWN: [Feature; 5] =
-    [Feature::Dropped, Feature::Opening, Feature::Journal, Feature::Stores, Feature::FineClasses];
+const KNOWN: [Feature; 6] = [
+    Feature::Dropped,
+    Feature::Opening,
+    Feature::Journal,
+    Feature::Stores,
+    Feature::FineClasses,
+    Feature::WideClasses,
+];
 /// The groups of bits.
 pub(crate) const OF_ROOTS: u64 = 0xFF << 16;
 pub(crate) const OF_CLASSES: u64 = 0xFF << 24;
@@ -38,6 +46,7 @@ impl Feature {
             Feature::Journal => 1 << 2,
             Feature::Stores => 1 << 16,
             Feature::FineClasses => 1 << 24,
+            Feature::WideClasses => 1 << 25,
         }
     }
 }
@@ -45,8 +54,8 @@ impl Feature {
 /// The features of files that this build makes or opens for writing: those that it announces before it needs
 /// them.
 pub(crate) fn of_files(geometry: &Geometry) -> u64 {
-    let fine = if geometry.has_fine_classes() { Feature::FineClasses.bit() } else { 0 };
-    Feature::Opening.bit() | fine
+    let classes = Feature::FineClasses.bit() | Feature::WideClasses.bit();
+    Feature::Opening.bit() | if geometry.has_fine_classes() { classes } else { 0 }
 }
 
 /// The bits that this build does not know.

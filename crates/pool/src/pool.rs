@@ -226,7 +226,9 @@ impl Pool {
         });
         region.journal().iter().for_each(|journal| journal.put_off(false));
         let (seq, recovery) = recovered?;
-        let mut alloc = Allocator::open(&region, geometry, features & Feature::FineClasses.bit() != 0);
+        let has = |feature: Feature| features & feature.bit() != 0;
+        let used = (has(Feature::FineClasses), has(Feature::WideClasses));
+        let mut alloc = Allocator::open(&region, geometry, used);
         alloc.classes.has_later = has_unknown_classes(features);
         alloc.set_aside_bytes = journal.map_or(0, |place| alloc.extent_bytes(&region, place.off));
         // The first registration takes long if there are other threads; it is done here so that no reader

@@ -72,9 +72,9 @@ pub(super) fn check_process(region: &Region) -> Result<()> {
 }
 
 impl Allocator {
-    /// The allocator of a pool, which takes blocks of fine classes if the pool announces them.
-    pub(crate) fn open(region: &Region, geometry: Geometry, is_fine: bool) -> Allocator {
-        let classes = Classes::new(geometry.chunk(), is_fine);
+    /// The allocator of a pool, which takes blocks of fine and of wide classes if the pool announces them.
+    pub(crate) fn open(region: &Region, geometry: Geometry, (is_fine, is_wide): (bool, bool)) -> Allocator {
+        let classes = Classes::new(geometry.chunk(), is_fine, is_wide);
         let count = geometry.zone_count(region.len());
         let zones: Vec<Zone> = (0..count).map(Zone::new).collect();
         let newest = region.load_u64(geometry.zone_off(0) + NEWEST_AT).unwrap_or(0);
@@ -169,9 +169,16 @@ impl Allocator {
                 arena.current[class] = None;
                 self.shed(slab, &mut arena.pending);
             }
-            arena.current[class] = Some(match arena.take_pending(class) {
-                Some(slab) => slab,
-                None => self.find_slab(region, class, room)?,
+            arena.current[class] = Some(match (arena.take_pending(class), wanted) {
+                (Some(slab), _) => slab,
+                (None, Wanted::Bytes(bytes) | Wanted::Words(bytes)) if self.classes.is_wide(class) => {
+                    match self.find_slab(region, class, room) {
+                        // There may be room for the block, if not for a slab.
+                        Err(error) if error.is_full() => return self.reserve_extent(region, bytes, room),
+                        slab => slab?,
+                    }
+                }
+                (None, _) => self.find_slab(region, class, room)?,
             });
         }
     }

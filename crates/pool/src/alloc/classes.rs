@@ -19,7 +19,7 @@ pub(crate) struct Class {
     pub blocks: u64,
     /// Whether blocks are tagged lines; their tags lie elsewhere ([`tag_off`](crate::tag_off)).
     pub is_tagged: bool,
-    /// Chunks of a slab: a power of two up to 16.
+    /// Chunks of a slab: up to 16; a power of two but for wide classes.
     pub chunks: u64,
     /// Bytes of the slab's head and bitmap: whole lines.
     pub head_bytes: u64,
@@ -43,11 +43,24 @@ impl Class {
         }
     }
 
+    /// A wide class, in slabs of the least number of chunks that leaves the least of them unused.
+    fn wide(block_bytes: u64, chunk_bytes: u64) -> Class {
+        let in_chunks = |chunks| Class::with_chunks(block_bytes, chunks, chunk_bytes);
+        let shapes = (1..=MAX_SLAB_CHUNKS).map(in_chunks).filter(|class| class.blocks >= 2);
+        let best =
+            shapes.reduce(
+                |best, class| {
+                    if class.blocks * best.chunks > best.blocks * class.chunks { class } else { best }
+                },
+            );
+        best.expect("5 chunks have room for 2 wide blocks")
+    }
+
     fn with_chunks(block_bytes: u64, chunks: u64, chunk_bytes: u64) -> Class {
         let slab_bytes = chunks * chunk_bytes;
         let head_for = |blocks: u64| (8 + 8 * blocks.div_ceil(64)).next_multiple_of(LINE_BYTES);
         let mut blocks = (slab_bytes - LINE_BYTES) / block_bytes;
-        while head_for(blocks) + blocks * block_bytes > slab_bytes {
+        while blocks > 0 && head_for(blocks) + blocks * block_bytes > slab_bytes {
             blocks -= 1;
         }
         Class { block_bytes, chunks, head_bytes: head_for(blocks), blocks, is_tagged: false }
@@ -123,6 +136,7 @@ pub(crate) struct Classes {
     small: Vec<u8>,
     /// Class number by size in words, for blocks that may begin at any of them.
     words: Vec<u8>,
+    chunk_bytes: u64,
     /// Whether the pool's features announce classes beyond this table, from a later build.
     pub has_later: bool,
 }
@@ -138,11 +152,16 @@ const WORDS_BYTES: [u64; 4] = [24, 40, 56, 72];
 /// Words of the largest.
 const WORDS_MAX: u64 = 9;
 
+/// Sizes of the wide classes, which [`Feature::WideClasses`](crate::Feature::WideClasses) announces and which
+/// come after all others: a quarter of 16 KiB apart, so that blocks beyond two chunks of that need not take
+/// whole ones.
+const WIDE_BYTES: [u64; 7] = [36_800, 40_896, 44_992, 49_088, 53_184, 57_280, 61_376];
+
 impl Classes {
     /// Block sizes go in steps of 16 bytes up to 128, then in four steps per doubling, from 256 on in eight,
-    /// up to two chunks. Tagged lines have a class of their own, and then come the fine classes. Those are
-    /// known in any case, and used if the pool announces them.
-    pub(crate) fn new(chunk_bytes: u64, is_fine: bool) -> Classes {
+    /// up to two chunks. Tagged lines have a class of their own, and then come the fine and the wide classes.
+    /// Those are known in any case, and used if the pool announces them.
+    pub(crate) fn new(chunk_bytes: u64, is_fine: bool, is_wide: bool) -> Classes {
         let largest = (2 * chunk_bytes).min(32 << 10);
         let mut table = Vec::new();
         let mut size = 16;
@@ -163,27 +182,45 @@ impl Classes {
             let fine = FINE_BYTES.into_iter().chain(WORDS_BYTES);
             table.extend(fine.map(|bytes| Class::new(bytes, false, chunk_bytes)));
         }
-        let used = if is_fine { table.len() } else { tagged };
+        let wide = table.len();
+        if chunk_bytes >= FINE_CHUNK_BYTES_MIN {
+            table.extend(WIDE_BYTES.map(|bytes| Class::wide(bytes, chunk_bytes)));
+        }
+        let is_used = |class: usize| match class {
+            _ if class <= tagged => true,
+            _ if class < wide => is_fine,
+            _ => is_wide,
+        };
         let bytes_of = |class: &u8| table[usize::from(*class)].block_bytes;
         let is_ordinary = |class: &u8| usize::from(*class) != tagged && bytes_of(class).is_multiple_of(16);
-        let mut by_size: Vec<u8> = (0..used as u8).filter(is_ordinary).collect();
+        let used = || (0..table.len() as u8).filter(|class| is_used(usize::from(*class)));
+        let mut by_size: Vec<u8> = used().filter(is_ordinary).collect();
         by_size.sort_by_key(bytes_of);
         let sizes: Vec<u64> = by_size.iter().map(bytes_of).collect();
         let class_of = |units: u64| by_size[sizes.partition_point(|bytes| *bytes < 16 * units)];
         let small = (0..=64).map(class_of).collect();
-        let of_words = |words: u64| (tagged..used).find(|class| table[*class].block_bytes == 8 * words);
-        let class_of_words =
-            |words: u64| of_words(words).map_or(class_of(words.div_ceil(2)), |class| class as u8);
+        let of_words =
+            |words: u64| used().find(|class| usize::from(*class) >= tagged && bytes_of(class) == 8 * words);
+        let class_of_words = |words: u64| of_words(words).unwrap_or(class_of(words.div_ceil(2)));
         let words = (0..=WORDS_MAX).map(class_of_words).collect();
-        Classes { table, tagged, by_size, sizes, small, words, has_later: false }
+        Classes { table, tagged, by_size, sizes, small, words, chunk_bytes, has_later: false }
     }
 
-    /// The class for blocks of at least `bytes`; `None` if they are larger than any slab's.
+    /// The class for blocks of at least `bytes`; `None` if they are larger than any slab's, or whole chunks
+    /// are no larger than its blocks.
     pub(crate) fn class_for(&self, bytes: u64) -> Option<usize> {
         if bytes <= 1024 {
             return Some(usize::from(self.small[bytes.div_ceil(16) as usize]));
         }
-        self.not_below(bytes).next()
+        let class = self.not_below(bytes).next()?;
+        let is_wide = self.is_wide(class);
+        (!is_wide || self.table[class].block_bytes < bytes.next_multiple_of(self.chunk_bytes))
+            .then_some(class)
+    }
+
+    /// Whether blocks of this class can be whole chunks instead.
+    pub(crate) fn is_wide(&self, class: usize) -> bool {
+        self.table[class].block_bytes >= WIDE_BYTES[0]
     }
 
     /// As [`class_for`](Self::class_for), for blocks that may begin at any multiple of 8.
@@ -231,7 +268,7 @@ mod tests {
     #[test]
     fn slabs_hold_their_blocks_and_sizes_waste_little() {
         for chunk_bytes in [4096, 16 << 10, 1 << 20] {
-            let classes = Classes::new(chunk_bytes, true);
+            let classes = Classes::new(chunk_bytes, true, true);
             for class in &classes.table {
                 for slab_off in (0..5).map(|i| i * chunk_bytes) {
                     let first_off = class.first_off(slab_off);
@@ -247,7 +284,8 @@ mod tests {
                     assert_eq!(class.index_of(first_off, span.end), None);
                 }
                 assert!(class.head_bytes >= 8 + class.blocks.div_ceil(8), "{class:?}");
-                assert!(class.blocks >= 7 && class.block_bytes % 8 == 0, "{class:?}");
+                let least = if class.block_bytes > 32 << 10 { 2 } else { 7 };
+                assert!(class.blocks >= least && class.block_bytes % 8 == 0, "{class:?}");
             }
             for pair in classes.sizes.windows(2) {
                 let (small, large) = (pair[0], pair[1]);
@@ -260,14 +298,14 @@ mod tests {
     #[test]
     fn class_numbers_stay_what_they_are() {
         let number_of = |chunk_bytes| {
-            let classes = Classes::new(chunk_bytes, false);
+            let classes = Classes::new(chunk_bytes, false, false);
             let last = classes.get(classes.tagged()).unwrap();
             (classes.class_for(1024), classes.tagged(), last.chunks, last.blocks, last.head_bytes)
         };
         assert_eq!(number_of(4096), (Some(27), 52, 1, 44, 64));
         assert_eq!(number_of(16 << 10), (Some(27), 68, 1, 200, 64));
         assert_eq!(number_of(1 << 20), (Some(27), 68, 1, 13080, 1664));
-        let fine = Classes::new(16 << 10, true);
+        let fine = Classes::new(16 << 10, true, true);
         let shape = |class: usize| {
             let class = fine.get(class).unwrap();
             (class.block_bytes, class.chunks, class.blocks)
@@ -289,7 +327,19 @@ mod tests {
                 (72, 1, 226)
             ]
         );
-        assert_eq!((fine.class_for(1034), fine.class_for(134), fine.len()), (Some(74), Some(69), 81));
+        assert_eq!((fine.class_for(1034), fine.class_for(134), fine.len()), (Some(74), Some(69), 88));
+        assert_eq!(
+            (81..88).map(shape).collect::<Vec<_>>(),
+            [
+                (36_800, 9, 4),
+                (40_896, 5, 2),
+                (44_992, 11, 4),
+                (49_088, 6, 2),
+                (53_184, 13, 4),
+                (57_280, 7, 2),
+                (61_376, 15, 4)
+            ]
+        );
         let by_words =
             [17, 24, 25, 33, 40, 41, 49, 65, 72, 73].map(|bytes| fine.class_of_words(bytes).unwrap());
         assert_eq!(
@@ -297,7 +347,7 @@ mod tests {
             [24, 24, 32, 40, 40, 48, 56, 72, 72, 80]
         );
         assert_eq!(fine.class_for(33).and_then(|class| fine.get(class)).unwrap().block_bytes, 48);
-        assert_eq!(Classes::new(4096, true).len(), 53, "small chunks have none");
+        assert_eq!(Classes::new(4096, true, true).len(), 53, "small chunks have none");
     }
 
     /// Sizes above 128 bytes have at most an eighth more than what is asked for, up to the largest class.
@@ -306,18 +356,25 @@ mod tests {
         let waste = |classes: &Classes, bytes: u64| {
             classes.get(classes.class_for(bytes).unwrap()).unwrap().block_bytes - bytes
         };
-        let fine = Classes::new(16 << 10, true);
+        let fine = Classes::new(16 << 10, true, true);
         assert!((129..=32 << 10).all(|bytes| waste(&fine, bytes) * 8 <= bytes));
-        let coarse = Classes::new(16 << 10, false);
+        // Beyond it, whole chunks are taken where they are no larger.
+        let wide = |bytes: u64| match fine.class_for(bytes) {
+            Some(_) => waste(&fine, bytes),
+            None => bytes.next_multiple_of(16 << 10) - bytes,
+        };
+        assert!(((32 << 10) + 1..=64 << 10).all(|bytes| wide(bytes) * 8 <= bytes));
+        assert_eq!((fine.class_for(48 << 10), fine.class_for(64 << 10)), (None, None));
+        let coarse = Classes::new(16 << 10, false, false);
         assert_eq!((waste(&coarse, 129), waste(&coarse, 1034)), (31, 118));
     }
 
     /// The table of waste, for sizes up to 64 KiB with chunks of 16 KiB: per range, the most bytes that a
-    /// block has beyond what was asked for, in thousandths of that. From the largest class on, blocks are
-    /// whole chunks.
+    /// block has beyond what was asked for, in thousandths of that. Beyond the largest class blocks are whole
+    /// chunks.
     #[test]
     fn the_table_of_waste() {
-        let (chunk, classes) = (16 << 10, Classes::new(16 << 10, true));
+        let (chunk, classes) = (16 << 10, Classes::new(16 << 10, true, true));
         let taken = |bytes: u64| match classes.class_for(bytes) {
             Some(class) => classes.get(class).unwrap().block_bytes,
             None => bytes.next_multiple_of(chunk),
@@ -333,7 +390,7 @@ mod tests {
             (257, 1024, 120),
             (1025, 4096, 110),
             (4097, 32 << 10, 124),
-            ((32 << 10) + 1, 64 << 10, 499),
+            ((32 << 10) + 1, 64 << 10, 123),
         ];
         let found = table.map(|(least, last, _)| (least, last, most(least..=last, &taken)));
         assert_eq!(found, table);
@@ -347,7 +404,7 @@ mod tests {
 
     #[test]
     fn lines_with_tags_and_their_tags_do_not_overlap() {
-        let classes = Classes::new(16 << 10, true);
+        let classes = Classes::new(16 << 10, true, true);
         let class = classes.get(classes.tagged()).unwrap();
         for slab_off in [16 << 10, 48 << 10, 1 << 40] {
             let first_off = class.first_off(slab_off);
@@ -365,7 +422,7 @@ mod tests {
     #[test]
     fn the_class_of_a_size_is_the_smallest_that_fits() {
         for is_fine in [false, true] {
-            let classes = Classes::new(16 << 10, is_fine);
+            let classes = Classes::new(16 << 10, is_fine, false);
             let used = |class: &Class| {
                 let is_odd = !class.block_bytes.is_multiple_of(16);
                 !class.is_tagged && !is_odd && (is_fine || !FINE_BYTES.contains(&class.block_bytes))

@@ -184,7 +184,7 @@ mod tests {
     /// Inserts a slab at a chunk. Returns a weak reference, which tells whether the slab is still alive, and
     /// its chunks.
     fn put(table: &SlabTable, first: u64) -> Option<(Weak<Slab>, Range<u64>)> {
-        let classes = Classes::new(CHUNK_BYTES, false);
+        let classes = Classes::new(CHUNK_BYTES, false, false);
         let number = classes.class_for(1000).unwrap();
         let class = *classes.get(number).unwrap();
         assert!(class.chunks > 1);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn slab_blocks() -> u64 {
-        let classes = Classes::new(CHUNK_BYTES, false);
+        let classes = Classes::new(CHUNK_BYTES, false, false);
         classes.get(classes.class_for(1000).unwrap()).unwrap().blocks
     }
 }

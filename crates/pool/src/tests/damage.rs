@@ -129,7 +129,7 @@ fn chunks_of_a_slab_in_use_are_not_given_out_again() {
 #[test]
 fn blocks_are_not_taken_from_a_slab_that_lies_over_the_one_that_is_meant() {
     let (image, geometry) = small_image();
-    let classes = Classes::new(geometry.chunk(), false);
+    let classes = Classes::new(geometry.chunk(), false, false);
     let limit = geometry.zone_limit(0, image.len() as u64);
     let table_word = |image: &[u8], chunk: u64| {
         let off = geometry.chunk_word_off(0, chunk);

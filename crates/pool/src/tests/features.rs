@@ -115,7 +115,8 @@ fn fine_size_classes_are_announced_before_they_are_used() {
     let options = Options { geometry: Some(crate::Geometry::default()), ..Options::default() };
     let options = options.durability(tembo_pmem::Durability::PageCache);
     drop(Pool::open(&path, &Options { create: true, ..options.clone() }).unwrap());
-    let both = Feature::Opening.bit() | Feature::FineClasses.bit();
+    let classes = Feature::FineClasses.bit() | Feature::WideClasses.bit();
+    let both = Feature::Opening.bit() | classes;
     let mut image = fs::read(&path).unwrap();
     assert_eq!(word(&image, 16), both, "as it was made");
     image[16..24].copy_from_slice(&Feature::Opening.bit().to_le_bytes());
@@ -123,7 +124,7 @@ fn fine_size_classes_are_announced_before_they_are_used() {
     image[120..128].copy_from_slice(&sum.to_le_bytes());
     fs::write(&path, &image).unwrap();
     let reader = Pool::open(&path, &read_only()).unwrap();
-    assert!(!reader.has(Feature::FineClasses));
+    assert!(!reader.has(Feature::FineClasses) && !reader.has(Feature::WideClasses));
     drop(reader);
     assert!(fs::read(&path).unwrap() == image, "reading changes nothing");
     for _ in 0..2 {
@@ -132,12 +133,14 @@ fn fine_size_classes_are_announced_before_they_are_used() {
         let mut lane = pool.lane().unwrap();
         let mut tx = lane.begin();
         let block = tx.alloc_zeroed(1034).unwrap();
+        let wide = tx.alloc_zeroed(40_000).unwrap();
         tx.remove_root("one").unwrap();
         tx.set_root("one", 1, block).unwrap();
         tx.commit().unwrap();
         drop(lane);
         let bytes: Vec<u64> = pool.marks().unwrap().unreached().map(|block| block.bytes).collect();
-        assert!(bytes.iter().all(|bytes| *bytes == 1056), "{bytes:?}");
+        assert!(wide > 0 && bytes.contains(&40_896), "{bytes:?}");
+        assert!(bytes.iter().all(|bytes| [1056, 40_896].contains(bytes)), "{bytes:?}");
     }
 }
 
