@@ -1,10 +1,16 @@
-//! Compaction of structures of every kind, by counts: the space of what was removed serves everything again.
+//! Compaction of structures of every kind, by counts: the space of what was removed serves everything again,
+//! also if the program is killed meanwhile.
+//!
+//! `TEMBO_KILLS=50 cargo test --release -p tembo --test compaction_kinds killed -- --nocapture` is the long form.
 #![forbid(unsafe_code)]
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
-use tembo::heap::collections::{PBytes, PMap};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tembo::heap::collections::{PBytes, PHashMap, PMap};
 use tembo::heap::{ErrorKind, Heap, NamedBrand, Persist, brand};
 use tembo::store::{Keyspace, Store};
 use tembo::{Compacted, Durability, Error, FixedMap, HashTable, Map, Options, Pool};
@@ -27,54 +33,80 @@ enum Kind {
 /// In this order, as a pool with maps gets no heap.
 const KINDS: [&str; 5] = ["heap", "map", "versioned", "table", "store"];
 
+/// A pool has one heap, so these are not in one pool.
+fn all_kinds() -> impl Iterator<Item = &'static str> {
+    KINDS.into_iter().chain(["hashed heap"])
+}
+
 #[derive(Default, Persist)]
 #[repr(C)]
 struct Root {
     words: PMap<u64, PBytes>,
 }
 
-/// An ordered map in a heap: its nodes are objects, and its values arrays, with one owner each.
+#[derive(Default, Persist)]
+#[repr(C)]
+struct HashedRoot {
+    words: PHashMap<u64, PBytes>,
+}
+
+/// A map in a heap: its nodes are objects, and its values arrays, with one owner each.
 trait Words {
     fn put(&self, number: u64, value: &[u8]) -> Result<(), Error>;
     fn remove(&self, number: u64) -> bool;
     fn get(&self, number: u64) -> Option<Vec<u8>>;
 }
 
-impl<B: NamedBrand> Words for Heap<B, Root> {
-    fn put(&self, number: u64, value: &[u8]) -> Result<(), Error> {
-        let put = self.write(|tx, root| root.words().insert(tx, &number, PBytes::new())?.set(tx, value));
-        Ok(put?)
-    }
+macro_rules! words {
+    ($($root:ty),*) => {$(
+        impl<B: NamedBrand> Words for Heap<B, $root> {
+            fn put(&self, number: u64, value: &[u8]) -> Result<(), Error> {
+                let put = self.write(|tx, root| root.words().insert(tx, &number, PBytes::new())?.set(tx, value));
+                Ok(put?)
+            }
 
-    fn remove(&self, number: u64) -> bool {
-        self.write(|tx, root| root.words().remove(tx, &number)).unwrap()
-    }
+            fn remove(&self, number: u64) -> bool {
+                self.write(|tx, root| root.words().remove(tx, &number)).unwrap()
+            }
 
-    fn get(&self, number: u64) -> Option<Vec<u8>> {
-        let get = self.read(|tx, root| match root.words().get(tx, &number)? {
-            Some(value) => Ok(Some(value.get(tx)?)),
-            None => Ok(None),
-        });
-        get.unwrap()
-    }
+            fn get(&self, number: u64) -> Option<Vec<u8>> {
+                let get = self.read(|tx, root| match root.words().get(tx, &number)? {
+                    Some(value) => Ok(Some(value.get(tx)?)),
+                    None => Ok(None),
+                });
+                get.unwrap()
+            }
+        }
+    )*};
 }
+words!(Root, HashedRoot);
 
 /// The heap of a pool. One with each brand may be open at a time, and tests run at once.
-fn open_heap(pool: &Pool) -> Box<dyn Words> {
-    fn open<B: NamedBrand>(pool: &Pool) -> Option<Box<dyn Words>> {
-        match pool.open_heap::<B, Root>() {
+fn open_heap<R: Default + Persist + 'static>(pool: &Pool) -> Box<dyn Words>
+where
+    Heap<A, R>: Words,
+    Heap<B, R>: Words,
+    Heap<C, R>: Words,
+    Heap<D, R>: Words,
+{
+    fn open<B: NamedBrand, R: Default + Persist + 'static>(pool: &Pool) -> Option<Box<dyn Words>>
+    where
+        Heap<B, R>: Words,
+    {
+        match pool.open_heap::<B, R>() {
             Ok(heap) => Some(Box::new(heap)),
             Err(Error::Heap(e)) if matches!(e.kind(), ErrorKind::BrandInUse { .. }) => None,
             Err(e) => panic!("{e}"),
         }
     }
-    brand!(A);
-    brand!(B);
-    brand!(C);
-    brand!(D);
-    let found = open::<A>(pool).or_else(|| open::<B>(pool)).or_else(|| open::<C>(pool));
-    found.or_else(|| open::<D>(pool)).expect("a brand that is free")
+    let found = open::<A, R>(pool).or_else(|| open::<B, R>(pool)).or_else(|| open::<C, R>(pool));
+    found.or_else(|| open::<D, R>(pool)).expect("a brand that is free")
 }
+
+brand!(A);
+brand!(B);
+brand!(C);
+brand!(D);
 
 impl Kind {
     fn new(pool: &Pool, kind: &str) -> Kind {
@@ -83,7 +115,8 @@ impl Kind {
             "versioned" => {
                 Kind::Map(pool.open_map_with(kind, tembo::MapOptions::new().versioned(true)).unwrap())
             }
-            "heap" => Kind::Heap(open_heap(pool)),
+            "heap" => Kind::Heap(open_heap::<Root>(pool)),
+            "hashed heap" => Kind::Heap(open_heap::<HashedRoot>(pool)),
             "table" => Kind::Table(pool.open_hash_table(kind).unwrap()),
             _ => {
                 let store = pool.open_store(kind).unwrap();
@@ -135,13 +168,17 @@ impl Kind {
 }
 
 fn new_pool(dir: &tempfile::TempDir, name: &str, max_bytes: u64) -> Pool {
+    open_pool(&dir.path().join(name), max_bytes)
+}
+
+fn open_pool(path: &Path, max_bytes: u64) -> Pool {
     let options = Options::new()
         .durability(Durability::PageCache)
         .create(true)
         .initial_bytes(1 << 20)
         .max_bytes(max_bytes)
         .count(true);
-    options.open(dir.path().join(name)).unwrap()
+    options.open(path).unwrap()
 }
 
 /// Puts values of this length until the pool is full; returns how many.
@@ -165,7 +202,7 @@ fn used_bytes(pool: &Pool) -> u64 {
 /// pool are keys and values then.
 #[test]
 fn a_pool_of_any_kind_that_was_full_of_short_values_holds_long_ones() {
-    for name in KINDS {
+    for name in all_kinds() {
         let dir = tempfile::tempdir().unwrap();
         let pool = new_pool(&dir, "full.pool", POOL_BYTES);
         let kind = Kind::new(&pool, name);
@@ -264,52 +301,160 @@ fn a_pool_that_grows_over_holes_is_compacted_unasked() {
     assert!(with <= 17 << 20 && without >= 32 << 20, "{with} {without}");
 }
 
-/// Five phases of values of other lengths, the content always as large; the pool is compacted as a server
-/// does it, when a quarter of it is waste. In the end it is hardly larger than a fresh one.
-#[test]
-fn a_pool_follows_what_is_alive_in_it_whatever_its_past() {
-    const ALIVE: u64 = 8 << 20;
-    for name in KINDS {
-        let dir = tempfile::tempdir().unwrap();
-        let pool = new_pool(&dir, "old.pool", 256 << 20);
-        let kind = Kind::new(&pool, name);
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
-        let (mut alive, mut bytes, mut next, mut most) = (BTreeMap::new(), 0, 0u64, 0);
-        for median in [100, 600, 200, 1500, 80] {
-            let mut written = 0;
-            while written < 3 * ALIVE / 2 {
-                let len = random.random_range(median / 2..median * 3 / 2);
-                kind.put(next, len).unwrap();
-                (written, bytes) = (written + len as u64 + 8, bytes + len as u64 + 8);
-                alive.insert(random.random::<u64>(), (next, len));
-                next += 1;
-                while bytes > ALIVE {
-                    let (_, (number, len)) = alive.pop_first().unwrap();
-                    kind.remove(number);
-                    bytes -= len as u64 + 8;
-                }
-                if next.is_multiple_of(500) {
-                    kind.settle();
-                    if pool.spare_bytes() > used_bytes(&pool) / 4 {
-                        pool.compact().unwrap();
-                    }
-                    most = most.max(used_bytes(&pool));
-                }
+/// The median lengths of the values of five phases.
+const MEDIANS: [u64; 5] = [100, 600, 200, 1500, 80];
+
+/// Writes in five phases with values of other lengths, of which always as many bytes are alive. The pool is
+/// compacted as a server does it, when a quarter of it is waste.
+struct Life<'p> {
+    pool: &'p Pool,
+    kind: Kind,
+    /// Bytes of keys and values that are alive, of these at most.
+    bytes: u64,
+    alive_bytes: u64,
+    /// The numbers of the values that are alive, in the order in which they go.
+    alive: BTreeMap<u64, u64>,
+    next: u64,
+    most_bytes: u64,
+}
+
+impl<'p> Life<'p> {
+    /// The life of a pool, where the one before ended.
+    fn of(pool: &'p Pool, name: &str, alive_bytes: u64) -> Life<'p> {
+        let (kind, alive) = (Kind::new(pool, name), BTreeMap::new());
+        let mut life = Life { pool, kind, bytes: 0, alive_bytes, alive, next: 0, most_bytes: 0 };
+        for number in 0..life.end() {
+            if let Some(value) = life.kind.get(number) {
+                assert!(value == life.value(number), "{name}: {number}");
+                life.note(number);
+                life.next = number + 1;
             }
         }
-        kind.settle();
-        pool.compact().unwrap();
+        life
+    }
+
+    /// Values of each phase: half as many bytes more than are alive at a time.
+    fn count_of(&self, median: u64) -> u64 {
+        3 * self.alive_bytes / 2 / (median + 8)
+    }
+
+    fn end(&self) -> u64 {
+        MEDIANS.iter().map(|median| self.count_of(*median)).sum()
+    }
+
+    fn value(&self, number: u64) -> Vec<u8> {
+        let mut first = 0;
+        let phase = MEDIANS.iter().find(|median| {
+            first += self.count_of(**median);
+            number < first
+        });
+        let median = *phase.expect("the number is one of a phase");
+        vec![number as u8; (median / 2 + Self::order(number) % median) as usize]
+    }
+
+    /// A number for each value, at random.
+    fn order(number: u64) -> u64 {
+        Xoshiro256PlusPlus::seed_from_u64(number).random()
+    }
+
+    fn note(&mut self, number: u64) {
+        self.bytes += self.value(number).len() as u64 + 8;
+        self.alive.insert(Self::order(number), number);
+    }
+
+    fn go_on(&mut self) {
+        while self.next < self.end() {
+            let number = self.next;
+            self.kind.put(number, self.value(number).len()).unwrap();
+            self.note(number);
+            self.next += 1;
+            while self.bytes > self.alive_bytes {
+                let (_, number) = self.alive.pop_first().unwrap();
+                self.kind.remove(number);
+                self.bytes -= self.value(number).len() as u64 + 8;
+            }
+            if number.is_multiple_of(500) {
+                self.kind.settle();
+                if self.pool.spare_bytes() > used_bytes(self.pool) / 4 {
+                    self.pool.compact().unwrap();
+                }
+                self.most_bytes = self.most_bytes.max(used_bytes(self.pool));
+            }
+        }
+    }
+
+    /// Compares the pool's size with that of a fresh one with the same contents.
+    fn assert_small(self, name: &str) {
+        self.kind.settle();
+        self.pool.compact().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let fresh_pool = new_pool(&dir, "fresh.pool", 256 << 20);
         let fresh = Kind::new(&fresh_pool, name);
-        alive.values().for_each(|(number, len)| fresh.put(*number, *len).unwrap());
+        self.alive.values().for_each(|i| fresh.put(*i, self.value(*i).len()).unwrap());
         fresh.settle();
         fresh_pool.trim().unwrap();
-        let (now, ideal) = (used_bytes(&pool), used_bytes(&fresh_pool));
+        let (now, most, ideal) = (used_bytes(self.pool), self.most_bytes, used_bytes(&fresh_pool));
         let percent = |bytes: u64| bytes * 100 / ideal;
         println!("{name}: {now} bytes, {}% of a fresh pool's, and {}% at most", percent(now), percent(most));
         assert!(percent(now) <= 115 && percent(most) <= 150, "{name}: {now} {most} {ideal}");
-        assert!(alive.values().all(|(i, len)| kind.get(*i) == Some(vec![*i as u8; *len])), "{name}");
-        drop(kind);
+        assert!(self.alive.values().all(|i| self.kind.get(*i) == Some(self.value(*i))), "{name}");
+    }
+}
+
+/// In the end the pool is hardly larger than a fresh one.
+#[test]
+fn a_pool_follows_what_is_alive_in_it_whatever_its_past() {
+    for name in all_kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = new_pool(&dir, "old.pool", 256 << 20);
+        let mut life = Life::of(&pool, name, 8 << 20);
+        life.go_on();
+        life.assert_small(name);
+        pool.check().unwrap();
+    }
+}
+
+/// Where the program that is killed finds its pool; only it has this.
+const PATH: &str = "TEMBO_PHASES_PATH";
+const KIND: &str = "TEMBO_PHASES_KIND";
+const KILLED_ALIVE: u64 = 6 << 20;
+
+#[test]
+fn phases_program() {
+    let (Ok(path), Ok(kind)) = (std::env::var(PATH), std::env::var(KIND)) else { return };
+    let pool = open_pool(Path::new(&path), 256 << 20);
+    Life::of(&pool, &kind, KILLED_ALIVE).go_on();
+}
+
+/// The same with kill -9 in the middle, again and again.
+#[test]
+fn a_pool_whose_program_is_killed_follows_what_is_alive_in_it() {
+    let kills: u64 = std::env::var("TEMBO_KILLS").map_or(4, |text| text.parse::<u64>().unwrap().min(50));
+    for name in all_kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.pool");
+        let (mut most, mut reached) = (0, Vec::new());
+        for round in 0..kills {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command
+                .args(["--exact", "phases_program", "--test-threads", "1"])
+                .env(PATH, &path)
+                .env(KIND, name);
+            let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(300 + round * 7919 % 1000));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let pool = open_pool(&path, 256 << 20);
+            most = most.max(used_bytes(&pool));
+            pool.check().unwrap();
+            reached.push(Life::of(&pool, name, KILLED_ALIVE).next);
+        }
+        println!("{name}: killed at {reached:?}");
+        let pool = open_pool(&path, 256 << 20);
+        let mut life = Life::of(&pool, name, KILLED_ALIVE);
+        life.most_bytes = most;
+        life.go_on();
+        life.assert_small(name);
         pool.check().unwrap();
     }
 }
