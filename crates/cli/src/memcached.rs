@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use tembo::Pool;
-use tembo_memcached::{Accounts, Config, Error, Handle, Listener, Server};
+use tembo_memcached::{Accounts, Config, Error, Handle, LimitSource, Listener, MemoryLimit, Server};
 
 /// Bytes of a value that are left for an item's head.
 const VALUE_BYTES_MAX: u64 = tembo::MAX_VALUE_BYTES - 32;
@@ -70,9 +70,14 @@ fn read_accounts(file: &Path) -> Outcome<Accounts> {
 }
 
 impl Listening {
-    /// Serves clients in a thread. If that fails, the Redis server is stopped.
-    pub(crate) fn start(self, pool: &Pool, other: tembo_server::Handle) -> Outcome<Running> {
-        let Listening { config, listener } = self;
+    /// Serves clients in a thread. If that fails, the Redis server is stopped, whose limit of memory holds for
+    /// items, too.
+    pub(crate) fn start(self, pool: &Pool, other: &tembo_server::Server) -> Outcome<Running> {
+        let Listening { mut config, listener } = self;
+        let (limit, other) = (other.eviction_limit(), other.handle());
+        config.memory_limit = Some(LimitSource::new(move || {
+            limit.get().map(|(bytes, only_with_deadline)| MemoryLimit { bytes, only_with_deadline })
+        }));
         let mut server = Server::with_listener(config, listener, pool.clone()).map_err(cannot_serve)?;
         let (address, handle) = (server.local_addr(), server.handle());
         let serve = move || {

@@ -1,6 +1,6 @@
 //! Settings.
 
-use crate::Accounts;
+use crate::{Accounts, LimitSource};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ pub struct Config {
     pub max_clients: usize,
     /// After so much silence a client is disconnected. `None`.
     pub idle_timeout: Option<Duration>,
+    /// The memory that the pool's data may have before items are evicted; `None`: nothing is.
+    pub memory_limit: Option<LimitSource>,
 }
 
 impl Default for Config {
@@ -28,6 +30,7 @@ impl Default for Config {
             max_value_bytes: 1 << 20,
             max_clients: 1024,
             idle_timeout: None,
+            memory_limit: None,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! bounded: by the longest value, a line of keys, and about a megabyte and a value of replies.
 
 use crate::conn::Conn;
+use crate::eviction::TRIES_MAX;
 use crate::foreign::{Warnings, is_http, protocol_of};
 use crate::items::Items;
 use crate::request::{Step, failure_line, line_of, put_line};
@@ -125,24 +126,28 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.now >= self.next_tick {
             self.tick();
         }
+        self.items.eviction.begin_turn();
+        if let Err(failure) = self.items.hold_to_limit(self.now) {
+            tracing::warn!("items were not evicted: {failure:?}");
+        }
         let ready = std::mem::take(&mut self.ready);
         for (count, &slot) in (1..).zip(&ready) {
             if let Some(mut conn) = self.clients.get_mut(slot).and_then(Option::take) {
                 conn.queued = false;
-                self.serve(&mut conn);
+                self.serve(&mut conn, &ready[..count]);
                 self.clients[slot] = Some(conn);
             }
             if self.items.is_large() {
-                self.commit(&ready[..count]);
+                self.commit(&ready[..count], None);
             }
         }
-        self.commit(&ready);
+        self.commit(&ready, None);
         ready.into_iter().for_each(|slot| self.finish(slot));
     }
 
-    /// Makes the changes of these clients' commands durable. If that fails, none of those since the last
-    /// commit happened, and their clients learn it.
-    fn commit(&mut self, served: &[usize]) {
+    /// Makes the changes of these clients' commands durable, and of the one that is out of its slot. If that
+    /// fails, none of those since the last commit happened, and their clients learn it.
+    fn commit(&mut self, served: &[usize], current: Option<&mut Conn>) {
         let outcome = self.items.commit();
         let mut line = Vec::new();
         if let Err(failure) = &outcome {
@@ -153,8 +158,10 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 tracing::error!("the state of the items cannot be read: {failure:?}");
             }
         }
+        let mut current = current;
         for slot in served {
-            let Some(conn) = self.clients.get_mut(*slot).and_then(Option::as_mut) else { continue };
+            let there = self.clients.get_mut(*slot).and_then(Option::as_mut);
+            let Some(conn) = there.or_else(|| current.take()) else { continue };
             if outcome.is_err() && conn.output.len() > conn.committed {
                 conn.retract(&line);
             }
@@ -162,8 +169,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
     }
 
-    /// Receives from a client, and runs its commands.
-    fn serve(&mut self, conn: &mut Conn) {
+    /// Receives from a client, the last of these, and runs its commands.
+    fn serve(&mut self, conn: &mut Conn, served: &[usize]) {
         self.items.stats.bytes_written += conn.send() as u64;
         conn.committed = conn.output.len();
         if conn.unsent() > 0 || conn.closing {
@@ -182,7 +189,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         conn.needs = 1;
         while !conn.closing && at < input.len() && commands < COMMANDS_PER_TURN {
             commands += 1;
-            match self.run_command(conn, &input[at..]) {
+            match self.run_with_room(conn, served, &input[at..]) {
                 Step::Done(bytes) => at += bytes,
                 Step::Skip(bytes, skipped) => {
                     at += bytes;
@@ -202,6 +209,36 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             }
         }
         conn.put_input_back(input, at);
+    }
+
+    /// Runs a command. If it finds no space and items may go, some do, and it is run again.
+    fn run_with_room(&mut self, conn: &mut Conn, served: &[usize], input: &[u8]) -> Step {
+        if self.items.eviction.limit().is_none() {
+            return self.run_command(conn, input);
+        }
+        let stats = self.items.stats.clone();
+        let mut begun = conn.output.len();
+        self.items.eviction.lacks_room = false;
+        let mut step = self.run_command(conn, input);
+        for _ in 0..TRIES_MAX {
+            if !std::mem::take(&mut self.items.eviction.lacks_room) {
+                break;
+            }
+            conn.output.truncate(begun);
+            self.items.stats = stats.clone();
+            // The changes before it become durable, and those of its client's commands with them.
+            self.commit(served, Some(conn));
+            if conn.closing {
+                return Step::Close;
+            }
+            begun = conn.output.len();
+            let evicted = self.items.evict_for(input.len() as u64);
+            step = self.run_command(conn, input);
+            if !matches!(evicted, Ok(1..)) {
+                break;
+            }
+        }
+        step
     }
 
     fn run_command(&mut self, conn: &mut Conn, input: &[u8]) -> Step {

@@ -1,9 +1,11 @@
 //! The items: what a turn of the event loop reads and changes, up to its commit.
 
 use crate::Error;
+use crate::eviction::{Eviction, LimitSource};
 use crate::item::{HEAD_BYTES, Item, ItemHead, STATE_KEY, State};
 use crate::stats::Stats;
 use std::ops::Bound;
+use std::time::Instant;
 use tembo::{Batch, Map, Pool};
 
 /// The count of unique numbers that one change of the state reserves.
@@ -43,10 +45,16 @@ pub(crate) struct Items<'p> {
     /// Where the next look for items whose time has come begins.
     tidied_to: Vec<u8>,
     pub(crate) stats: Stats,
+    pub(crate) eviction: Eviction,
 }
 
 impl<'p> Items<'p> {
-    pub(crate) fn open(pool: &'p Pool, map: &'p Map, now: u32) -> std::result::Result<Items<'p>, Error> {
+    pub(crate) fn open(
+        pool: &'p Pool,
+        map: &'p Map,
+        now: u32,
+        limit: Option<LimitSource>,
+    ) -> std::result::Result<Items<'p>, Error> {
         let state = stored_state(map)?;
         // I2: numbers below the end may have been given.
         let next_unique = state.unique_end;
@@ -59,12 +67,22 @@ impl<'p> Items<'p> {
             now,
             tidied_to: Vec::new(),
             stats: Stats::default(),
+            eviction: Eviction::new(limit, Instant::now()),
         })
     }
 
     /// The pool's figures.
-    pub(crate) fn pool(&self) -> &Pool {
+    pub(crate) fn pool(&self) -> &'p Pool {
         self.pool
+    }
+
+    pub(crate) fn map(&self) -> &'p Map {
+        self.map
+    }
+
+    /// Whether there are changes that are not committed.
+    pub(crate) fn has_batch(&self) -> bool {
+        self.batch.is_some()
     }
 
     /// The number of items, those included whose time has come and that were not removed yet.
@@ -81,6 +99,9 @@ impl<'p> Items<'p> {
         let now = self.now;
         let decode = |value: &[u8]| -> Result<Option<(ItemHead, usize)>> {
             let item = Item::decode(value).ok_or(Failure::Damaged(value.len()))?;
+            if !item.head.is_over(now) {
+                self.eviction.touch(key);
+            }
             Ok((!item.head.is_over(now)).then_some((item.head, item.data.len())))
         };
         match &self.batch {
@@ -119,14 +140,25 @@ impl<'p> Items<'p> {
             None => self.next_unique()?,
         };
         let head = ItemHead { unique, ..head }.encode();
-        let map = self.map;
-        match data {
-            [data] => self.batch()?.put_parts(map, key, &[&head, data])?,
-            [first, second] => self.batch()?.put_parts(map, key, &[&head, first, second])?,
-            _ => self.batch()?.put_parts(map, key, &[&head])?,
+        let outcome = match data {
+            [data] => self.put_parts(key, &[&head, data]),
+            [first, second] => self.put_parts(key, &[&head, first, second]),
+            _ => self.put_parts(key, &[&head]),
         };
+        outcome.inspect_err(|failure| self.note_failure(failure))?;
+        self.eviction.note_new(key, data.iter().map(|part| part.len()).sum());
         self.stats.total_items += 1;
         Ok(unique)
+    }
+
+    fn put_parts(&mut self, key: &[u8], parts: &[&[u8]]) -> Result<()> {
+        let map = self.map;
+        Ok(self.batch()?.put_parts(map, key, parts).map(drop)?)
+    }
+
+    /// Notes that a command found no space, where items go for it.
+    fn note_failure(&mut self, failure: &Failure) {
+        self.eviction.lacks_room |= matches!(failure, Failure::NoRoom) && self.eviction.limit().is_some();
     }
 
     /// Changes the head of an item and leaves its data and its unique number alone.
@@ -136,8 +168,8 @@ impl<'p> Items<'p> {
             let data = old.and_then(Item::decode).map(|item| item.data);
             data.map(|data| [&head.encode()[..], data].concat())
         };
-        self.batch()?.modify(map, key, change)?;
-        Ok(())
+        let outcome = self.batch()?.modify(map, key, change).map_err(Failure::from);
+        outcome.map(drop).inspect_err(|failure| self.note_failure(failure))
     }
 
     /// Removes an item; returns whether there was one.
@@ -145,6 +177,10 @@ impl<'p> Items<'p> {
         if self.head(key)?.is_none() {
             return Ok(false);
         }
+        self.remove_from_map(key)
+    }
+
+    pub(crate) fn remove_from_map(&mut self, key: &[u8]) -> Result<bool> {
         let map = self.map;
         Ok(self.batch()?.remove(map, key)?)
     }
@@ -169,6 +205,7 @@ impl<'p> Items<'p> {
 
     /// Does what is due: the flush, and a look at some items whose time may have come.
     pub(crate) fn tidy(&mut self, looks: usize) -> Result<()> {
+        self.eviction.tick(self.pool, self.len());
         if self.state.flush_at != 0 && self.state.flush_at <= u64::from(self.now) {
             self.flush(0)?;
         }

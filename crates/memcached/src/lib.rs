@@ -27,8 +27,9 @@
 //!
 //! # Differences from memcached 1.6
 //!
-//! - **Nothing is evicted.** A full pool answers `SERVER_ERROR out of memory storing object`, and deletes
-//!   items all the same. The old value of the key stays then, and also if the new one is too large.
+//! - **Nothing is evicted** without [`Config::memory_limit`]. A full pool answers `SERVER_ERROR out of memory
+//!   storing object`, and deletes items all the same. The old value of the key stays then, and also if the new
+//!   one is too large.
 //! - **Access times** are not kept: the meta flags `h` and `l` are refused.
 //! - **The binary protocol and UDP** are not spoken; a client that begins with the binary protocol is
 //!   disconnected, and so is one that speaks TLS, the protocol of Redis, or HTTP.
@@ -48,6 +49,7 @@ mod config;
 mod conn;
 mod error;
 mod event_loop;
+mod eviction;
 mod foreign;
 mod item;
 mod items;
@@ -61,6 +63,7 @@ pub use accounts::Accounts;
 pub use check::check;
 pub use config::Config;
 pub use error::Error;
+pub use eviction::{LimitSource, MemoryLimit};
 pub use server::{Handle, Listener, Server};
 
 /// The map that has the items.

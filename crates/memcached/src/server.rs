@@ -105,7 +105,7 @@ impl Server {
     /// items, [`Error::Poll`] if the system's event queue fails. Acknowledged writes are durable in any case.
     pub fn run(&mut self) -> Result<(), Error> {
         let map = self.pool.open_map(MAP_NAME)?;
-        let items = Items::open(&self.pool, &map, unix_seconds())?;
+        let items = Items::open(&self.pool, &map, unix_seconds(), self.config.memory_limit.clone())?;
         EventLoop::new(&mut self.poll, &self.listener, &self.handle, &self.config, items).run()
     }
 }

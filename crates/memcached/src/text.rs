@@ -395,13 +395,16 @@ impl Turn<'_, '_> {
             [] => self.general_stats(),
             [b"reset"] => {
                 self.items.stats.reset();
+                self.items.eviction.evicted = 0;
                 return put_line(self.output, b"RESET");
             }
             [b"settings"] => {
                 let max = self.max_value_bytes as u64;
                 self.stat("item_size_max", max);
-                self.stat("maxbytes", self.items.pool().stats().max_bytes);
-                self.stat("evictions", 0);
+                let limit = self.items.eviction.limit();
+                self.stat("maxbytes", limit.map_or(self.items.pool().stats().max_bytes, |limit| limit.bytes));
+                let word = if limit.is_some() { "on" } else { "off" };
+                put_line(self.output, format!("STAT evictions {word}").as_bytes());
             }
             // Items lie in the pool's slabs, with everything else: `tembo info` shows them.
             [b"items" | b"slabs" | b"sizes" | b"conns"] => {}
@@ -421,11 +424,12 @@ impl Turn<'_, '_> {
             self.stat(name, value);
         }
         let pool = self.items.pool().stats();
-        self.stat("limit_maxbytes", pool.max_bytes);
+        let limit = self.items.eviction.limit();
+        self.stat("limit_maxbytes", limit.map_or(pool.max_bytes, |limit| limit.bytes));
         self.stat("threads", 1);
         self.stat("bytes", pool.used_bytes());
         self.stat("curr_items", self.items.len());
-        self.stat("evictions", 0);
+        self.stat("evictions", self.items.eviction.evicted);
     }
 
     fn stat(&mut self, name: &str, value: u64) {

@@ -155,6 +155,7 @@ pub use config::{
 };
 pub use directives::ConfigError;
 pub use error::Error;
+pub use eviction::EvictionLimit;
 pub use export::{ExportError, Exported, export};
 pub use import::{ImportError, Imported, KindCounts, LeftOut, Reason, Survey, count_keys, import, survey};
 pub use keyspace::check::{CheckError, CheckReport, CollectionsReport, DatabaseReport, check};

@@ -17,6 +17,7 @@ use crate::address::Acceptor;
 use crate::config::{Bind, Config};
 use crate::error::Error;
 use crate::event_loop::EventLoop;
+use crate::eviction::EvictionLimit;
 use crate::executor::Executor;
 use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::{ModeError, prepare};
@@ -243,6 +244,12 @@ impl Server {
     /// Whether a client may do something without a password.
     pub fn is_open(&self) -> bool {
         !self.state.users.ask_for_password()
+    }
+
+    /// The limit of the data, for others that evict theirs from the same pool. It follows CONFIG SET, and there
+    /// is none before the server runs.
+    pub fn eviction_limit(&self) -> EvictionLimit {
+        self.state.eviction.limit.clone()
     }
 
     /// A handle that stops the server from another thread.

@@ -2,5 +2,6 @@
 
 mod beside;
 mod clients;
+mod evicted;
 mod kept;
 mod support;

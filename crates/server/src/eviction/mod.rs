@@ -12,6 +12,8 @@
 pub(crate) mod access;
 mod candidates;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use access::Accesses;
@@ -139,9 +141,37 @@ impl EvictionSettings {
     }
 }
 
+/// The limit of a [`Server`](crate::Server)'s data, for others that evict theirs from the same pool.
+#[derive(Clone, Debug, Default)]
+pub struct EvictionLimit(Arc<Limit>);
+
+#[derive(Debug, Default)]
+struct Limit {
+    /// 0: nothing is evicted.
+    bytes: AtomicU64,
+    only_with_deadline: AtomicBool,
+}
+
+impl EvictionLimit {
+    /// The bytes that all data in the pool may have, as `maxmemory` and `maxmemory-policy` say now, and whether
+    /// only what has a deadline may go; `None` with `noeviction`.
+    pub fn get(&self) -> Option<(u64, bool)> {
+        // ORDER: relaxed; what others see a moment later is evicted a moment later.
+        let bytes = self.0.bytes.load(Ordering::Relaxed);
+        (bytes > 0).then(|| (bytes, self.0.only_with_deadline.load(Ordering::Relaxed)))
+    }
+
+    fn set(&self, bytes: u64, only_with_deadline: bool) {
+        self.0.only_with_deadline.store(only_with_deadline, Ordering::Relaxed);
+        self.0.bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
 /// The memory of the data, and what goes next.
 #[derive(Debug)]
 pub(crate) struct Eviction {
+    /// The limit as others see it.
+    pub(crate) limit: EvictionLimit,
     candidates: Candidates,
     /// The bytes that are alive, as last measured.
     alive_bytes: u64,
@@ -157,6 +187,7 @@ pub(crate) struct Eviction {
 impl Eviction {
     pub(crate) fn new(now: Instant) -> Eviction {
         Eviction {
+            limit: EvictionLimit::default(),
             candidates: Candidates::new(),
             alive_bytes: 0,
             next_measuring: now,
@@ -231,6 +262,8 @@ pub(crate) fn begin(keys: &mut Keyspace<'_>, state: &mut State) {
     if let Some(accesses) = &mut keys.accesses {
         accesses.frequency = settings.frequency;
     }
+    let bytes = if settings.policy == Policy::NoEviction { 0 } else { state.memory_bytes_max() };
+    state.eviction.limit.set(bytes, settings.policy.is_volatile());
     state.eviction.candidates = Candidates::new();
     state.eviction.next_measuring = state.now;
     state.eviction.is_refusing = false;
