@@ -460,7 +460,7 @@ fn simulate_edges_of(counting: Counting, edges: Vec<Edge>) {
         let before = dry.allocated_blocks();
         dry.perform(&scenario.script.ops[0]).unwrap();
         assert_eq!(dry.allocated_blocks() - before, blocks, "{name}");
-        let limit = if counting == Counting::Nothing { 256 } else { 48 };
+        let limit = if counting == Counting::Nothing { 96 } else { 20 };
         survived(Simulation::new(&scenario).limit(limit).audit(audit(true)).run());
     }
 }
@@ -488,7 +488,7 @@ fn a_range_that_is_removed_in_groups_is_gone_up_to_some_key() {
         let ops = vec![Op::Edits(vec![put(3)]), groups, Op::Edits(vec![put(8)])];
         let continuation = vec![Op::Edits(vec![put(101), remove(8)]), Op::RemoveInGroups(vec![], key(200))];
         let scenario = Trees::new((0..start).map(put), Script::new(name, ops, continuation));
-        survived(Simulation::new(&scenario).limit(128).audit(audit(true)).run());
+        survived(Simulation::new(&scenario).limit(64).audit(audit(true)).run());
     }
 }
 
@@ -511,7 +511,7 @@ fn clearing_and_freeing_survive_crashes() {
             counting: if start == 1300 { Counting::Weights } else { COUNTINGS[batch % 2] },
             ..Trees::new((0..start).map(put), Script::new(name, ops, continuation))
         };
-        survived(Simulation::new(&scenario).limit(128).audit(audit(true)).run());
+        survived(Simulation::new(&scenario).limit(64).audit(audit(true)).run());
     }
 }
 
