@@ -40,32 +40,33 @@ impl Allocator {
     /// another compaction is under way.
     pub(crate) fn close(&self, region: &Region, limits: CloseLimits) -> Result<Option<Vec<Range<u64>>>> {
         self.close_by(region, |shared| {
-            let missed = std::mem::take(&mut shared.missed_chunks);
+            let missed = shared.missed_chunks;
             // Emptied slabs make room for many others, a run for one.
             let is_large = missed > MAX_SLAB_CHUNKS;
             let mut spans = Vec::new();
             if is_large {
-                spans = self.close_for(shared, region, (missed, limits))?;
+                spans = self.close_for(shared, region, limits)?;
             }
             if spans.is_empty() {
                 spans = self.close_sparse(shared);
             }
             if spans.is_empty() && missed > 1 && !is_large {
-                spans = self.close_for(shared, region, (missed, limits))?;
+                spans = self.close_for(shared, region, limits)?;
             }
             if spans.is_empty() { self.close_end(shared, region, limits) } else { Ok(spans) }
         })
     }
 
-    /// Closes the run that costs least for so many chunks. With the space that is kept behind it, nobody is
-    /// refused the run.
+    /// Closes the run that costs least for the chunks that were missed. With the space that is kept behind it,
+    /// nobody is refused the run.
     fn close_for(
         &self,
         shared: &mut Shared,
         region: &Region,
-        (chunks, limits): (u64, CloseLimits),
+        limits: CloseLimits,
     ) -> Result<Vec<Range<u64>>> {
-        let wanted = chunks + self.kept_chunks(region);
+        // Until then, what was missed is still missed: sparse slabs that are emptied first may not make a run.
+        let wanted = std::mem::take(&mut shared.missed_chunks) + self.kept_chunks(region);
         let mut run = self.run_to_empty(shared, region, (wanted, limits.fixed))?;
         if run.is_none() && !shared.stuck.is_empty() {
             shared.stuck.clear();
@@ -149,9 +150,10 @@ impl Allocator {
         self.shared.lock().is_compacting = false;
     }
 
-    /// Whether a block that is larger than any slab has found no run of chunks since the last compaction.
+    /// Whether a large block, or a slab of several chunks, has found no run of them since the last compaction
+    /// that was to make one.
     pub(crate) fn misses_a_run(&self) -> bool {
-        self.shared.lock().missed_chunks > MAX_SLAB_CHUNKS
+        self.shared.lock().missed_chunks > 1
     }
 
     /// Whether the last compaction was to empty a run, and there is one as long.

@@ -194,3 +194,30 @@ fn a_large_block_gets_the_run_that_costs_least() {
     blocks.put(NUMBERS - 1, 256 << 10).unwrap();
     blocks.check();
 }
+
+/// Every second chunk is free, and some slabs are sparse: emptying these makes no run for a slab of several
+/// chunks, and the compaction after that does.
+#[test]
+fn a_slab_that_found_no_run_gets_one_also_after_sparse_slabs_were_emptied() {
+    let mut blocks = Blocks::new(MIB + MIB / 4);
+    let count = blocks.fill(0, 100);
+    let chunk_of = |blocks: &Blocks, number: u64| {
+        let off = blocks.pool.region().load_u64(blocks.table + 8 * number).unwrap();
+        off / u64::from(blocks.pool.geometry().chunk_bytes)
+    };
+    for number in 0..count {
+        let chunk = chunk_of(&blocks, number);
+        let is_of_sparse = chunk % 16 == 1 && number % 5 > 0;
+        if chunk % 2 == 0 || is_of_sparse {
+            blocks.remove(number);
+        }
+    }
+    blocks.pool.trim().unwrap();
+    blocks.put(NUMBERS - 1, 2000).unwrap_err();
+    assert!(blocks.pool.misses_a_run());
+    let moved: Vec<u64> = std::iter::from_fn(|| blocks.compact(false)).take(5).collect();
+    assert!(moved.len() > 1, "{moved:?}");
+    assert!(!blocks.pool.misses_a_run());
+    blocks.put(NUMBERS - 1, 2000).unwrap();
+    blocks.check();
+}
