@@ -2,9 +2,9 @@
 //!
 //! It begins when enough lies in holes between records, by the settings that Redis's directives
 //! `activedefrag` and `active-defrag-*` have, or when a client asks for it. A step takes a millisecond or a
-//! little more, and a pause follows, so that both together take the share of time that the settings allow.
-//! After the pool has grown over its holes there are no pauses. A write that finds no space has all of it
-//! done at once.
+//! little more, and a pause follows, as long as the step was and the settings say, so that it takes the share of
+//! time that they allow beside clients. While no client has a command run there are no pauses, nor after the
+//! pool has grown over its holes. A write that finds no space has all of it done at once.
 
 use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};
@@ -13,6 +13,10 @@ use tembo::{Compaction, Pool};
 const STEP: Duration = Duration::from_millis(1);
 /// The holes are looked at this often. That takes time in proportion to the number of slabs.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// After a start the holes of slabs are not known. So many are looked at in a step, until all are.
+const SLABS_PER_STEP: usize = 1024;
+/// The percentage of time that this may take.
+const LEARNING_PERCENT: u64 = 10;
 /// After a compaction that has gained nothing, so many bytes more in holes make another one worth trying.
 const WORTH_BYTES: u64 = 16 << 20;
 /// From so much unused space on, if it is a quarter of the file, the end of the pool is emptied, and cut.
@@ -26,8 +30,10 @@ pub(crate) struct Compactor {
     running: Option<Compaction>,
     /// The unused bytes when the running one began.
     unused_before: u64,
-    /// The pause after a step.
-    pause: Duration,
+    /// The percentage of time that steps may take beside clients.
+    cycle: u64,
+    /// The commands that clients had had run at the last step.
+    commands: u64,
     /// A client has asked for a compaction, and for the running one.
     is_wanted: bool,
     is_asked: bool,
@@ -39,6 +45,8 @@ pub(crate) struct Compactor {
     is_run_futile: bool,
     /// The end of the pool is not emptied before so much is unused: the last attempt has not made it shorter.
     unused_not_below: u64,
+    /// All holes of the pool are known.
+    knows_all: bool,
     /// Bytes that finished compactions have moved, and by which the file was cut.
     moved_bytes: u64,
     cut_bytes: u64,
@@ -55,7 +63,8 @@ impl Compactor {
         Compactor {
             running: None,
             unused_before: 0,
-            pause: Duration::ZERO,
+            cycle: 100,
+            commands: 0,
             is_wanted: false,
             is_asked: false,
             next: Instant::now() + LOOK_PERIOD,
@@ -63,6 +72,7 @@ impl Compactor {
             not_below_if_full: 0,
             is_run_futile: false,
             unused_not_below: 0,
+            knows_all: false,
             moved_bytes: 0,
             cut_bytes: 0,
             finished: 0,
@@ -109,8 +119,9 @@ impl Compactor {
         self.next
     }
 
-    /// Does what is due. No batch is open. A pool that refuses is asked again later.
-    pub(crate) fn run(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) {
+    /// Does what is due, after so many commands of clients. No batch is open. A pool that refuses is asked again
+    /// later.
+    pub(crate) fn run(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant, commands: u64) {
         let has_outgrown = settings.is_on && pool.take_outgrown_waste();
         if now < self.next && !has_outgrown {
             return;
@@ -119,14 +130,20 @@ impl Compactor {
         if !settings.is_on && !self.is_asked {
             (self.running, self.since) = (None, None);
         }
+        if settings.is_on && !self.knows_all && !self.learn(pool) {
+            return;
+        }
         if self.running.is_none() && !self.begin(pool, settings, now) {
             return;
         }
         if has_outgrown {
-            self.pause = Duration::ZERO;
+            self.cycle = 100;
         }
+        let began = Instant::now();
         if self.step(pool, STEP) {
-            self.next = Instant::now() + self.pause;
+            let is_idle = std::mem::replace(&mut self.commands, commands) == commands;
+            let ended = Instant::now();
+            self.next = ended + if is_idle { Duration::ZERO } else { pause(ended - began, self.cycle) };
         }
     }
 
@@ -151,6 +168,17 @@ impl Compactor {
         self.finished > before.0 && (has_made_run || pool.stats().unused_bytes > before.1)
     }
 
+    /// Looks at some slabs; returns whether all are known. A step every now and then suffices.
+    fn learn(&mut self, pool: &Pool) -> bool {
+        let began = Instant::now();
+        self.knows_all = !matches!(pool.learn_spare(SLABS_PER_STEP), Ok(true));
+        if !self.knows_all {
+            let ended = Instant::now();
+            self.next = ended + pause(ended - began, LEARNING_PERCENT);
+        }
+        self.knows_all
+    }
+
     fn begin(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
         let (stats, spare) = (pool.stats(), pool.spare_bytes());
         let live = stats.used_bytes().saturating_sub(spare).max(1);
@@ -169,7 +197,7 @@ impl Compactor {
         if !is_due && !self.is_asked && !is_long {
             return false;
         }
-        self.pause = pause(settings, waste_percent);
+        self.cycle = cycle(settings, waste_percent);
         let begun = if is_due || self.is_asked { pool.compaction() } else { pool.tail_compaction() };
         self.running = begun.ok().flatten();
         if self.running.is_none() && is_long {
@@ -219,15 +247,19 @@ impl Compactor {
     }
 }
 
-/// The pause after a step, so that both together take the share of time for this waste.
-fn pause(settings: &CompactionSettings, waste_percent: u64) -> Duration {
+/// The pause after a step that took so long, so that steps take this percentage of time.
+fn pause(took: Duration, cycle: u64) -> Duration {
+    took * (100 - cycle) as u32 / cycle as u32
+}
+
+/// The percentage of time that steps may take with this waste.
+fn cycle(settings: &CompactionSettings, waste_percent: u64) -> u64 {
     let CompactionSettings { lower_percent, upper_percent, cycle_min_percent, cycle_max_percent, .. } =
         settings;
     let (least, most) = (*cycle_min_percent, (*cycle_max_percent).max(*cycle_min_percent));
     let span = upper_percent.saturating_sub(*lower_percent).max(1);
     let above = waste_percent.saturating_sub(*lower_percent).min(span);
-    let cycle = (least + (most - least) * above / span).clamp(1, 99);
-    STEP * (100 - cycle) as u32 / cycle as u32
+    (least + (most - least) * above / span).clamp(1, 99)
 }
 
 #[cfg(test)]
@@ -237,12 +269,12 @@ mod tests {
     #[test]
     fn the_share_of_time_rises_with_the_waste() {
         let settings = CompactionSettings::default();
-        let share = |waste| 100.0 / (1.0 + pause(&settings, waste).as_secs_f64() * 1000.0);
-        for (waste, cycle) in [(0, 5.0), (25, 5.0), (100, 25.0), (900, 25.0)] {
-            assert!((share(waste) - cycle).abs() < 0.5, "{waste}: {}", share(waste));
+        for (waste, expected) in [(0, 5), (25, 5), (60, 7), (100, 10), (900, 10)] {
+            assert_eq!(cycle(&settings, waste), expected, "{waste}");
         }
-        assert!(share(60) > 8.0 && share(60) < 16.0);
         let same = CompactionSettings { upper_percent: 10, cycle_max_percent: 1, ..settings };
-        assert!((100.0 / (1.0 + pause(&same, 30).as_secs_f64() * 1000.0) - 5.0).abs() < 0.5);
+        assert_eq!(cycle(&same, 30), 5);
+        let pauses = [1, 25, 50, 100].map(|cycle| pause(STEP, cycle).as_millis());
+        assert_eq!(pauses, [99, 3, 1, 0]);
     }
 }

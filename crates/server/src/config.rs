@@ -156,7 +156,7 @@ pub struct CompactionSettings {
     /// The percentage of time that it takes at the lower threshold, *settable* as `active-defrag-cycle-min`.
     /// 5.
     pub cycle_min_percent: u64,
-    /// The percentage at the upper one, *settable* as `active-defrag-cycle-max`. 25.
+    /// The percentage at the upper one, *settable* as `active-defrag-cycle-max`. 10.
     pub cycle_max_percent: u64,
     /// Kept for CONFIG GET, *settable* as `active-defrag-max-scan-fields`: a step is bounded by time and by
     /// bytes. 1000.
@@ -171,7 +171,7 @@ impl Default for CompactionSettings {
             lower_percent: 25,
             upper_percent: 100,
             cycle_min_percent: 5,
-            cycle_max_percent: 25,
+            cycle_max_percent: 10,
             max_scan_fields: 1000,
         }
     }

@@ -6,8 +6,8 @@ use crate::state::State;
 impl Executor<'_, '_> {
     /// Does what is due of a compaction. No batch is open.
     pub(crate) fn compact(&mut self) {
-        let State { compactor, config, now, .. } = &mut *self.state;
-        compactor.run(self.keys.pool(), &config.compaction, *now);
+        let State { compactor, config, now, stats, .. } = &mut *self.state;
+        compactor.run(self.keys.pool(), &config.compaction, *now, stats.commands);
     }
 
     /// Does a little of the deferred work: reclaims space of cleared databases, and removes up to `limit`

@@ -67,6 +67,23 @@ fn many_holes_are_compacted_unasked() {
     server.check();
 }
 
+/// A server that has just started does not know of the holes that the last one left, and learns of them.
+#[test]
+fn holes_of_an_earlier_process_are_compacted_unasked() {
+    let mut server = Fixture::with(|_| {}, |options| options.initial_bytes(1 << 20).max_bytes(256 << 20));
+    let mut client = server.client();
+    client.talk("CONFIG SET activedefrag no => +OK");
+    thin(&mut client, 200_000);
+    let before: u64 = client.info("used_memory").parse().unwrap();
+    server.restart();
+    let mut client = server.client();
+    eventually(|| client.info("pool_compactions") != "0");
+    let after: u64 = client.info("used_memory").parse().unwrap();
+    assert!(after < before / 2, "{after} of {before}");
+    assert_are_there(&mut client, 200_000);
+    server.check();
+}
+
 /// Sets values until the pool is full; returns how many.
 fn fill(client: &mut Client, name: &str, len: usize) -> usize {
     for number in 0.. {
@@ -112,7 +129,7 @@ fn the_directives_of_defragmentation_mean_what_they_say() {
         CONFIG GET activedefrag => [$activedefrag $yes]
         CONFIG GET active-defrag-threshold-* => \
             [$active-defrag-threshold-lower $25 $active-defrag-threshold-upper $100]
-        CONFIG GET active-defrag-cycle-* => [$active-defrag-cycle-max $25 $active-defrag-cycle-min $5]
+        CONFIG GET active-defrag-cycle-* => [$active-defrag-cycle-max $10 $active-defrag-cycle-min $5]
         CONFIG GET active-defrag-ignore-bytes => [$active-defrag-ignore-bytes $16777216]
         CONFIG SET active-defrag-cycle-max 100 => \
             -ERR CONFIG SET failed (possibly related to argument 'active-defrag-cycle-max') - argument must be between 1 and 99 inclusive

@@ -250,7 +250,7 @@ const INFO: &[(&str, Proof)] = &[
 ];
 
 const CONFIG: &[(&str, Proof)] = &[
-    ("active-defrag-cycle-max", |text, _| text == "25"),
+    ("active-defrag-cycle-max", |text, _| text == "10"),
     ("active-defrag-cycle-min", |text, _| text == "5"),
     ("active-defrag-ignore-bytes", |text, _| text == "16777216"),
     ("active-defrag-max-scan-fields", |text, _| text == "1000"),
