@@ -62,6 +62,10 @@ pub(crate) struct Session {
     pub(crate) waiting: Option<Box<Waiting>>,
     /// It waits for replicas.
     pub(crate) awaiting: Option<Box<Awaiting>>,
+    /// It has run commands that may write.
+    pub(crate) has_written: bool,
+    /// This server was a replica after that: what it wrote may be taken back.
+    pub(crate) in_doubt: bool,
     /// It waits for the end of SAVE.
     pub(crate) is_saving: bool,
     /// It brings, or brought, the keys of slots that move to here.
@@ -118,6 +122,8 @@ impl Session {
             watched: Watched::default(),
             waiting: None,
             awaiting: None,
+            has_written: false,
+            in_doubt: false,
             is_saving: false,
             importing: false,
             heartbeat: None,

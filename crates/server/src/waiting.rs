@@ -55,7 +55,7 @@ pub(crate) struct Waiting {
 }
 
 pub(crate) const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
-const DEMOTED: &str =
+pub(crate) const DEMOTED: &str =
     "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
 
 /// How a wait ends without a value.

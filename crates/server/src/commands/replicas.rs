@@ -56,6 +56,11 @@ const AHEAD: Fault = Fault::Error(
      CONFIG SET repl-refuse-ahead no allows it",
 );
 
+const IN_DOUBT: Fault = Fault::Error(
+    "UNBLOCKED this server was a replica since this connection wrote: what it wrote may be lost. The next WAIT is \
+     about writes from now on",
+);
+
 /// The replicas that have asked for the stream, with their addresses.
 pub(crate) fn replicas_of<'c>(conns: impl Iterator<Item = &'c Conn>) -> Vec<(String, Replica)> {
     let replicas = conns.filter_map(|conn| {
@@ -267,6 +272,7 @@ fn wait(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     let count = u64::try_from(integer(&request[1])?).unwrap_or(0);
     let deadline = deadline(ctx, &request[2])?;
+    expect_no_doubt(ctx)?;
     let offset = ctx.keys.replication.position.map_or(0, |position| position.offset);
     let awaiting = Awaiting { offset, count, device: None, deadline };
     if acknowledged(&progress_of_replicas(ctx.clients.iter()), offset) >= count {
@@ -294,9 +300,19 @@ fn wait_for_devices(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer 
             ever synchronised with a device";
         return Err(Fault::Error(text));
     }
+    expect_no_doubt(ctx)?;
     let offset = ctx.keys.replication.position.map_or(0, |position| position.offset);
     let device = Some(AwaitedDevice { is_wanted, position: None });
     wait_for_copies(ctx, Awaiting { offset, count, device, deadline })
+}
+
+/// Fails, once, if the connection wrote before this server was a replica, whose master's data may have taken
+/// that back: replicas that have all of the present data need not have it.
+fn expect_no_doubt(ctx: &mut Context<'_, '_>) -> Answer {
+    match std::mem::take(&mut ctx.session.in_doubt) {
+        true => Err(IN_DOUBT),
+        false => Ok(()),
+    }
 }
 
 /// Reads a timeout in milliseconds, of which 0 is none.

@@ -11,6 +11,7 @@ use crate::conn::Conn;
 use crate::executor::Executor;
 use crate::log::Kind;
 use crate::pubsub::ClientRef;
+use crate::waiting::DEMOTED;
 
 /// A connection that has fewer bytes to send gets so many more.
 const FEED_BYTES: usize = 256 << 10;
@@ -162,6 +163,22 @@ impl Executor<'_, '_> {
             clients.note_pushed(client.slot);
         }
         Ok(())
+    }
+
+    /// Lets no WAIT count what clients wrote before this server became a replica: the new master's data may
+    /// take it back.
+    #[cold]
+    pub(crate) fn doubt_writes(&mut self) {
+        for session in self.clients.sessions_mut() {
+            session.in_doubt |= std::mem::take(&mut session.has_written);
+        }
+        for client in std::mem::take(&mut self.state.replicas.awaiting) {
+            let found = self.clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);
+            let Some(conn) = found.filter(|conn| conn.session.awaiting.is_some()) else { continue };
+            (conn.session.awaiting, conn.session.in_doubt) = (None, false);
+            ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol).error(DEMOTED);
+            self.clients.note_unblocked(client.slot);
+        }
     }
 
     /// Answers clients that have waited for enough copies, or long enough. Their writes are committed.

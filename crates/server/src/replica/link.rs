@@ -122,6 +122,9 @@ impl<'p> Link<'p> {
             self.epoch = role.epoch;
             (self.failures, self.retry_at) = (0, executor.state.now);
             self.part(executor);
+            if executor.state.role.master.is_some() {
+                executor.doubt_writes();
+            }
         }
         if executor.state.role.master.is_none() || executor.state.role.phase == Phase::Stopped {
             return;

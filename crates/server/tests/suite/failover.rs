@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::replicas::Replica;
-use crate::support::{Client, Fixture, eventually};
+use crate::support::{Client, Fixture, eventually, show};
 
 fn follow(replica: &mut Client, master: &Fixture) {
     assert_eq!(replica.ask(&format!("REPLICAOF 127.0.0.1 {}", master.address.port())), "+OK");
@@ -104,7 +105,7 @@ fn a_failover_ends_at_its_time_or_from_outside() {
     let mut writer = server.client();
     writer.send(&[b"SET", b"k", b"w"]);
     eventually(|| client.info("master_failover_state") == "no-failover");
-    assert_eq!(crate::support::show(&writer.receive()), "+OK");
+    assert_eq!(show(&writer.receive()), "+OK");
     client.talk("FAILOVER => +OK\nFAILOVER => -ERR FAILOVER already in progress.");
     client.talk("REPLICAOF h 1 => -ERR REPLICAOF not allowed while failing over.");
     writer.send(&[b"SET", b"k", b"x"]);
@@ -114,7 +115,7 @@ fn a_failover_ends_at_its_time_or_from_outside() {
         .talk("CLIENT UNPAUSE => +OK\nGET k => $w\nCLIENT PAUSE 3600000 WRITE => +OK\nFAILOVER ABORT => +OK");
     eventually(|| client.info("master_failover_state") == "no-failover");
     client.talk("GET k => $w\nCLIENT UNPAUSE => +OK");
-    assert_eq!(crate::support::show(&writer.receive()), "+OK");
+    assert_eq!(show(&writer.receive()), "+OK");
     // By force it is asked to take over, and cannot be reached.
     client.talk("FAILOVER TO 127.0.0.1 1 TIMEOUT 50 FORCE => +OK");
     eventually(|| client.info("master_failover_state") == "failover-in-progress");
@@ -149,6 +150,48 @@ fn only_a_replica_of_the_same_history_takes_over() {
     let mut again = Replica::connect(&clients[1]);
     again.send(&format!("PSYNC {id} {offset} FAILOVER"));
     assert_eq!(again.line(), "+CONTINUE");
+    servers.into_iter().for_each(Fixture::check);
+}
+
+/// Writes that no replica had are taken back while their server is a replica, and it is the master again when
+/// WAIT is said, or goes on. Replicas that have all of the present data do not have them.
+#[test]
+fn wait_does_not_count_what_was_taken_back() {
+    let servers = [Fixture::start(), Fixture::start()];
+    let mut clients = [servers[0].client(), servers[1].client()];
+    clients[0].talk("SET kept 1 => +OK");
+    follow(&mut clients[1], &servers[0]);
+    clients[0].talk("WAIT 1 0 => :1");
+    clients[1].talk("REPLICAOF NO ONE => +OK");
+    eventually(|| clients[0].info("connected_slaves") == "0");
+    let [mut waiting, mut later, mut queued, mut reader] = [(); 4].map(|()| servers[0].client());
+    waiting.talk("SET lost:1 1 => +OK");
+    waiting.send(&[b"WAIT", b"1", b"0"]);
+    later.talk("SET lost:2 1 => +OK\nWAIT 1 1 => :0");
+    queued.talk("MULTI => +OK\nSET lost:3 1 => +QUEUED\nEXEC => [+OK]");
+    reader.talk("EXISTS lost:1 lost:2 lost:3 => :3");
+    // The other one goes further than this one has been.
+    (0..100).for_each(|_| drop(clients[1].ask("INCR further")));
+    follow(&mut clients[0], &servers[1]);
+    let demoted =
+        "-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+    assert_eq!(show(&waiting.receive()), demoted);
+    assert!(later.ask("WAIT 1 0").starts_with("-ERR WAIT cannot be used with replica instances."));
+    clients[0].talk("REPLICAOF NO ONE => +OK");
+    follow(&mut clients[1], &servers[0]);
+    reader.talk("EXISTS lost:1 lost:2 lost:3 => :0\nWAIT 1 0 => :1");
+    // It has heard of it.
+    waiting.talk("WAIT 1 0 => :1");
+    let doubt = "-UNBLOCKED this server was a replica since this connection wrote";
+    let refused = later.ask("WAIT 1 0");
+    assert!(refused.starts_with(doubt), "{refused}");
+    // A write in front does not hide it.
+    queued.talk("SET k 1 => +OK");
+    let refused = queued.ask("WAITAOF 0 1 0");
+    assert!(refused.starts_with(doubt), "{refused}");
+    for client in [&mut later, &mut queued] {
+        client.talk("WAIT 1 0 => :1\nSET k 2 => +OK\nWAIT 1 0 => :1");
+    }
     servers.into_iter().for_each(Fixture::check);
 }
 
@@ -200,5 +243,47 @@ fn a_master_whose_heir_was_not_heard_asks_it_until_it_refuses() {
     hear(&heir, "FAILOVER", "-NOPERM no\r\n");
     eventually(|| client.info("role") == "master");
     drop(replica);
+    server.check();
+}
+
+/// A master that was started anew holds writes until its replica of before has answered. A client's pause is
+/// another one.
+#[test]
+fn unpause_does_not_let_writes_go_while_replicas_are_asked() {
+    let mut server = Fixture::start();
+    let mut client = server.client();
+    client.talk("SET k v => +OK");
+    let heir = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut replica = Replica::connect(&client);
+    replica.send(&format!("REPLCONF listening-port {}", heir.local_addr().unwrap().port()));
+    assert_eq!(replica.line(), "+OK");
+    let (id, offset) = replica.copy();
+    eventually(|| client.info("slave0").contains("state=online"));
+    let (mut client, mut writer) = loop {
+        server.restart();
+        let begun = Instant::now();
+        let [mut client, mut writer] = [server.client(), server.client()];
+        let (mut asking, _) = heir.accept().unwrap();
+        writer.send(&[b"SET", b"k", b"lost"]);
+        client.talk("CLIENT PAUSE 60000 WRITE => +OK\nCLIENT UNPAUSE => +OK\nPING => +PONG");
+        let value = client.ask("GET k");
+        // On a machine that is busy the time for answers may be over.
+        if begun.elapsed() > Duration::from_millis(800) {
+            client.talk("SET k v => +OK");
+            continue;
+        }
+        assert_eq!((&value[..], &client.info("role")[..]), ("$v", "master"));
+        let info = format!(
+            "role:master\r\nmaster_replid:{}\r\nmaster_replid2:{id}\r\nmaster_repl_offset:{}\r\n",
+            "a".repeat(40),
+            offset + 9
+        );
+        asking.write_all(format!("${}\r\n{info}\r\n", info.len()).as_bytes()).unwrap();
+        break (client, writer);
+    };
+    let refused = show(&writer.receive());
+    assert!(refused.starts_with("-READONLY"), "{refused}");
+    client.talk("GET k => $v");
+    assert_eq!(client.info("role"), "slave");
     server.check();
 }
