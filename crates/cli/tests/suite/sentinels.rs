@@ -199,6 +199,36 @@ fn a_master_that_was_down_follows_the_replica_that_took_its_place() {
     nodes.into_iter().for_each(Node::end);
 }
 
+/// A master that is killed again before its replica had the stream again asks the same one.
+#[test]
+fn a_master_that_was_killed_twice_follows_the_replica_that_took_its_place() {
+    let mut nodes: Vec<Node> = (0..2).map(|_| Node::start()).collect();
+    nodes[0].client().line("SET before 1");
+    nodes[1].follow(nodes[0].port);
+    let process = nodes[1].server.as_ref().unwrap().child.id().to_string();
+    let signal =
+        |name: &str| assert!(Command::new("kill").args([name, &process]).status().unwrap().success());
+    signal("-STOP");
+    // While it asks, and after it has asked in vain and taken a write, which is lost.
+    for is_patient in [false, true] {
+        nodes[0].server.take().unwrap().kill();
+        nodes[0].restart();
+        if is_patient {
+            assert!(is_ok(&write(nodes[0].port)));
+        }
+    }
+    nodes[0].server.take().unwrap().kill();
+    signal("-CONT");
+    nodes[1].client().line("REPLICAOF NO ONE");
+    nodes[1].client().line("INCR promoted");
+    nodes[0].restart();
+    let refused = write(nodes[0].port).unwrap();
+    assert!(refused.is_error(), "it took a write: {refused:?}");
+    wait_until_equal(&mut nodes[1].client(), &mut nodes[0].client());
+    assert_eq!(nodes[0].client().line("GET written"), Value::Null);
+    nodes.into_iter().for_each(Node::end);
+}
+
 /// A copy that was made for other reasons is nobody's heir: it left while the master ran.
 #[test]
 fn a_replica_that_left_is_not_followed() {
