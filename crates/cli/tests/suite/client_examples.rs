@@ -66,14 +66,14 @@ fn node_redis_is_served() {
     }
 }
 
-/// The program of a library for Go, if that is here.
-fn build_go(workspace: &Workspace, library: &str) -> Option<PathBuf> {
+/// The program of a library for Go in a folder, if that is here.
+pub(crate) fn build_go(workspace: &Workspace, library: &str, folder: &Path) -> Option<PathBuf> {
     if !has_tool(library, "go", "version") {
         return None;
     }
     let go = |arguments: &[&str]| {
         let mut command = Command::new("go");
-        command.args(arguments).current_dir(examples().join(library));
+        command.args(arguments).current_dir(folder);
         // Only what is here already.
         command.env("GOPROXY", "off").env("GOFLAGS", "-mod=readonly").env("GOTOOLCHAIN", "local");
         command.output().expect("go starts")
@@ -91,7 +91,7 @@ fn build_go(workspace: &Workspace, library: &str) -> Option<PathBuf> {
 #[test]
 fn go_redis_is_served() {
     let workspace = Workspace::new();
-    if let Some(program) = build_go(&workspace, "go-redis") {
+    if let Some(program) = build_go(&workspace, "go-redis", &examples().join("go-redis")) {
         serves(&mut Command::new(program));
     }
 }
@@ -109,7 +109,7 @@ fn memcached_port(server: &Server) -> u16 {
 #[test]
 fn gomemcache_is_served() {
     let workspace = Workspace::new();
-    if let Some(program) = build_go(&workspace, "gomemcache") {
+    if let Some(program) = build_go(&workspace, "gomemcache", &examples().join("gomemcache")) {
         serves_at(&mut Command::new(program), MEMCACHED, memcached_port);
     }
 }

@@ -40,7 +40,12 @@ impl Talk {
         Some(Talk { stream, parser: ReplyParser::new(ReplyLimits::default()), input: Vec::new() })
     }
 
-    fn receive(&mut self) -> Option<Value> {
+    /// How long a reply is waited for.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        self.stream.set_read_timeout(Some(patience)).expect("a timeout");
+    }
+
+    pub(crate) fn receive(&mut self) -> Option<Value> {
         loop {
             let decoded = self.parser.parse(&self.input).ok()?;
             self.input.drain(..decoded.consumed);
@@ -54,10 +59,15 @@ impl Talk {
     }
 
     pub(crate) fn ask(&mut self, words: &[&str]) -> Option<Value> {
-        let mut request = Vec::new();
-        write_request(&mut request, words);
-        self.stream.write_all(&request).ok()?;
+        self.send(&[words])?;
         self.receive()
+    }
+
+    /// Sends commands in one piece, each of which gets a reply.
+    pub(crate) fn send(&mut self, commands: &[&[&str]]) -> Option<()> {
+        let mut request = Vec::new();
+        commands.iter().for_each(|words| write_request(&mut request, *words));
+        self.stream.write_all(&request).ok()
     }
 }
 

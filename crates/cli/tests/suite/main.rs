@@ -14,6 +14,7 @@ mod errors;
 mod eviction;
 mod fixtures;
 mod frameworks;
+mod histories;
 mod hostile;
 mod interrupted;
 mod kept;
