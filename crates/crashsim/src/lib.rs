@@ -37,7 +37,8 @@
 //! new seeds until enough images have been tried. [`Simulation::mutants`] seeds bugs into the recording and
 //! tells which of them would have been noticed. [`SharedScenario`] is for threads that run at once.
 //!
-//! A pool on a disk has another failure model, of sectors: [`SectorDisk`] and [`PowerCuts`].
+//! A pool on a disk has another failure model, of sectors: [`SectorDisk`] and [`PowerCuts`]. Any scenario
+//! runs in it: [`PowerFailures`], [`power_campaign`].
 //!
 //! # Environment
 //!
@@ -52,7 +53,8 @@
 //! `trace.rs` (what is recorded), `replay.rs` (the failure model), `choices.rs` (which images),
 //! `session.rs` and `record.rs` (what a crash may leave at which place), `trial.rs` (one image),
 //! `exploration.rs` (all of them), `shrink.rs` and `story.rs` (failures), `audit.rs`, `mutation.rs` and
-//! `mutants.rs`, `schedule.rs` (interleavings), `simulation.rs` (the entry points); `sectors.rs` by itself.
+//! `mutants.rs`, `schedule.rs` (interleavings), `simulation.rs` (the entry points); `sectors` by itself, and
+//! then `power.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -62,6 +64,7 @@ mod config;
 mod exploration;
 mod mutants;
 mod mutation;
+mod power;
 mod record;
 mod replay;
 mod report;
@@ -79,6 +82,7 @@ mod trial;
 pub use audit::Audit;
 pub use mutants::{MutantOutcome, MutantReport};
 pub use mutation::{Mutation, Target};
+pub use power::{Flaw, PowerFailures, PowerReport, PowerRound, notice_flaws, power_campaign};
 pub use report::Report;
 pub use scenario::{Scenario, SharedScenario};
 pub use schedule::{Member, Schedule};

@@ -170,12 +170,12 @@ thread_local! {
 }
 
 /// While it lives, panics of this thread print nothing: they are caught and told in the story.
-struct Quiet {
+pub(crate) struct Quiet {
     before: bool,
 }
 
 impl Quiet {
-    fn begin() -> Quiet {
+    pub(crate) fn begin() -> Quiet {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let print = std::panic::take_hook();

@@ -51,7 +51,7 @@ impl Region {
             }
             None => {
                 if let Some(journal) = self.journal() {
-                    journal.extend(new).map_err(|e| RegionError::io("growing the file", e))?;
+                    journal.extend(old, new).map_err(|e| RegionError::io("growing the file", e))?;
                 }
                 self.range.map_anonymous(mapped, new)?;
             }
@@ -168,7 +168,9 @@ impl Region {
     /// journal, all records are written home first: one with lines of the range would fill it again. Where
     /// the file system cannot do this, nothing happens. Returns the bytes given back.
     pub fn punch(&self, ranges: impl IntoIterator<Item = (u64, u64)>) -> u64 {
-        let Some(file) = &self.file else { return 0 };
+        if self.file.is_none() && self.journal.is_none() {
+            return 0;
+        }
         let whole_pages = |(off, bytes): (u64, u64)| {
             let (start, end) = (round_up(off, PAGE_BYTES), (off + bytes) & !(PAGE_BYTES - 1));
             (start < end && end <= self.len()).then(|| (start, end - start))
@@ -179,7 +181,10 @@ impl Region {
             return 0;
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punched = |(off, bytes): &(u64, u64)| rustix::fs::fallocate(file, flags, *off, *bytes).is_ok();
+        let punched = |(off, bytes): &(u64, u64)| match (&self.file, self.journal()) {
+            (Some(file), _) => rustix::fs::fallocate(file, flags, *off, *bytes).is_ok(),
+            (None, journal) => journal.is_some_and(|journal| journal.punch(*off, *bytes)),
+        };
         ranges.iter().filter(|range| punched(range)).map(|(_, bytes)| bytes).sum()
     }
 

@@ -55,7 +55,7 @@ pub(crate) struct AddressRange {
     raw_bytes: usize,
     base: *mut u8,
     bytes: usize,
-    /// Where the anonymous part ends, if there is one. Only grows.
+    /// Where the anonymous part ends, if there is one.
     anonymous_end: AtomicU64,
     /// Whether a foreign mapping may lie in the range. Then nothing more is mapped there, and the range is
     /// not unmapped.
@@ -255,10 +255,14 @@ impl AddressRange {
                 flags,
             )
         };
-        outcome.map(drop).map_err(|e| {
-            self.reserve_again(from, self.bytes());
-            RegionError::io("unmapping the end of the pool file", e)
-        })
+        match outcome {
+            Ok(_) => self.anonymous_end.fetch_min(from, Ordering::Relaxed),
+            Err(e) => {
+                self.reserve_again(from, self.bytes());
+                return Err(RegionError::io("unmapping the end of the pool file", e));
+            }
+        };
+        Ok(())
     }
 
     /// Whether a file can be mapped with `MAP_SYNC`, as on a DAX file system. Tried with a mapping at any

@@ -24,7 +24,10 @@ impl Region {
     /// Whether [`shrink`](Self::shrink) can be used.
     pub fn can_shrink(&self) -> bool {
         let is_of_file = matches!(self.sharing, Sharing::Shared | Sharing::SharedSync);
-        let has_journal = self.journal.is_some() && self.file.is_some();
+        let has_journal = self.journal().is_some_and(|journal| {
+            // A simulator may keep the ring behind the region.
+            self.file.is_some() || journal.ends_with_region(self.len())
+        });
         is_of_file || has_journal || self.domain() == Domain::Simulated
     }
 
@@ -68,10 +71,17 @@ impl Region {
         if self.is_empty() {
             return Err(RegionError::Forked);
         }
-        let Some(file) = self.file.as_ref().filter(|_| self.can_shrink()) else { return Ok(0) };
+        if !self.can_shrink() {
+            return Ok(0);
+        }
         let _one_at_a_time = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = round_up(self.len(), PAGE_BYTES);
-        let length = file.metadata().map_err(|e| RegionError::io("reading the file's length", e))?.len();
+        let length = match (&self.file, self.journal()) {
+            (Some(file), _) => file.metadata().map(|found| found.len()),
+            (None, Some(journal)) => journal.file_bytes(),
+            (None, None) => return Ok(0),
+        }
+        .map_err(|e| RegionError::io("reading the file's length", e))?;
         if length <= bytes {
             return Ok(0);
         }
@@ -82,7 +92,11 @@ impl Region {
             vacated.map_err(|e| RegionError::io("cutting the file", std::io::Error::other(e)))?;
         }
         self.range.reserve_from(bytes)?;
-        file.set_len(bytes).map_err(|e| RegionError::io("cutting the file", e))?;
+        match (&self.file, self.journal()) {
+            (Some(file), _) => file.set_len(bytes),
+            (None, journal) => journal.map_or(Ok(()), |journal| journal.cut(bytes)),
+        }
+        .map_err(|e| RegionError::io("cutting the file", e))?;
         Ok(length - bytes)
     }
 

@@ -48,13 +48,31 @@ pub trait Medium: Send + Sync {
     fn prepare_range(&self, _off: u64, _bytes: u64) {}
 
     /// Makes the file longer, with zeros in its new part. Only a medium without a file of its region needs
-    /// this: others grow with the region.
+    /// this, [`cut`](Self::cut) and [`punch`](Self::punch): others change with the region.
     ///
     /// # Errors
     ///
     /// Failures of the system.
     fn extend(&self, bytes: u64) -> io::Result<()> {
         Err(io::Error::other(format!("a medium that does not grow, to {bytes} bytes")))
+    }
+
+    /// Makes the file shorter.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system.
+    fn cut(&self, bytes: u64) -> io::Result<()> {
+        Err(io::Error::other(format!("a medium that is not cut, to {bytes} bytes")))
+    }
+
+    /// Gives the space of a range back, which reads as zero afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Failures of the system.
+    fn punch(&self, off: u64, bytes: u64) -> io::Result<()> {
+        Err(io::Error::other(format!("a medium without holes, of {bytes} bytes at {off}")))
     }
 }
 

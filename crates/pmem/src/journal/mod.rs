@@ -131,6 +131,7 @@ mod disk_file;
 mod growth;
 mod home;
 mod layout;
+mod lengths;
 mod medium;
 mod notes;
 mod pages;
@@ -398,12 +399,6 @@ impl Journal {
     /// after a failure. It must not use the journal.
     pub fn set_wake(&self, wake: Option<Box<dyn Fn() + Send + Sync>>) {
         *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = wake;
-    }
-
-    /// Makes the file of a region without one longer, its length on the device (I7).
-    pub(crate) fn extend(&self, bytes: u64) -> std::io::Result<()> {
-        self.medium.extend(bytes)?;
-        self.medium.synchronise()
     }
 
     /// The state in figures.

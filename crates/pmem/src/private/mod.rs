@@ -294,10 +294,11 @@ impl PrivatePages {
     /// record has lines of it, and the caller holds the right to write home (P4).
     pub(crate) fn forget(&self, off: u64, bytes: u64) {
         let (first, end) = (off.div_ceil(self.page_bytes()), (off + bytes) >> self.page_shift);
-        if first >= end || self.backing == Backing::Copied {
+        if first >= end {
             return;
         }
-        if !self.discard(first << self.page_shift, (end - first) << self.page_shift) {
+        let (off, bytes) = (first << self.page_shift, (end - first) << self.page_shift);
+        if self.backing == Backing::Mapped && !self.discard(off, bytes) {
             // None is looked at any more: the range may have no memory soon.
             return self.is_refused.store(true, Ordering::Relaxed);
         }
@@ -316,9 +317,9 @@ impl PrivatePages {
 
     fn words(&self, page: u64) -> &[AtomicU64] {
         let words = 1 << (self.page_shift - 3);
-        // SAFETY: a page with a word in the table was stored to, so it is mapped, for as long as the region
-        // lives. All racing accesses are atomic by the contract of the region's unsafe methods: none of those
-        // is under way when the comparison counts.
+        // SAFETY: a page with a word in the table was stored to, and others are of the region as it is; so it
+        // is mapped, for as long as the region lives. All racing accesses are atomic by the contract of
+        // the region's unsafe methods: none of those is under way when the comparison counts.
         unsafe {
             let first = self.base.add((page << self.page_shift) as usize);
             core::slice::from_raw_parts(first.cast::<AtomicU64>(), words)
@@ -350,6 +351,13 @@ impl PrivatePages {
                 self.show(page, contents);
             }
         }
+    }
+
+    /// For a simulator: the file has a hole there now, which these whole pages show.
+    pub(crate) fn show_hole(&self, off: u64, bytes: u64) {
+        let words =
+            (off >> self.page_shift..(off + bytes) >> self.page_shift).flat_map(|page| self.words(page));
+        words.for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
     fn show(&self, page: u64, contents: &[u8]) {
