@@ -86,7 +86,7 @@ impl Pool {
     }
 
     /// Allocates and formats a journal, unless there is one.
-    fn add_journal(&self, options: &Options) -> Result<()> {
+    pub(crate) fn add_journal(&self, options: &Options) -> Result<()> {
         if self.journal_off()?.is_some() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Records: their layout in half a lane, and when a record is complete.
 
-use crate::layout::{DROPPED_OFF, Geometry, MAX_SEQ, PmEntry, PmRecord};
+use crate::layout::{DROPPED_OFF, Geometry, JOURNAL_OFF, MAX_SEQ, PmEntry, PmRecord};
 use crate::{Error, Result};
 use tembo_pmem::{LINE_BYTES, Region, offset_of, size_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -267,7 +267,8 @@ impl FoundRecord<'_> {
         for (target, _) in &changes {
             let target = *target;
             let is_root = target >= geometry.roots_off() && target < geometry.lanes_off();
-            if !is_root && target != DROPPED_OFF && target < geometry.zones_off() {
+            let is_of_header = matches!(target, DROPPED_OFF | JOURNAL_OFF);
+            if !is_root && !is_of_header && target < geometry.zones_off() {
                 let expected = "a word that records may change";
                 return Err(Error::corrupt("a record's target", self.off, expected, target));
             }

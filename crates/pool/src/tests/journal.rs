@@ -82,6 +82,24 @@ fn a_pool_from_before_journals_gets_one() {
     }
 }
 
+/// The record that gives a pool its journal was taken for a forged one: a kill between its commit and the
+/// closing that follows left a pool that nobody could open.
+#[test]
+fn a_kill_right_after_a_pool_got_its_journal_leaves_it_with_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let pool = filled(&path, Durability::PageCache);
+    pool.add_journal(&options(RELAXED)).unwrap();
+    let (killed, off) = (fs::read(&path).unwrap(), pool.journal_off().unwrap());
+    drop(pool);
+    for durability in [Durability::PageCache, Durability::Journaled, RELAXED] {
+        fs::write(&path, &killed).unwrap();
+        let pool = Pool::open(&path, &options(durability)).unwrap();
+        assert!(pool.recovery().records_replayed > 0, "{durability}");
+        assert_eq!((pool.journal_off().unwrap(), model::read(&pool).unwrap()), (off, expected()));
+    }
+}
+
 /// The domain that `Auto` chooses in a folder, for a new pool, for one that is opened again, and for one that
 /// was made in the page cache.
 fn domains_by_medium(dir: &Path, options: &Options) -> [Domain; 3] {
