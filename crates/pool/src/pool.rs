@@ -350,15 +350,20 @@ impl Pool {
     ///
     /// As for a commit.
     pub fn trim(&self) -> Result<u64> {
+        const RUN_BYTES_MIN: u64 = 1 << 20;
+        self.trim_runs(RUN_BYTES_MIN)
+    }
+
+    /// As [`trim`](Self::trim), with runs of at least so many bytes.
+    pub(crate) fn trim_runs(&self, least_bytes: u64) -> Result<u64> {
         let mut lane = self.lane()?;
         self.inner.reclaim_all()?;
         lane.dissolve_empty_slabs(true)?;
-        const RUN_BYTES_MIN: u64 = 1 << 20;
-        if !self.inner.alloc.has_free_run(RUN_BYTES_MIN) {
+        if !self.inner.alloc.has_free_run(least_bytes) {
             return Ok(0);
         }
         self.write_journal_home()?;
-        Ok(self.inner.alloc.punch(self.region(), RUN_BYTES_MIN))
+        Ok(self.inner.alloc.punch(self.region(), least_bytes))
     }
 
     /// Bytes of freed blocks that wait for readers or records before they can be used again.

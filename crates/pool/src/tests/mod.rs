@@ -8,6 +8,7 @@ mod evacuation;
 mod features;
 mod files;
 mod forged_records;
+mod hole_crashes;
 mod journal;
 mod journal_crashes;
 mod kept_space;
