@@ -5,6 +5,8 @@
 
 #[path = "crash/damage.rs"]
 mod damage;
+#[path = "crash/power.rs"]
+mod power;
 mod support;
 
 use rand::{Rng, SeedableRng};
@@ -372,8 +374,9 @@ fn creation_and_opening_survive_crashes() {
     survived(graph.simulation().crash_setup(true).limit(1024).run());
 }
 
-/// Random operations, of which every third releases all that is dead.
-fn random<B: NamedBrand>(seed: u64) -> Graph<B> {
+/// Random operations, so many at the start and so many after it, of which every third releases all that is
+/// dead.
+fn random<B: NamedBrand>(seed: u64, [started, count]: [usize; 2]) -> Graph<B> {
     let mut random = Random {
         rng: Xoshiro256PlusPlus::seed_from_u64(seed),
         model: Model::default(),
@@ -386,7 +389,7 @@ fn random<B: NamedBrand>(seed: u64) -> Graph<B> {
         let op = |i: usize| if collects && i % 3 == 2 { Op::Collect } else { random.op() };
         (0..count).map(op).collect()
     };
-    let (start, ops, continuation) = (ops(12, false), ops(9, true), ops(3, true));
+    let (start, ops, continuation) = (ops(started, false), ops(count, true), ops(3, true));
     let bytes = if seed.is_multiple_of(4) { 512 << 10 } else { 256 << 10 };
     let name = format!("random operations, seed {seed}");
     Graph { name, start, ops, continuation, bytes, brand: PhantomData }
@@ -396,7 +399,7 @@ fn random<B: NamedBrand>(seed: u64) -> Graph<B> {
 fn campaign_of_random_operations() {
     brand!(Campaign);
     survived(campaign(6_000, |seed| {
-        let graph = random::<Campaign>(seed);
+        let graph = random::<Campaign>(seed, [12, 9]);
         graph.simulation().seed(seed).limit(32).nested_limit(6).depth(2).run()
     }));
 }

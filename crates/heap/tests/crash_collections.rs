@@ -4,6 +4,9 @@
 //!
 //! `CRASHSIM_IMAGES=300000 cargo test -p tembo-heap --release --test crash_collections` is the long campaign.
 
+#[path = "crash/power_collections.rs"]
+mod power;
+
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
@@ -580,22 +583,26 @@ fn random_op(rng: &mut Xoshiro256PlusPlus, next: &mut u64) -> Op {
     }
 }
 
+/// Random changes, so many at the start and so many after it.
+fn random(seed: u64, [started, count]: [usize; 2]) -> Stock {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut next = 0;
+    let mut ops = |count: usize| -> Vec<Op> {
+        let op = |i: usize| match i % 4 {
+            2 => Op::Second(Box::new(random_op(&mut rng, &mut next))),
+            3 => Op::Collect,
+            _ => random_op(&mut rng, &mut next),
+        };
+        (0..count).map(op).collect()
+    };
+    Stock::new(format!("random changes, seed {seed}"), ops(started), ops(count))
+}
+
 #[test]
 fn campaign_of_random_changes() {
     let _turn = turn();
     survived(campaign(1_000, |seed| {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut next = 0;
-        let mut ops = |count: usize| -> Vec<Op> {
-            let op = |i: usize| match i % 4 {
-                2 => Op::Second(Box::new(random_op(&mut rng, &mut next))),
-                3 => Op::Collect,
-                _ => random_op(&mut rng, &mut next),
-            };
-            (0..count).map(op).collect()
-        };
-        let name = format!("random changes, seed {seed}");
-        let stock = Stock::new(name, ops(16), ops(10));
+        let stock = random(seed, [16, 10]);
         stock.simulation().seed(seed).limit(12).nested_limit(3).depth(2).run()
     }));
 }
