@@ -4,6 +4,13 @@
 //! The file is made without a name. Where the file system cannot do that, it has another name meanwhile,
 //! which a signal that ends the process removes; one that a killed process left is taken away by the next
 //! that wants the name.
+//!
+//! # When the power fails
+//!
+//! What is in the file is on the device before it gets its name, and the name is before
+//! [`publish`](Unfinished::publish) returns. Until then the device has the old file, or none, under that
+//! name, or the new one as a whole. So pools that are rewritten, backups and restored pools need no other
+//! proof: the tests below try every prefix of these steps with everything early or late.
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat, open};
 use rustix::io::Errno;
@@ -98,6 +105,7 @@ impl Unfinished {
     /// Errors of the system; [`io::ErrorKind::AlreadyExists`].
     pub(crate) fn publish(self, path: &Path) -> io::Result<()> {
         self.file.sync_all()?;
+        note(Step::Contents);
         let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         match &self.temporary {
             None if self.replaces => {
@@ -113,9 +121,29 @@ impl Unfinished {
             Some(temporary) if self.replaces => std::fs::rename(&temporary.path, path)?,
             Some(temporary) => std::fs::hard_link(&temporary.path, path)?,
         }
-        File::open(directory_of(path))?.sync_all()
+        note(Step::Name);
+        File::open(directory_of(path))?.sync_all()?;
+        note(Step::Directory);
+        Ok(())
     }
 }
+
+/// The steps of [`Unfinished::publish`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The contents are on the device.
+    Contents,
+    /// The file has its name, in the page cache.
+    Name,
+    /// The name is on the device.
+    Directory,
+}
+
+/// For the test of power failures.
+#[cfg(not(test))]
+fn note(_: Step) {}
+#[cfg(test)]
+use tests::note;
 
 fn temporary_name(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -180,7 +208,77 @@ fn remove_at_signals() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
     use std::io::Write as _;
+
+    thread_local! {
+        /// The steps of this thread.
+        static STEPS: RefCell<Vec<Step>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn note(step: Step) {
+        STEPS.with_borrow_mut(|steps| steps.push(step));
+    }
+
+    /// What the device has under a name.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Found {
+        Before,
+        Whole,
+        /// A part of the new file, or nothing of it.
+        Part,
+    }
+
+    /// What a power failure may leave after these steps: what they do not make durable is early or late.
+    fn found_after(steps: &[Step]) -> Vec<Found> {
+        let has = |step| steps.contains(&step);
+        let named = if has(Step::Name) { Found::Whole } else { Found::Before };
+        let mut found = vec![named];
+        if has(Step::Name) && !has(Step::Contents) {
+            found.push(Found::Part);
+        }
+        // A directory that was synchronised before the file got its name says nothing.
+        let name_at = steps.iter().position(|step| *step == Step::Name);
+        let is_durable = name_at.is_some_and(|at| steps[at..].contains(&Step::Directory));
+        if has(Step::Name) && !is_durable {
+            found.push(Found::Before);
+        }
+        found
+    }
+
+    /// Whether each prefix of the steps leaves what was there or the whole, and all of them the whole.
+    fn survive_power_failures(steps: &[Step]) -> bool {
+        (0..=steps.len()).all(|count| !found_after(&steps[..count]).contains(&Found::Part))
+            && found_after(steps) == [Found::Whole]
+    }
+
+    #[test]
+    fn a_power_failure_leaves_what_was_there_or_the_whole_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        let replacing = |path: &Path| Ok(Unfinished { replaces: true, ..Unfinished::named(path)? });
+        for make in [Unfinished::new, Unfinished::named, Unfinished::replacing, replacing] {
+            STEPS.take();
+            let unfinished = make(&path).unwrap();
+            unfinished.file().write_all(b"whole").unwrap();
+            let replaces = unfinished.replaces;
+            unfinished.publish(&path).unwrap();
+            assert!(survive_power_failures(&STEPS.take()));
+            if !replaces {
+                remove_file(&path).unwrap();
+            }
+        }
+        // Other orders, and steps that are left out, are found.
+        use Step::{Contents, Directory, Name};
+        let mutants: [&[Step]; 5] = [
+            &[Name, Contents, Directory],
+            &[Contents, Directory, Name],
+            &[Name, Directory],
+            &[Contents, Name],
+            &[Contents, Directory],
+        ];
+        assert!(mutants.iter().all(|steps| !survive_power_failures(steps)));
+    }
 
     fn names(directory: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(directory).unwrap();
