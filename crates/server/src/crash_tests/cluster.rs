@@ -202,8 +202,7 @@ impl Scenario for Script {
     }
 }
 
-#[test]
-fn topology_and_role_are_of_one_moment_at_every_crash() {
+pub(super) fn scene() -> impl Scenario {
     let long = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz";
     let list: &'static str = Box::leak(format!("RPUSH {{a}}l{}", format!(" {long}").repeat(12)).into());
     let ops = vec![
@@ -225,7 +224,10 @@ fn topology_and_role_are_of_one_moment_at_every_crash() {
         Op::Push(5, true),
         Op::Reset,
     ];
-    let script =
-        Script { ops, continuation: vec![Op::Push(6, true), Op::Elect(9), Op::Flush("c"), Op::Reclaim] };
-    survived(Simulation::new(&script).limit(6).nested_limit(2).audit(audit()).run());
+    Script { ops, continuation: vec![Op::Push(6, true), Op::Elect(9), Op::Flush("c"), Op::Reclaim] }
+}
+
+#[test]
+fn topology_and_role_are_of_one_moment_at_every_crash() {
+    survived(Simulation::new(&scene()).limit(6).nested_limit(2).audit(audit()).run());
 }

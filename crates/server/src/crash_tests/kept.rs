@@ -218,8 +218,7 @@ const LONG: &str = "RPUSH l aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
     ddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd \
     eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee";
 
-#[test]
-fn what_is_replaced_is_kept_or_there_at_every_crash() {
+pub(super) fn scene() -> impl Scenario {
     let ops = vec![
         Op::Run(0, "SET a 1"),
         Op::Run(0, LONG),
@@ -240,8 +239,12 @@ fn what_is_replaced_is_kept_or_there_at_every_crash() {
     ];
     let continuation =
         vec![Op::Run(0, "SET z 1"), Op::Run(0, "FLUSHALL"), Op::Run(0, "TEMBO.UNFLUSH"), Op::Reclaim];
-    let script = Script { ops, continuation };
-    survived(Simulation::new(&script).limit(6).nested_limit(2).audit(audit()).run());
+    Script { ops, continuation }
+}
+
+#[test]
+fn what_is_replaced_is_kept_or_there_at_every_crash() {
+    survived(Simulation::new(&scene()).limit(6).nested_limit(2).audit(audit()).run());
 }
 
 #[test]

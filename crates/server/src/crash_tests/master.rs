@@ -276,8 +276,11 @@ fn run(lines: &[&'static str], effects: &[&'static str]) -> Op {
     Op::Run(lines.to_vec(), effects.to_vec())
 }
 
-#[test]
-fn data_offset_and_bytes_are_of_one_moment_at_every_crash() {
+pub(super) fn scene() -> impl Scenario {
+    script()
+}
+
+fn script() -> Script {
     let ops = vec![
         run(&["INCR n", "RPUSH l a"], &["SELECT 0", "INCR n", "RPUSH l a"]),
         Op::Remember(3),
@@ -298,7 +301,12 @@ fn data_offset_and_bytes_are_of_one_moment_at_every_crash() {
         run(&["DEL n", "DEL nothing"], &["SELECT 0", "DEL n"]),
     ];
     let continuation = vec![run(&["INCR n"], &["SELECT 0", "INCR n"]), Op::Remember(2)];
-    let script = Script { ops, continuation };
+    Script { ops, continuation }
+}
+
+#[test]
+fn data_offset_and_bytes_are_of_one_moment_at_every_crash() {
+    let script = script();
     survived(Simulation::new(&script).limit(6).nested_limit(2).audit(audit()).run());
     let mut model = script.initial();
     script.ops.iter().for_each(|op| script.apply_model(&mut model, op));

@@ -14,6 +14,7 @@ mod kept;
 mod master;
 mod moves;
 mod power;
+mod power_commands;
 mod replica;
 
 use std::cell::RefCell;
@@ -414,9 +415,15 @@ fn survived(outcome: Result<Report, Box<Failure>>) {
     println!("{}", outcome.unwrap_or_else(|failure| panic!("{failure}")));
 }
 
-/// Operations at random.
+/// Some operations at random, after up to 39 others.
 fn random(seed: u64) -> Script {
     let mut random = Random::seeded(seed);
+    let started = random.below(40) as usize;
+    random_operations(seed, random, [started, 4])
+}
+
+/// So many operations at random at the start, and so many after it.
+fn random_operations(seed: u64, mut random: Random, [started, count]: [usize; 2]) -> Script {
     let mut model = Model::default();
     let mut op = |random: &mut Random| match random.below(18) {
         16 | 17 => {
@@ -449,7 +456,6 @@ fn random(seed: u64) -> Script {
             }
         }
     };
-    let (started, count) = (random.below(40), 4);
     let start = (0..started).map(|_| op(&mut random)).collect();
     let ops = (0..count).map(|_| op(&mut random)).collect();
     let continuation = (0..2).map(|_| op(&mut random)).chain([Op::ReclaimAll]).collect();

@@ -210,8 +210,7 @@ impl Scenario for Script {
     }
 }
 
-#[test]
-fn records_of_moves_are_of_one_moment_at_every_crash() {
+pub(super) fn scene() -> impl Scenario {
     let ops = vec![
         Op::Run("SET {a}1 x"),
         Op::Run("SET {a}2 y"),
@@ -241,8 +240,12 @@ fn records_of_moves_are_of_one_moment_at_every_crash() {
         Op::Reclaim,
     ];
     let continuation = vec![Op::Begin("b", 7), Op::Prepare, Op::Decide(true), Op::Push(9, Some("b"))];
-    let script = Script { ops, continuation };
-    survived(Simulation::new(&script).limit(6).nested_limit(2).audit(audit()).run());
+    Script { ops, continuation }
+}
+
+#[test]
+fn records_of_moves_are_of_one_moment_at_every_crash() {
+    survived(Simulation::new(&scene()).limit(6).nested_limit(2).audit(audit()).run());
 }
 
 #[test]

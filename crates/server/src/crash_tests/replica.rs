@@ -224,8 +224,7 @@ impl Scenario for Script {
     }
 }
 
-#[test]
-fn data_and_position_are_of_one_moment_at_every_crash() {
+pub(super) fn scene() -> impl Scenario {
     let ops = vec![
         Op::Stream(vec!["SELECT 0", "INCR n", "INCR n", "RPUSH l0 x"]),
         Op::Stream(vec!["SELECT 1", "SET t v", "SELECT 3", "DEL l0"]),
@@ -239,6 +238,10 @@ fn data_and_position_are_of_one_moment_at_every_crash() {
         Op::Stream(vec!["INCR n"]),
         Op::Promote,
     ];
-    let script = Script { ops, continuation: vec![Op::Arrive(vec![2], 1), Op::Reclaim] };
-    survived(Simulation::new(&script).limit(6).nested_limit(2).audit(audit()).run());
+    Script { ops, continuation: vec![Op::Arrive(vec![2], 1), Op::Reclaim] }
+}
+
+#[test]
+fn data_and_position_are_of_one_moment_at_every_crash() {
+    survived(Simulation::new(&scene()).limit(6).nested_limit(2).audit(audit()).run());
 }
