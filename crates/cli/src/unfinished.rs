@@ -7,9 +7,9 @@
 //!
 //! # When the power fails
 //!
-//! What is in the file is on the device before it gets its name, and the name is before
+//! The contents of the file are on the device before it gets its name, and the name is before
 //! [`publish`](Unfinished::publish) returns. Until then the device has the old file, or none, under that
-//! name, or the new one as a whole. So pools that are rewritten, backups and restored pools need no other
+//! name, or the new one as a whole. Pools that are rewritten, backups and restored pools need no other
 //! proof: the tests below try every prefix of these steps with everything early or late.
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat, open};
@@ -220,7 +220,7 @@ mod tests {
         STEPS.with_borrow_mut(|steps| steps.push(step));
     }
 
-    /// What the device has under a name.
+    /// The device's contents under a name.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Found {
         Before,
@@ -229,7 +229,8 @@ mod tests {
         Part,
     }
 
-    /// What a power failure may leave after these steps: what they do not make durable is early or late.
+    /// The contents that a power failure may leave after these steps: what they do not make durable is early
+    /// or late.
     fn found_after(steps: &[Step]) -> Vec<Found> {
         let has = |step| steps.contains(&step);
         let named = if has(Step::Name) { Found::Whole } else { Found::Before };

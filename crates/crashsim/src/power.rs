@@ -13,7 +13,7 @@
 //!
 //! An image has the contents after some operation, no earlier one than was promised. In the domain
 //! `journaled` an operation that has returned is promised; with an interval it is when the process has made
-//! it durable. After a kill everything is there. What recovery has shown is promised too.
+//! it durable. After a kill everything is there. The contents that recovery has shown are promised too.
 
 use crate::config::{first_seed, wanted_images};
 use crate::record::{expect, guarded};

@@ -52,7 +52,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Whether a file has this memory. What lies behind it is the remainder of a cut, or comes from growth.
+    /// Whether a file has this memory. Behind it lies the remainder of a cut, or of growth.
     fn is_in(&self, file: &[u8]) -> bool {
         let is_equal = |line: u64| {
             let at = (64 * line) as usize;
@@ -319,7 +319,7 @@ fn histories_that_break_a_rule_are_noticed() {
     const ROUNDS: u64 = 40;
     let [waits, lags] = INTERVALS;
     let rules: [Broken; 8] = [
-        // What was freed is durable, and no record has lines of it: with records that lag it is not
+        // The freed range is durably free, and no record has lines of it: with records that lag it is not
         // otherwise.
         ("a hole comes after the write-back", History::with_early_holes, Bug::None, lags),
         ("a cut comes after the write-back", History::with_early_cuts, Bug::None, lags),

@@ -10,8 +10,8 @@ const ZEROS: Sector = [0; SECTOR_BYTES];
 pub(super) struct Cache {
     /// The file as processes see it.
     pub(super) contents: Vec<u8>,
-    /// What the device has of sectors without versions, and had of the others at the last synchronisation. As
-    /// long as the longest of the lengths.
+    /// The device's contents: of sectors without versions as it has them, and as it had of the others at the
+    /// last synchronisation. As long as the longest of the lengths.
     device: Vec<u8>,
     /// Lengths that the file may have on the device, the last of them that of `contents`.
     lengths: Vec<usize>,
@@ -48,7 +48,7 @@ impl Cache {
         match event {
             DiskEvent::Write { off, bytes } => self.write(*off as usize, bytes),
             DiskEvent::Extended(bytes) => {
-                // What was cut off has had zeros as its last version since then.
+                // A part that was cut off has had zeros as its last version since then.
                 self.contents.resize(*bytes as usize, 0);
                 self.device.resize(self.device.len().max(*bytes as usize), 0);
                 self.lengths.push(*bytes as usize);

@@ -1,4 +1,4 @@
-//! What happened to a disk, and histories in which a rule is broken.
+//! The events of a disk, and histories in which a rule is broken.
 
 use super::{Sector, WHOLE};
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@
 //! cache takes all of them for written: the next synchronisation leaves them out. It may also drop them, and
 //! read the device's.
 //!
-//! What the file system keeps about the file comes early or late too, in any order. It is there for certain
+//! Changes of the file's metadata come early or late too, in any order. They are there for certain
 //! after a synchronisation of the whole file; that of a range says nothing about it.
 //!
 //! * *Length*. A file that was extended or cut has any of the lengths since then, whatever its sectors have.

@@ -17,7 +17,7 @@ impl Journal {
 
     /// Makes the file longer than the region, which has `old` bytes. Its length is on the device then (I7).
     pub(crate) fn extend(&self, old: u64, bytes: u64) -> io::Result<()> {
-        // What a crash in a cut or in growth has left must read as zero.
+        // The remainder of a cut, or of growth, after a crash must read as zero.
         if self.ends_with_region(old) && self.medium.bytes()? > old {
             self.medium.cut(old)?;
         }
