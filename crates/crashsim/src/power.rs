@@ -120,7 +120,7 @@ pub struct PowerFailures<'a, S> {
 
 /// A moment between two operations.
 #[derive(Clone)]
-struct Moment<M> {
+struct Stage<M> {
     model: M,
     /// The index of the operation that comes next.
     next: usize,
@@ -130,7 +130,7 @@ struct Moment<M> {
 struct Life<M> {
     /// Its marks are the numbers of moments that are promised.
     history: History,
-    moments: Vec<Moment<M>>,
+    moments: Vec<Stage<M>>,
     kills: u64,
 }
 
@@ -186,7 +186,7 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
         let mut state = guarded(|| scenario.setup(region)).map_err(|e| format!("creation: {e}"))?;
         self.journal(&state).write_all_back().map_err(text)?;
         disk.mark(0);
-        let mut moments = vec![Moment { model: scenario.initial(), next: 0 }];
+        let mut moments = vec![Stage { model: scenario.initial(), next: 0 }];
         for idx in 0..scenario.ops().len() {
             self.perform(&mut state, idx, &mut moments)?;
             if rng.below(PART) == 0 {
@@ -211,21 +211,21 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
         &self,
         state: &mut S::State,
         idx: usize,
-        moments: &mut Vec<Moment<S::Model>>,
+        moments: &mut Vec<Stage<S::Model>>,
     ) -> Result<(), String> {
         let Some(op) = op_at(self.scenario, idx) else { return Ok(()) };
         let before = moments[moments.len() - 1].model.clone();
         let between = self.scenario.between(&before, op).into_iter();
-        moments.extend(between.map(|model| Moment { model, next: idx }));
+        moments.extend(between.map(|model| Stage { model, next: idx }));
         let mut model = before;
         self.scenario.apply_model(&mut model, op);
-        moments.push(Moment { model, next: idx + 1 });
+        moments.push(Stage { model, next: idx + 1 });
         guarded(|| self.scenario.apply(state, op))
             .map_err(|e| format!("operation {}, {}: {e}", idx + 1, short_debug(op)))
     }
 
     /// Asks the journal for something, or not, and notes what is promised then.
-    fn promise(&self, state: &S::State, disk: &SectorDisk, moments: &[Moment<S::Model>], rng: &mut Rng) {
+    fn promise(&self, state: &S::State, disk: &SectorDisk, moments: &[Stage<S::Model>], rng: &mut Rng) {
         let journal = self.journal(state);
         let is_promised = match rng.below(3 * PART) {
             0 => journal.make_durable().is_ok(),
@@ -259,7 +259,7 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
     }
 
     /// Compares with the last moment.
-    fn expect(&self, state: &S::State, moments: &[Moment<S::Model>]) -> Result<(), String> {
+    fn expect(&self, state: &S::State, moments: &[Stage<S::Model>]) -> Result<(), String> {
         expect(self.scenario, state, &moments[moments.len() - 1].model)
     }
 
@@ -301,7 +301,7 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
         &self,
         cuts: &mut PowerCuts<'_>,
         image: Vec<u8>,
-        moments: &[Moment<S::Model>],
+        moments: &[Stage<S::Model>],
         report: &mut PowerReport,
     ) -> Result<(), String> {
         report.images += 1;
@@ -324,7 +324,7 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
         &self,
         cuts: &mut PowerCuts<'_>,
         image: Vec<u8>,
-        moments: &[Moment<S::Model>],
+        moments: &[Stage<S::Model>],
         report: &mut PowerReport,
     ) -> Result<(), String> {
         let mut rng = Rng::new(cuts.chance(1 << 30) as u64);
@@ -385,8 +385,8 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
     fn judge(
         &self,
         region: Region,
-        moments: &[Moment<S::Model>],
-    ) -> Result<(S::State, Moment<S::Model>), String> {
+        moments: &[Stage<S::Model>],
+    ) -> Result<(S::State, Stage<S::Model>), String> {
         let state = guarded(|| self.scenario.recover(region)).map_err(|e| format!("recovery: {e}"))?;
         guarded(|| self.scenario.check(&state)).map_err(|e| format!("check after recovery: {e}"))?;
         let found =
