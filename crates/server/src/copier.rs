@@ -263,7 +263,8 @@ impl Executor<'_, '_> {
         }
         let kept = point.old_records().filter(|_| keys.old_bytes() > 0);
         let (begun, in_one_turn) = (Instant::now(), state.copier.restarts > RESTARTS_MAX);
-        let done = running.export.step(&mut point.progress.borrow_mut(), kept, &mut || {
+        let mut count = |id| keys.count_committed(id);
+        let done = running.export.step(&mut point.progress.borrow_mut(), kept, &mut count, &mut || {
             if in_one_turn {
                 state.show_alive();
             }

@@ -21,7 +21,7 @@ use crate::keyspace::collection::packed::Packed;
 use crate::keyspace::collection::registry::ORDER;
 use crate::keyspace::collection::{element, ordered};
 use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed, ORDERED, Order};
-use crate::keyspace::point::{ELEMENTS_NUMBER, LISTS_NUMBER, ORDERED_NUMBER, Progress, Records};
+use crate::keyspace::point::{ELEMENTS_NUMBER, LISTS_NUMBER, ORDERED_NUMBER, Progress, Records, kept_count};
 use crate::keyspace::replication::hidden_maps;
 use crate::keyspace::slots::Layout;
 use crate::keyspace::swap::read_order;
@@ -113,9 +113,15 @@ pub fn export<W: Write>(
 ) -> Result<(W, Exported), ExportError> {
     let mut export = Export::begin(pool, sink, [], Some(clock::unix_time()))?;
     let (mut at, mut told) = (Progress::default(), 0);
+    let ordered = export.ordered.clone();
+    // Only a writer can ask for ranks.
+    let mut count = |id: u64| {
+        let mut records = ordered.iter().flat_map(|ordered| ordered.prefix(id.to_be_bytes()));
+        records.try_fold(0, |count, record| record.map(|_| count + 1))
+    };
     loop {
         let mut left = RECORDS_PER_SIGN;
-        let is_complete = export.step(&mut at, None, &mut || {
+        let is_complete = export.step(&mut at, None, &mut count, &mut || {
             left -= 1;
             left == 0
         })?;
@@ -213,11 +219,13 @@ impl<W: Write> Export<W> {
     }
 
     /// Writes keys and elements until `is_enough` says so, which is asked after each; returns whether that
-    /// was all. `kept` has the records that were changed since the beginning, as they were.
+    /// was all. `kept` has the records that were changed since the beginning, as they were; `count` tells how
+    /// many members the sorted set of an id has now.
     pub(crate) fn step(
         &mut self,
         progress: &mut Progress,
         kept: Option<&Map>,
+        count: &mut dyn FnMut(u64) -> Result<u64, tembo::Error>,
         is_enough: &mut dyn FnMut() -> bool,
     ) -> Result<bool, ExportError> {
         loop {
@@ -228,7 +236,7 @@ impl<W: Write> Export<W> {
             if !std::mem::replace(&mut source.is_begun, true) {
                 self.writer.database(source.database as u64, source.keys, source.deadlines)?;
             }
-            if !self.keys(progress, kept, is_enough)? {
+            if !self.keys(progress, kept, count, is_enough)? {
                 return Ok(false);
             }
         }
@@ -244,6 +252,7 @@ impl<W: Write> Export<W> {
         &mut self,
         progress: &mut Progress,
         kept: Option<&Map>,
+        count: &mut dyn FnMut(u64) -> Result<u64, tembo::Error>,
         is_enough: &mut dyn FnMut() -> bool,
     ) -> Result<bool, ExportError> {
         let Export { writer, layout, databases, piece, now_ms, exported, seen, .. } = self;
@@ -260,9 +269,16 @@ impl<W: Write> Export<W> {
                     exported.expired += 1;
                     return Ok(());
                 }
-                write_key(writer, layout.key(at), &stored)?;
+                large = match stored.large() {
+                    None => None,
+                    Some((id, Some(count))) => Some((stored.meta.kind, id, count)),
+                    Some((id, None)) => {
+                        let count = kept_count(kept, id)?.map_or_else(|| count(id), Ok)?;
+                        Some((stored.meta.kind, id, count))
+                    }
+                };
+                write_key(writer, layout.key(at), &stored, large.map(|(_, _, count)| count))?;
                 exported.keys.add(rdb_kind(stored.meta.kind));
-                large = stored.large().map(|(id, count)| (stored.meta.kind, id, count));
                 Ok(())
             });
             if !visited.map_err(|failure: Failure| failure.at(*database, layout.key(&place)))? {
@@ -328,15 +344,20 @@ fn order(pool: &Pool) -> Result<Order, ExportError> {
     read_order(list.get(ORDER)?.as_deref()).map_err(|_| ExportError::Order)
 }
 
-/// Writes a key with its value, or with no elements yet if it has a large collection.
-fn write_key<W: Write>(writer: &mut Writer<W>, name: &[u8], stored: &Stored<'_>) -> Result<(), Failure> {
+/// Writes a key with its value, or with no elements yet if it has a large collection, which has a count.
+fn write_key<W: Write>(
+    writer: &mut Writer<W>,
+    name: &[u8],
+    stored: &Stored<'_>,
+    count: Option<u64>,
+) -> Result<(), Failure> {
     let kind = stored.meta.kind;
     let deadline_ms = stored.meta.deadline.map(|deadline| i64::try_from(deadline).unwrap_or(i64::MAX));
     let meta = KeyMeta { deadline_ms, ..KeyMeta::default() };
     if kind == Kind::String {
         writer.begin(name, meta, rdb_kind(kind), 1)?;
         writer.element(Element::Text(stored.payload))?;
-    } else if let Some((_, count)) = stored.large() {
+    } else if let Some(count) = count {
         return Ok(writer.begin(name, meta, rdb_kind(kind), count)?);
     } else {
         let packed = Packed::decode(kind, stored.payload)?;

@@ -82,7 +82,8 @@ impl<'a> Pattern<'a> {
                 if stored.meta.kind != Kind::Hash {
                     return Ok(None);
                 }
-                let hash = Collection::of(database, &stored)?;
+                let opened = Collection::of(database, &stored)?;
+                let hash = ctx.keys.counted(opened)?;
                 Ok(ctx.keys.element(&hash, field)?.map(<[u8]>::to_vec))
             }
         }
@@ -186,7 +187,10 @@ fn sort_key(ctx: &mut Context<'_, '_>, key: &[u8], mut sorting: Sorting<'_>) -> 
         Some(stored) if !matches!(stored.meta.kind, Kind::List | Kind::Set | Kind::SortedSet) => {
             return Err(WRONG_TYPE);
         }
-        Some(stored) => Some((stored.meta.kind, Collection::of(database, &stored)?)),
+        Some(stored) => {
+            let (kind, opened) = (stored.meta.kind, Collection::of(database, &stored)?);
+            Some((kind, ctx.keys.counted(opened)?))
+        }
     };
     let mut unsorted = matches!(&sorting.by, Some(Pattern::Constant | Pattern::Element));
     if unsorted && sorting.store.is_some() && matches!(&source, Some((Kind::Set, _))) {

@@ -157,7 +157,9 @@ fn copy(seed: u64) -> Result<u64, String> {
         }
         assert_eq!(point.lost(), None);
         let mut left = 1 + random.below(3);
-        let is_complete = export.step(&mut point.progress.borrow_mut(), point.old_records(), &mut || {
+        let mut count = |id| server.executor.keys.count_committed(id);
+        let progress = &mut point.progress.borrow_mut();
+        let is_complete = export.step(progress, point.old_records(), &mut count, &mut || {
             left -= 1;
             left == 0
         });
@@ -194,7 +196,7 @@ fn a_copy_has_what_was_committed_when_it_began() {
 
 #[test]
 fn each_broken_promise_of_a_copy_is_noticed() {
-    for broken in [Broken::Ranges, Broken::UnderWay, Broken::KeptAgain, Broken::Newer] {
+    for broken in [Broken::Ranges, Broken::UnderWay, Broken::KeptAgain, Broken::Newer, Broken::Counts] {
         BROKEN.set(Some(broken));
         let is_noticed =
             (0..400).any(|seed| std::panic::catch_unwind(|| copy(seed)).is_ok_and(|it| it.is_err()));
@@ -216,7 +218,8 @@ pub(super) fn run_beside(opened: &Opened, steps: u32, commands: &[Command]) -> R
             left = left.saturating_sub(1);
             left == 0
         };
-        export.step(&mut point.progress.borrow_mut(), point.old_records(), &mut is_enough).map_err(text)?;
+        let (mut progress, mut count) = (point.progress.borrow_mut(), |id| keys.count_committed(id));
+        export.step(&mut progress, point.old_records(), &mut count, &mut is_enough).map_err(text)?;
     }
     opened.run_with(keys, &requests)
 }
@@ -270,7 +273,9 @@ fn clearing_a_large_database_loses_the_copy_and_a_small_one_does_not() {
         assert_eq!(point.lost(), lost);
         if lost.is_none() {
             let mut progress = point.progress.borrow_mut();
-            assert!(export.step(&mut progress, point.old_records(), &mut || false).unwrap());
+            let mut members = |id| keys.count_committed(id);
+            let is_complete = export.step(&mut progress, point.old_records(), &mut members, &mut || false);
+            assert!(is_complete.unwrap());
             assert_eq!(keys_of(&export.finish().unwrap().0).len(), count);
         }
         drop(point);

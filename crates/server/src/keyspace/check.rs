@@ -201,7 +201,7 @@ fn check_database(
         let stored = Stored::decode(entry.value())
             .map_err(|_| CheckError::Malformed { database: number, key: key() })?;
         match stored.large() {
-            Some((id, count)) => collections.note((number, maps), stored.meta.kind, (id, count), key)?,
+            Some(large) => collections.note((number, maps), stored.meta.kind, large, key)?,
             None if !is_sound_when_packed(&stored) => {
                 return Err(CheckError::Malformed { database: number, key: key() });
             }

@@ -30,7 +30,8 @@
 //!
 //!   value    = header [ deadline_le ] payload
 //!   header   = one byte
-//!                bits 0..3  type: 0 string, 1 hash, 2 set, 3 list, 4 sorted set; others are reserved
+//!                bits 0..3  type: 0 string, 1 hash, 2 set, 3 list, 4 sorted set, 5 a large sorted set
+//!                           without a count; others are reserved
 //!                bit  4     LARGE: the elements are in "db.elements", those of a list in "db.lists"
 //!                bit  6     MODIFIED: a string was edited in place (OBJECT ENCODING says raw);
 //!                           of a collection: Redis would have given up its compact encoding (hashtable,
@@ -42,6 +43,7 @@
 //!                                               of a sorted set: member, score, member, score ...;
 //!                                               of a list: elements
 //!            | large:  id_le count_le           8 bytes each
+//!            | type 5: id_le                    always large
 //!   item     = length (LEB128) bytes
 //!   chunk    = weight_le { item }              4 bytes: the number of the items
 //! ```
@@ -62,8 +64,10 @@
 //! A large sorted set has two records for each member: one in "db.elements", whose value is the score, and
 //! one in "db.ordered", in the order of scores and members, with the layout of
 //! [`collection::ordered`](super::collection::ordered). That map counts its records, so that ranks cost
-//! O(log n). The elements of a large list are in *chunks* of several, in the order of their places:
-//! [`collection::list`](super::collection::list) has more.
+//! O(log n), and so does the number of members: a value of type 5 leaves it out, and is not written again when
+//! members come and go. Large values of type 4 are those of earlier versions; a change of their members makes
+//! them values of type 5. The elements of a large list are in *chunks* of several, in the order of their
+//! places: [`collection::list`](super::collection::list) has more.
 //!
 //! Only the key's own value has the id, so that DEL, RENAME, MOVE and EXPIRE of a large collection change
 //! that value and a constant number of records. One map has the elements of all databases, and an id is never
@@ -84,9 +88,9 @@
 //!   are only ever changed together, in one batch.
 //! - **I3** An id is in at most one value, which is in a database whose home lists the id. That home is not
 //!   doomed, and lists no other ids.
-//! - **I4** A large collection has as many elements as its value counts; each is well formed, and at the
-//!   position of its field. Those of a list are in chunks, which weigh as much as they have elements: at
-//!   least one; one of more than one element is no longer than a chunk may be.
+//! - **I4** A large collection has as many elements as its value counts, if it does, and at least one; each
+//!   is well formed, and at the position of its field. Those of a list are in chunks, which weigh as much as
+//!   they have elements: at least one; one of more than one element is no longer than a chunk may be.
 //! - **I5** Elements of an id that is in no value belong to a doomed id, to one that a doomed home lists, or
 //!   to one under construction. No value has such an id.
 //! - **I6** All ids and homes are below the next id.
@@ -109,7 +113,8 @@
 //! - **I15** The moves of "db.cluster" can be read.
 //! - **I16** The record of kept states can be read; each number of maps is in it at most once, and is none in
 //!   which a state arrives.
-//! - **I17** The keys of "db.old" are the number of a map and a key; its values begin with 0 or 1.
+//! - **I17** The keys of "db.old" are the number of a map, or of the counts, and a key; its values begin with
+//!   0 or 1.
 //! - **I18** Each text of "db.scripts" has the digest that it lies under, and their lengths add up.
 //!
 //! # Commit point
@@ -144,8 +149,11 @@ const KIND: u8 = 0x0F;
 const LARGE: u8 = 0x10;
 const MODIFIED: u8 = 0x40;
 const EXPIRES: u8 = 0x80;
+/// The type of a large sorted set without a count.
+const UNCOUNTED: u8 = 5;
+const ID_BYTES: usize = 8;
 /// The payload of a large collection: its id and its count.
-const LARGE_PAYLOAD_BYTES: usize = 16;
+const LARGE_PAYLOAD_BYTES: usize = 2 * ID_BYTES;
 
 /// Which maps each database has: a permutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +233,8 @@ pub(crate) struct Meta {
     pub(crate) kind: Kind,
     /// The elements are in "db.elements".
     pub(crate) large: bool,
+    /// Its payload has no count: "db.ordered" counts the members.
+    pub(crate) uncounted: bool,
 }
 
 /// A value as stored.
@@ -247,8 +257,14 @@ impl From<Malformed> for Fault {
 impl<'a> Stored<'a> {
     pub(crate) fn decode(value: &'a [u8]) -> Result<Self, Malformed> {
         let (&header, rest) = value.split_first().ok_or(Malformed)?;
-        let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == header & KIND).ok_or(Malformed)?;
         let (large, modified) = (header & LARGE != 0, header & MODIFIED != 0);
+        let (kind, uncounted) = match header & KIND {
+            UNCOUNTED if large => (Kind::SortedSet, true),
+            number => {
+                let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == number);
+                (kind.ok_or(Malformed)?, false)
+            }
+        };
         if header & !(KIND | LARGE | MODIFIED | EXPIRES) != 0 || large && kind == Kind::String {
             return Err(Malformed);
         }
@@ -259,10 +275,10 @@ impl<'a> Stored<'a> {
                 (Some(u64::from_le_bytes(*deadline)), payload)
             }
         };
-        if large && payload.len() != LARGE_PAYLOAD_BYTES {
+        if large && payload.len() != if uncounted { ID_BYTES } else { LARGE_PAYLOAD_BYTES } {
             return Err(Malformed);
         }
-        Ok(Stored { meta: Meta { deadline, modified, kind, large }, payload })
+        Ok(Stored { meta: Meta { deadline, modified, kind, large, uncounted }, payload })
     }
 
     /// The value, if it is a string.
@@ -277,10 +293,10 @@ impl<'a> Stored<'a> {
         if self.meta.kind == kind { Ok(self) } else { Err(WRONG_TYPE) }
     }
 
-    /// The id and the count of a large collection.
-    pub(crate) fn large(&self) -> Option<(u64, u64)> {
+    /// The id and the count of a large collection, if it has one.
+    pub(crate) fn large(&self) -> Option<(u64, Option<u64>)> {
         let (id, count) = self.payload.split_first_chunk().filter(|_| self.meta.large)?;
-        Some((u64::from_le_bytes(*id), u64::from_le_bytes(*count.first_chunk()?)))
+        Some((u64::from_le_bytes(*id), count.first_chunk().map(|count| u64::from_le_bytes(*count))))
     }
 }
 
@@ -293,8 +309,10 @@ pub(crate) struct Prefix {
 impl Prefix {
     pub(crate) fn encode(meta: Meta) -> Self {
         let mut bytes = [0; PREFIX_BYTES_MAX];
-        bytes[0] =
-            meta.kind as u8 | if meta.modified { MODIFIED } else { 0 } | if meta.large { LARGE } else { 0 };
+        debug_assert!(!meta.uncounted || meta.large && meta.kind == Kind::SortedSet);
+        bytes[0] = if meta.uncounted { UNCOUNTED } else { meta.kind as u8 }
+            | if meta.modified { MODIFIED } else { 0 }
+            | if meta.large { LARGE } else { 0 };
         let mut len = 1;
         if let Some(deadline) = meta.deadline {
             bytes[0] |= EXPIRES;
@@ -323,11 +341,22 @@ pub(crate) fn decode_expiry(entry: &[u8]) -> Result<(u64, &[u8]), Malformed> {
 }
 
 /// The payload of a large collection.
-pub(crate) fn large_payload(id: u64, count: u64) -> [u8; LARGE_PAYLOAD_BYTES] {
-    let mut payload = [0; LARGE_PAYLOAD_BYTES];
-    payload[..8].copy_from_slice(&id.to_le_bytes());
-    payload[8..].copy_from_slice(&count.to_le_bytes());
-    payload
+pub(crate) struct LargePayload {
+    bytes: [u8; LARGE_PAYLOAD_BYTES],
+    len: usize,
+}
+
+impl LargePayload {
+    pub(crate) fn encode(meta: Meta, id: u64, count: u64) -> Self {
+        let mut bytes = [0; LARGE_PAYLOAD_BYTES];
+        bytes[..ID_BYTES].copy_from_slice(&id.to_le_bytes());
+        bytes[ID_BYTES..].copy_from_slice(&count.to_le_bytes());
+        LargePayload { bytes, len: if meta.uncounted { ID_BYTES } else { LARGE_PAYLOAD_BYTES } }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 /// The map of the elements of large collections.
@@ -382,15 +411,19 @@ mod tests {
     fn values_decode_to_what_was_encoded() {
         for deadline in [None, Some(0), Some(1_700_000_000_123), Some(u64::MAX)] {
             for (modified, kind) in [false, true].into_iter().flat_map(|m| Kind::ALL.map(|kind| (m, kind))) {
-                let meta = Meta { deadline, modified, kind, large: false };
+                let meta = Meta { deadline, modified, kind, ..Meta::default() };
                 let mut value = Prefix::encode(meta).as_bytes().to_vec();
                 value.extend_from_slice(b"payload");
                 assert_eq!(Stored::decode(&value), Ok(Stored { meta, payload: b"payload" }));
             }
         }
-        let meta = Meta { kind: Kind::Set, large: true, ..Meta::default() };
-        let value = [Prefix::encode(meta).as_bytes(), &large_payload(7, 1 << 40)].concat();
-        assert_eq!(Stored::decode(&value).unwrap().large(), Some((7, 1 << 40)));
+        for (kind, uncounted) in [(Kind::Set, false), (Kind::SortedSet, false), (Kind::SortedSet, true)] {
+            let meta = Meta { kind, large: true, uncounted, ..Meta::default() };
+            let payload = LargePayload::encode(meta, 7, 1 << 40);
+            let value = [Prefix::encode(meta).as_bytes(), payload.as_bytes()].concat();
+            let stored = Stored::decode(&value).unwrap();
+            assert_eq!((stored.meta, stored.large()), (meta, Some((7, (!uncounted).then_some(1 << 40)))));
+        }
     }
 
     #[test]
@@ -398,6 +431,9 @@ mod tests {
         for value in [
             &b""[..],
             b"\x05abc",
+            b"\x15abc",
+            b"\x15\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0",
+            b"\x06abc",
             b"\x0f",
             b"\x10abc",
             b"\x11abc",

@@ -60,6 +60,7 @@ use collection::construction::Parts;
 use collection::list::Chunk;
 use collection::list_end::ListEnd;
 use collection::registry::Registry;
+use collection::sorted::Counts;
 use format::{
     BACKLOG, CLUSTER, COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, OLD_RECORDS, ONCE, ORDERED,
     Order, Prefix, REPLICATION, SCRIPTS,
@@ -153,6 +154,8 @@ pub(crate) struct Keyspace<'p> {
     pub(crate) keeping: Keeping,
     /// The maps of large collections; they are created with the first database.
     collections: Option<Registry>,
+    /// The numbers of members of sorted sets.
+    counts: Counts,
     /// The time that commands act at, in milliseconds since the Unix epoch; set by the event loop.
     pub(crate) now_ms: u64,
     /// Something was written since the last commit.
@@ -229,6 +232,7 @@ impl<'p> Keyspace<'p> {
             places: Places::new(order),
             keeping,
             collections,
+            counts: Counts::default(),
             now_ms: 0,
             dirty: false,
             reclaiming: true,
@@ -355,6 +359,7 @@ impl<'p> Keyspace<'p> {
     #[cold]
     fn forget_state(&mut self) {
         self.end = None;
+        self.counts.clear();
         self.restore_places();
         self.databases.iter_mut().flatten().for_each(|maps| maps.expires_len = None);
     }

@@ -11,12 +11,18 @@
 //!                   number key -> 1 value    it was
 //!
 //!   number = the number of a database's maps; or 16 "db.elements", 17 "db.ordered", 18 "db.lists"
+//!          | 19: the key is the id of a sorted set in 8 bytes, big-endian, the value its number of members in
+//!            8, little-endian
 //! ```
+//!
+//! The number of a sorted set's members is kept before the first of its records in order is changed, as the
+//! walk needs it before the members.
 //!
 //! # Invariant
 //!
 //! At each commit, a record that the walk has not passed was, at the point, its old record, or, if it has
-//! none, what it is now.
+//! none, what it is now. A sorted set that the walk has not come to had, at the point, as many members as
+//! were kept, or, if no number was, as many as it has now.
 //!
 //! # Commit point
 //!
@@ -42,6 +48,7 @@ use std::rc::Rc;
 use tembo::{Batch, Entry, MAX_VALUE_BYTES, Map, Pool, PoolErrorKind, Result};
 
 use super::check::CheckError;
+use super::collection::ordered::id_range;
 use super::format::{DATABASES, ELEMENTS, LISTS, OLD_RECORDS, ORDERED};
 use super::{Keyspace, writer};
 use crate::eviction::entry_bytes;
@@ -59,6 +66,8 @@ const DONE_MAX: usize = 1 << 20;
 pub(crate) const ELEMENTS_NUMBER: u8 = DATABASES as u8;
 pub(crate) const ORDERED_NUMBER: u8 = ELEMENTS_NUMBER + 1;
 pub(crate) const LISTS_NUMBER: u8 = ORDERED_NUMBER + 1;
+/// Stands for the numbers of members of sorted sets.
+const COUNTS_NUMBER: u8 = LISTS_NUMBER + 1;
 
 /// A promise that is broken, to prove that a test notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +81,8 @@ pub(crate) enum Broken {
     KeptAgain,
     /// The last collection before the point counts as newer.
     Newer,
+    /// The number of a sorted set's members is not kept.
+    Counts,
 }
 
 #[cfg(test)]
@@ -204,9 +215,42 @@ impl Point {
             self.lost.set(Some(Lost::NoRoom));
             return Ok(());
         }
-        match batch.put(kept, &name, &old) {
+        if number == ORDERED_NUMBER
+            && let Some(id) = key.first_chunk()
+            && !is_broken(Broken::Counts)
+        {
+            self.keep_count(batch, (kept, map), u64::from_be_bytes(*id), is_nested)?;
+        }
+        self.keep_as(batch, kept, (&name, &old), is_nested)
+    }
+
+    /// Keeps the number of a sorted set's members, before the first of them is changed.
+    fn keep_count(
+        &self,
+        batch: &mut Batch<'_>,
+        (kept, ordered): (&Map, &Map),
+        id: u64,
+        is_nested: bool,
+    ) -> Result<()> {
+        let name = count_name(id);
+        if batch.get(kept, &name)?.is_some() {
+            return Ok(());
+        }
+        let mut old = vec![PRESENT];
+        old.extend_from_slice(&batch.count(ordered, id_range(id))?.to_le_bytes());
+        self.keep_as(batch, kept, (&name, &old), is_nested)
+    }
+
+    fn keep_as(
+        &self,
+        batch: &mut Batch<'_>,
+        kept: &Map,
+        (name, old): (&[u8], &[u8]),
+        is_nested: bool,
+    ) -> Result<()> {
+        match batch.put(kept, name, old) {
             Ok(_) => {
-                let bytes = entry_bytes(&name, old.len());
+                let bytes = entry_bytes(name, old.len());
                 self.old_bytes.set(self.old_bytes.get().saturating_add_signed(bytes));
                 Ok(())
             }
@@ -332,8 +376,13 @@ pub(super) fn check_old_records(pool: &Pool) -> Result<(), CheckError> {
     let Some(map) = pool.find_map(OLD_RECORDS)? else { return Ok(()) };
     for entry in map.iter() {
         let entry = entry?;
-        let is_named = entry.key().first().is_some_and(|number| *number <= LISTS_NUMBER);
-        let is_sound = is_named && matches!(entry.value(), [ABSENT] | [PRESENT, ..]);
+        let is_sound = match entry.key().split_first() {
+            Some((&COUNTS_NUMBER, id)) => {
+                id.len() == 8 && matches!(entry.value(), [PRESENT, count @ ..] if count.len() == 8)
+            }
+            Some((&number, _)) => number <= LISTS_NUMBER && matches!(entry.value(), [ABSENT] | [PRESENT, ..]),
+            None => false,
+        };
         if !is_sound {
             return Err(CheckError::Collection {
                 place: format!("what a copy has kept, entry \"{}\"", entry.key().escape_ascii()),
@@ -342,6 +391,19 @@ pub(super) fn check_old_records(pool: &Pool) -> Result<(), CheckError> {
         }
     }
     Ok(())
+}
+
+fn count_name(id: u64) -> [u8; 9] {
+    let mut name = [COUNTS_NUMBER; 9];
+    name[1..].copy_from_slice(&id.to_be_bytes());
+    name
+}
+
+/// The number of a sorted set's members at a point, if it was kept.
+pub(crate) fn kept_count(kept: Option<&Map>, id: u64) -> Result<Option<u64>> {
+    let Some(kept) = kept else { return Ok(None) };
+    let count = kept.get(count_name(id))?;
+    Ok(count.and_then(|count| Some(u64::from_le_bytes(*count.get(1..)?.first_chunk()?))))
 }
 
 /// Opens a map, or creates it; none if the pool has no room for it, or no name is left.

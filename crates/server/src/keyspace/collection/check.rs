@@ -6,7 +6,7 @@ use tembo::{Map, Pool};
 
 use super::element::{Decoded, FIELD_BYTES_MAX, find_value};
 use super::list::StoredChunk;
-use super::ordered;
+use super::ordered::{self, Score};
 use super::position::Secret;
 use super::registry::Listed;
 use crate::keyspace::check::{CheckError, CollectionsReport};
@@ -23,7 +23,8 @@ struct Holder {
     /// The number of the maps that have the key.
     maps: usize,
     kind: Kind,
-    count: u64,
+    /// None: its value does not count.
+    count: Option<u64>,
     listed: bool,
     found: u64,
     /// The records of a sorted set in order.
@@ -44,11 +45,11 @@ impl Collections {
         &mut self,
         (database, maps): (usize, usize),
         kind: Kind,
-        (id, count): (u64, u64),
+        (id, count): (u64, Option<u64>),
         key: impl Fn() -> String,
     ) -> Result<(), CheckError> {
         let place = || format!("database {database}, key \"{}\"", key());
-        if count == 0 {
+        if count == Some(0) {
             return Err(wrong(place(), "a large collection without elements"));
         }
         let holder = Holder { maps, kind, count, listed: false, found: 0, ordered: 0 };
@@ -157,13 +158,17 @@ pub(crate) fn check_collections(
     if let Some(lists_of_chunks) = pool.find_map(LISTS)? {
         check_chunks(&lists_of_chunks, &lists.doomed, &mut collections, &mut report)?;
     }
-    match collections.by_id.iter().find(|(_, holder)| holder.found != holder.count) {
-        Some((id, holder)) => {
-            let what = format!("{} elements, where its key counts {}", holder.found, holder.count);
-            Err(wrong(of_id(*id), what))
+    for (id, holder) in &collections.by_id {
+        match holder.count {
+            Some(count) if holder.found != count => {
+                let what = format!("{} elements, where its key counts {count}", holder.found);
+                return Err(wrong(of_id(*id), what));
+            }
+            None if holder.found == 0 => return Err(wrong(of_id(*id), "it has no elements")),
+            _ => {}
         }
-        None => Ok(report),
     }
+    Ok(report)
 }
 
 /// Checks homes and ids. Ids of doomed homes are doomed from then on.
@@ -264,8 +269,8 @@ fn check_ordered(
         if !record.is_placed(entry.key(), &member, secret) {
             return Err(wrong(place(), "not where its member belongs"));
         }
-        if find_value(elements, secret, record.id, &member)?.as_deref() != Some(&record.score.to_bytes()[..])
-        {
+        let score = find_value(elements, secret, record.id, &member)?.map(|value| Score::read(&value));
+        if score != Some(Ok(record.score)) {
             return Err(wrong(place(), "no element has this member with this score"));
         }
     }

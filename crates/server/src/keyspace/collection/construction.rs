@@ -24,7 +24,7 @@ use tembo::Savepoint;
 use super::list::Chunks;
 use super::{Body, Collection};
 use crate::fault::{Answer, Fault};
-use crate::keyspace::format::{Kind, large_payload};
+use crate::keyspace::format::{Kind, LargePayload};
 use crate::keyspace::{Keyspace, Old, writer};
 
 /// Words of a part: half a megabyte of record.
@@ -178,10 +178,11 @@ impl Keyspace<'_> {
         let Some(stored) = self.find(from.0, from.1)?.live else {
             return Ok(());
         };
-        let (meta, payload) = (stored.meta, stored.payload.to_vec());
+        let (mut meta, payload) = (stored.meta, stored.payload.to_vec());
         let Some((source, _)) = stored.large() else {
             return self.put(to.0, to.1, meta, old, &[&payload]);
         };
+        meta.uncounted = meta.kind == Kind::SortedSet;
         let id = self.new_collection(to.0)?;
         let mut copy = Collection {
             database: to.0,
@@ -199,7 +200,7 @@ impl Keyspace<'_> {
             self.copy_elements(source, &mut copy, |_| true)?;
         }
         self.end_construction(&mut copy)?;
-        self.put(to.0, to.1, meta, old, &[&large_payload(id, copy.len())])
+        self.put(to.0, to.1, meta, old, &[LargePayload::encode(meta, id, copy.len()).as_bytes()])
     }
 
     /// Copies the wanted elements of an id to a large collection.

@@ -172,7 +172,12 @@ impl<'a> Elements<'a, '_> {
                 ordered::remove(self.batch, ordered, self.secret, (id, old, field))?;
             }
             ordered::put(self.batch, ordered, self.secret, (id, new, field))?;
+            return self.put_value(id, field, new.to_value().as_bytes());
         }
+        self.put_value(id, field, value)
+    }
+
+    fn put_value(&mut self, id: u64, field: &[u8], value: &[u8]) -> Answer<bool> {
         if field.len() <= FIELD_BYTES_MAX {
             let key = self.short_key(id, field);
             return Ok(self.batch.put(self.map, &key, value)?);

@@ -21,7 +21,7 @@
 use super::list::{Chunk, Chunks};
 use super::{Body, Collection};
 use crate::keyspace::events::class;
-use crate::keyspace::format::{Prefix, large_payload};
+use crate::keyspace::format::{LargePayload, Prefix};
 use crate::keyspace::{Keyspace, note};
 
 /// An end of a list.
@@ -166,21 +166,22 @@ impl Keyspace<'_> {
             self.end = None;
             return Ok(());
         };
+        let meta = end.list.meta;
         let (Some((id, count)), Some(batch), Some(collections)) =
             (end.count(), self.batch.as_mut(), &self.collections)
         else {
             unreachable!("a large list was opened in this batch");
         };
-        let (payload, frees) = (large_payload(id, *count), *count <= end.count_before);
+        let (payload, frees) = (LargePayload::encode(meta, id, *count), *count <= end.count_before);
         Chunks::new(batch, &collections.lists, id).put_chunk(&end.chunk, frees)?;
         let Some(maps) = self.databases[end.list.database].as_deref() else {
             unreachable!("a list has a database");
         };
-        let (prefix, place) = (Prefix::encode(end.list.meta), self.layout.place(&end.key, &mut self.place));
+        let (prefix, place) = (Prefix::encode(meta), self.layout.place(&end.key, &mut self.place));
         if frees {
-            batch.put_to_free(&maps.data, place, &[prefix.as_bytes(), &payload].concat())?;
+            batch.put_to_free(&maps.data, place, &[prefix.as_bytes(), payload.as_bytes()].concat())?;
         } else {
-            batch.put_parts(&maps.data, place, &[prefix.as_bytes(), &payload])?;
+            batch.put_parts(&maps.data, place, &[prefix.as_bytes(), payload.as_bytes()])?;
         }
         self.end = None;
         Ok(())

@@ -40,11 +40,12 @@ mod tests;
 use std::ops::ControlFlow;
 
 use super::events::class;
-use super::format::{Kind, Meta, Stored, large_payload};
+use super::format::{Kind, LargePayload, Meta, Stored};
 use super::{Found, Keyspace, Old, writer};
 use crate::fault::{Answer, Fault};
 use construction::Construction;
 use element::Elements;
+use ordered::Score;
 use packed::Packed;
 
 /// The longest payload of a packed collection.
@@ -87,14 +88,16 @@ impl Collection {
     }
 
     /// The collection that is under a key of a database.
-    pub(crate) fn of(database: usize, stored: &Stored<'_>) -> Answer<Self> {
+    pub(crate) fn of(database: usize, stored: &Stored<'_>) -> Answer<Opened> {
         let body = match stored.large() {
-            Some((id, count)) => Body::Large { id, count },
+            Some((id, count)) => Body::Large { id, count: count.unwrap_or_default() },
             None => Body::Packed(Packed::decode(stored.meta.kind, stored.payload)?),
         };
         let (meta, old, construction) = (stored.meta, Old::of(stored), Construction::None);
         let (head_changed, changed) = (false, false);
-        Ok(Collection { database, meta, old, present: true, body, head_changed, changed, construction })
+        let collection =
+            Collection { database, meta, old, present: true, body, head_changed, changed, construction };
+        Ok(Opened(collection))
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -128,7 +131,8 @@ impl Collection {
     /// Lets go of all elements. Those of a large collection are given up like those of a deleted one.
     fn abandon(&mut self) {
         self.body = Body::Packed(Packed::new(self.meta.kind));
-        (self.meta.large, self.head_changed, self.changed) = (false, true, true);
+        (self.meta.large, self.meta.uncounted) = (false, false);
+        (self.head_changed, self.changed) = (true, true);
     }
 
     /// Lets the key expire, once the collection is stored.
@@ -139,9 +143,19 @@ impl Collection {
 
     fn note_change(&mut self) {
         self.changed = true;
-        self.head_changed |= matches!(self.body, Body::Packed(_));
+        // A large sorted set that counts is one of an earlier version.
+        let is_new_form = self.meta.uncounted || self.meta.kind != Kind::SortedSet;
+        self.head_changed |= matches!(self.body, Body::Packed(_)) || !is_new_form;
+    }
+
+    /// Notes that the number of elements is another.
+    fn note_count(&mut self) {
+        self.head_changed |= !self.meta.uncounted;
     }
 }
+
+/// A collection whose elements are yet to be counted, if its value does not.
+pub(crate) struct Opened(Collection);
 
 impl<'p> Keyspace<'p> {
     /// Opens the collection under a key for a command that reads, and counts a hit or a miss.
@@ -156,7 +170,10 @@ impl<'p> Keyspace<'p> {
     ) -> Answer<Option<Collection>> {
         match self.read(database, key)? {
             None => Ok(None),
-            Some(stored) => Collection::of(database, &stored.of(kind)?).map(Some),
+            Some(stored) => {
+                let opened = Collection::of(database, &stored.of(kind)?)?;
+                self.counted(opened).map(Some)
+            }
         }
     }
 
@@ -168,7 +185,10 @@ impl<'p> Keyspace<'p> {
         let found = self.find(database, key)?;
         match found.live {
             None => Ok(Collection::new(database, kind, &found)),
-            Some(stored) => Collection::of(database, &stored.of(kind)?),
+            Some(stored) => {
+                let opened = Collection::of(database, &stored.of(kind)?)?;
+                self.counted(opened)
+            }
         }
     }
 
@@ -209,15 +229,20 @@ impl<'p> Keyspace<'p> {
         value: &[u8],
     ) -> Answer<bool> {
         let replaced = match &mut collection.body {
+            Body::Packed(packed) if collection.meta.kind == Kind::SortedSet => {
+                packed.put(field, &Score::read(value)?.to_bytes())
+            }
             Body::Packed(packed) => packed.put(field, value),
             Body::Large { id, count } => {
                 let replaced =
                     self.elements(collection.database, collection.meta.kind)?.put(*id, field, value)?;
                 *count += u64::from(!replaced);
-                collection.head_changed |= !replaced;
                 replaced
             }
         };
+        if !replaced {
+            collection.note_count();
+        }
         collection.note_change();
         if matches!(&collection.body, Body::Packed(packed) if packed.as_bytes().len() > PACKED_BYTES_MAX) {
             self.make_large(collection)?;
@@ -240,7 +265,7 @@ impl<'p> Keyspace<'p> {
         };
         if removed {
             collection.note_change();
-            collection.head_changed = true;
+            collection.note_count();
         }
         Ok(removed)
     }
@@ -286,6 +311,7 @@ impl<'p> Keyspace<'p> {
         }
         collection.body = Body::Large { id, count };
         (collection.meta.large, collection.head_changed) = (true, true);
+        collection.meta.uncounted = collection.meta.kind == Kind::SortedSet;
         Ok(())
     }
 
@@ -306,6 +332,7 @@ impl<'p> Keyspace<'p> {
         if collection.old.id == id {
             collection.old.id = None;
         }
+        self.remember_count(&collection);
         if collection.len() == 0 {
             // One that is listed as under construction is removed by reclaiming.
             if let Some(id) = id {
@@ -325,8 +352,9 @@ impl<'p> Keyspace<'p> {
                 self.put(database, key, collection.meta, collection.old, &[packed.as_bytes()])
             }
             Body::Large { id, count } => {
-                let payload = large_payload(*id, *count);
-                self.put(database, key, collection.meta, collection.old, &[&payload])
+                collection.meta.uncounted = collection.meta.kind == Kind::SortedSet;
+                let payload = LargePayload::encode(collection.meta, *id, *count);
+                self.put(database, key, collection.meta, collection.old, &[payload.as_bytes()])
             }
         }
     }

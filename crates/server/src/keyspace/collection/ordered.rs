@@ -10,11 +10,16 @@
 //!            | id_be score head digest                   a longer one: its first FIELD_BYTES_MAX bytes, 16 bytes
 //!                                                        of a hash of all of it
 //!   content  = rest                                      of a long member: the bytes after its head
+//!
+//!   short    = 1 to 7 bytes, the first of the double, big-endian, where all others are 0
+//!   value    = short | score                             of a member in "db.elements": the shorter one
 //! ```
 //!
 //! Bytes of scores are in the order of scores, so that the map is in the order of scores and then of members.
 //! It counts its records: ranks, and members by their ranks, take O(log n). A member is in one record here
-//! and in one of "db.elements", whose value is the score; both are changed in one batch.
+//! and in one of "db.elements", whose value is the score; both are changed in one batch. Whole numbers up to
+//! 2^21 take at most 4 bytes there: then the two records of a member have blocks of one size more often, which
+//! are neighbours. Values of 8 bytes that have a short form are those of earlier versions.
 //!
 //! Long members with one score and one head are in the order of their digests, and not of their rests. A
 //! member whose head, digest and score are those of another is refused; no two are known.
@@ -59,9 +64,44 @@ impl Score {
         self.0.to_be_bytes()
     }
 
+    /// The value of an element: the short form if there is one, and the whole score else.
+    pub(super) fn to_value(self) -> ScoreValue {
+        let double = self.number().to_bits();
+        let len = (Self::BYTES - double.trailing_zeros() as usize / 8).max(1);
+        let bytes = if len < Self::BYTES { double.to_be_bytes() } else { self.to_bytes() };
+        ScoreValue { bytes, len }
+    }
+
+    /// The score of a key, or of an element's value.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let score = Score(u64::from_be_bytes(bytes.try_into().map_err(|_| Malformed)?));
+        let score = match bytes.try_into() {
+            Ok(bytes) => Score(u64::from_be_bytes(bytes)),
+            Err(_) if !(1..Self::BYTES).contains(&bytes.len()) => return Err(Malformed),
+            Err(_) if bytes.len() > 1 && bytes.last() == Some(&0) => return Err(Malformed),
+            Err(_) => {
+                let mut double = [0; Self::BYTES];
+                double[..bytes.len()].copy_from_slice(bytes);
+                let number = f64::from_be_bytes(double);
+                let score = Score::new(number);
+                if score.number().to_bits() != number.to_bits() {
+                    return Err(Malformed);
+                }
+                score
+            }
+        };
         if score == Score::new(score.number()) { Ok(score) } else { Err(Malformed) }
+    }
+}
+
+/// A score as the value of an element.
+pub(super) struct ScoreValue {
+    bytes: [u8; Score::BYTES],
+    len: usize,
+}
+
+impl ScoreValue {
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }
 
@@ -106,6 +146,11 @@ impl Cut<'_> {
             }
         }
     }
+}
+
+/// The keys of the members of a sorted set.
+pub(crate) fn id_range(id: u64) -> std::ops::Range<[u8; ID_BYTES]> {
+    id.to_be_bytes()..id.saturating_add(1).to_be_bytes()
 }
 
 fn begin(id: u64, score: Score) -> Vec<u8> {
@@ -196,6 +241,11 @@ impl Ordered<'_, '_> {
         Ok(self.batch.rank(self.map, &self.id.to_be_bytes())?)
     }
 
+    /// How many members there are.
+    pub(super) fn len(&self) -> Answer<u64> {
+        Ok(self.batch.count(self.map, id_range(self.id))?)
+    }
+
     /// How many members come before a place.
     pub(super) fn rank(&self, cut: Cut<'_>) -> Answer<u64> {
         let rank = self.batch.rank(self.map, &cut.key(self.id, self.secret))?;
@@ -254,12 +304,24 @@ mod tests {
         for number in numbers {
             let bytes = Score::new(number).to_bytes();
             assert_eq!(Score::read(&bytes).map(Score::number), Ok(number));
+            assert_eq!(Score::read(Score::new(number).to_value().as_bytes()), Ok(Score::new(number)));
         }
         assert_eq!(Score::new(-0.0), Score::new(0.0));
         for bytes in [!SIGN, u64::MAX, 0, f64::NAN.to_bits() | SIGN] {
             assert_eq!(Score::read(&bytes.to_be_bytes()), Err(Malformed), "{bytes:#x}");
         }
-        assert_eq!(Score::read(b"short"), Err(Malformed));
+        assert_eq!(Score::read(b"too long a"), Err(Malformed));
+    }
+
+    #[test]
+    fn the_values_of_whole_numbers_are_short() {
+        let len = |number: f64| Score::new(number).to_value().as_bytes().len();
+        let numbers = [0.0, 1.0, -1.0, 1000.0, 1_048_575.0, 4_294_967_295.0, 0.1, f64::NEG_INFINITY];
+        assert_eq!(numbers.map(len), [1, 2, 2, 3, 4, 6, 8, 2]);
+        // NaN, -0, zeros that do not belong there, and nothing.
+        for bytes in [&[0x7F, 0xF8][..], &[0x80], &[0x3F, 0xF0, 0], &[0, 0], &[]] {
+            assert_eq!(Score::read(bytes), Err(Malformed), "{bytes:?}");
+        }
     }
 
     #[test]

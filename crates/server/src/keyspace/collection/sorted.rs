@@ -1,16 +1,83 @@
-//! Sorted sets, as commands see them: members by their places and ranks.
+//! Sorted sets, as commands see them: members by their places and ranks, and their number.
+//!
+//! The value of a large sorted set does not count its members, so that it is not written with each of them.
+//! The map of members in order counts them, in O(log n); [`Counts`] remembers what it said.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use super::ordered::{Cut, Ordered, Score};
-use super::{Body, Collection};
+use foldhash::fast::RandomState;
+
+use super::ordered::{Cut, Ordered, Score, id_range};
+use super::{Body, Collection, Opened};
 use crate::fault::{Answer, Fault};
-use crate::keyspace::{Keyspace, writer};
+use crate::keyspace::{Keyspace, Kind, writer};
 
 /// A member and its score.
 pub(crate) type Member = (Vec<u8>, Score);
 
+/// The most sorted sets whose numbers of members are remembered.
+const COUNTS_MAX: usize = 1 << 14;
+
+/// The numbers of members of large sorted sets, by their ids, as the batch sees them. Forgotten whenever
+/// changes are taken back.
+#[derive(Default)]
+pub(in crate::keyspace) struct Counts(HashMap<u64, u64, RandomState>);
+
+impl Counts {
+    fn note(&mut self, id: u64, count: u64) {
+        if self.0.len() >= COUNTS_MAX && !self.0.contains_key(&id) {
+            self.0.clear();
+        }
+        self.0.insert(id, count);
+    }
+
+    pub(in crate::keyspace) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
 impl<'p> Keyspace<'p> {
+    /// Counts the elements of a collection, if its value does not.
+    pub(crate) fn counted(&mut self, Opened(mut collection): Opened) -> Answer<Collection> {
+        let database = collection.database;
+        if let Body::Large { id, count } = &mut collection.body
+            && collection.meta.uncounted
+        {
+            let noted = self.counts.0.get(id).copied();
+            *count = match noted {
+                Some(noted) if cfg!(debug_assertions) => {
+                    let counted = self.ordered(database, *id)?.len()?;
+                    assert_eq!(noted, counted, "a number of members is not what their map counts");
+                    counted
+                }
+                Some(noted) => noted,
+                None => self.ordered(database, *id)?.len()?,
+            };
+            self.counts.note(*id, *count);
+        }
+        Ok(collection)
+    }
+
+    /// Remembers how many members a sorted set has that was changed.
+    pub(super) fn remember_count(&mut self, collection: &Collection) {
+        if let Body::Large { id, count } = collection.body
+            && collection.meta.kind == Kind::SortedSet
+        {
+            self.counts.note(id, count);
+        }
+    }
+
+    /// The members of a large sorted set, counted; there may be no batch with changes.
+    pub(crate) fn count_committed(&self, id: u64) -> Result<u64, tembo::Error> {
+        debug_assert!(!self.dirty, "changes that are not committed");
+        let Some(maps) = &self.collections else { return Ok(0) };
+        match self.batch.as_ref() {
+            Some(batch) => batch.count(&maps.ordered, id_range(id)),
+            None => self.pool.batch()?.count(&maps.ordered, id_range(id)),
+        }
+    }
+
     fn ordered(&mut self, database: usize, id: u64) -> Answer<Ordered<'_, 'p>> {
         let Keyspace { pool, batch, collections, .. } = self;
         let maps = collections.as_ref().ok_or(Fault::MissingDatabase(database))?;
