@@ -18,8 +18,8 @@
 //! Bytes of scores are in the order of scores, so that the map is in the order of scores and then of members.
 //! It counts its records: ranks, and members by their ranks, take O(log n). A member is in one record here
 //! and in one of "db.elements", whose value is the score; both are changed in one batch. Whole numbers up to
-//! 2^21 take at most 4 bytes there: then the two records of a member have blocks of one size more often, which
-//! are neighbours. Values of 8 bytes that have a short form are those of earlier versions.
+//! 2^21 take at most 4 bytes there: then the two records of a member have blocks of one size more often,
+//! which are neighbours. Values of 8 bytes that have a short form are those of earlier versions.
 //!
 //! Long members with one score and one head are in the order of their digests, and not of their rests. A
 //! member whose head, digest and score are those of another is refused; no two are known.
