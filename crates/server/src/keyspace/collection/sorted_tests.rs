@@ -223,7 +223,8 @@ fn make_old(data: &tembo::Map, elements: &tembo::Map, count: u64) {
     let value = data.get("z").unwrap().unwrap().to_vec();
     assert_eq!((value[0] & 0x1F, value.len()), (0x15, 9), "a type of its own, and the id");
     data.put("z", [&[0x14 | value[0] & 0xE0], &value[1..], &count.to_le_bytes()].concat()).unwrap();
-    let records: Vec<_> = elements.prefix(&value[1..].iter().rev().copied().collect::<Vec<_>>()).collect();
+    let id: Vec<u8> = value[1..].iter().rev().copied().collect();
+    let records: Vec<_> = elements.prefix(id).collect();
     for record in records {
         let record = record.unwrap();
         let score = Score::read(record.value()).unwrap();
