@@ -70,8 +70,8 @@ fn read_accounts(file: &Path) -> Outcome<Accounts> {
 }
 
 impl Listening {
-    /// Serves clients in a thread. If that fails, the Redis server is stopped, whose limit of memory holds for
-    /// items, too.
+    /// Serves clients in a thread. If that fails, the Redis server is stopped, whose limit of memory holds
+    /// for items, too.
     pub(crate) fn start(self, pool: &Pool, other: &tembo_server::Server) -> Outcome<Running> {
         let Listening { mut config, listener } = self;
         let (limit, other) = (other.eviction_limit(), other.handle());

@@ -2,12 +2,12 @@
 //!
 //! A clock hand goes through the items in the order of their keys. Each item has a counter in memory, which a
 //! use raises and the hand lowers, and goes when the hand finds it at zero (the GCLOCK algorithm: Smith,
-//! "Sequentiality and prefetching in database systems", 1978). The counters are found by a hash of the key, so
-//! that two items may share one; both then stay a little longer. They take 2 to 4 bytes an item, are lost with
-//! the process, and no read writes to the pool.
+//! "Sequentiality and prefetching in database systems", 1978). The counters are found by a hash of the key,
+//! so that two items may share one; both then stay a little longer. They take 2 to 4 bytes an item, are lost
+//! with the process, and no read writes to the pool.
 //!
-//! Items go between commands, in the batch that the next commands share. In a full pool a command that finds no
-//! space has items evicted for it, and is run again.
+//! Items go between commands, in the batch that the next commands share. In a full pool a command that finds
+//! no space has items evicted for it, and is run again.
 
 use crate::item::{Item, STATE_KEY};
 use crate::items::{Items, Result};

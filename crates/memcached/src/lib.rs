@@ -28,8 +28,8 @@
 //! # Differences from memcached 1.6
 //!
 //! - **Nothing is evicted** without [`Config::memory_limit`]. A full pool answers `SERVER_ERROR out of memory
-//!   storing object`, and deletes items all the same. The old value of the key stays then, and also if the new
-//!   one is too large.
+//!   storing object`, and deletes items all the same. The old value of the key stays then, and also if the
+//!   new one is too large.
 //! - **Access times** are not kept: the meta flags `h` and `l` are refused.
 //! - **The binary protocol and UDP** are not spoken; a client that begins with the binary protocol is
 //!   disconnected, and so is one that speaks TLS, the protocol of Redis, or HTTP.

@@ -192,8 +192,8 @@ impl Pool {
         self.inner.min_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether a large block, or a slab of several chunks, has lately found no run of chunks that is long enough
-    /// for it, so that a compaction will empty one. One lock.
+    /// Whether a large block, or a slab of several chunks, has lately found no run of chunks that is long
+    /// enough for it, so that a compaction will empty one. One lock.
     pub fn misses_a_run(&self) -> bool {
         self.inner.alloc.misses_a_run()
     }

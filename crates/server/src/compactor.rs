@@ -2,9 +2,9 @@
 //!
 //! It begins when enough lies in holes between records, by the settings that Redis's directives
 //! `activedefrag` and `active-defrag-*` have, or when a client asks for it. A step takes a millisecond or a
-//! little more, and a pause follows, as long as the step was and the settings say, so that it takes the share of
-//! time that they allow beside clients. While no client has a command run there are no pauses, nor after the
-//! pool has grown over its holes. A write that finds no space has all of it done at once.
+//! little more, and a pause follows, as long as the step was and the settings say, so that it takes the share
+//! of time that they allow beside clients. While no client has a command run there are no pauses, nor after
+//! the pool has grown over its holes. A write that finds no space has all of it done at once.
 
 use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};
@@ -119,8 +119,8 @@ impl Compactor {
         self.next
     }
 
-    /// Does what is due, after so many commands of clients. No batch is open. A pool that refuses is asked again
-    /// later.
+    /// Does what is due, after so many commands of clients. No batch is open. A pool that refuses is asked
+    /// again later.
     pub(crate) fn run(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant, commands: u64) {
         let has_outgrown = settings.is_on && pool.take_outgrown_waste();
         if now < self.next && !has_outgrown {

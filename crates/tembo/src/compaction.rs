@@ -365,8 +365,8 @@ impl Pool {
         self.shared.pool.has_made_run()
     }
 
-    /// Whether a change has found the free space in pieces that are too short for it. A compaction makes a piece
-    /// that is long enough.
+    /// Whether a change has found the free space in pieces that are too short for it. A compaction makes a
+    /// piece that is long enough.
     pub fn misses_a_run(&self) -> bool {
         self.shared.pool.misses_a_run()
     }

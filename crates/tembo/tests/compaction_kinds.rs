@@ -1,7 +1,8 @@
 //! Compaction of structures of every kind, by counts: the space of what was removed serves everything again,
 //! also if the program is killed meanwhile.
 //!
-//! `TEMBO_KILLS=50 cargo test --release -p tembo --test compaction_kinds killed -- --nocapture` is the long form.
+//! `TEMBO_KILLS=50 cargo test --release -p tembo --test compaction_kinds killed -- --nocapture` is the long
+//! form.
 #![forbid(unsafe_code)]
 
 use rand::{Rng, SeedableRng};

@@ -205,66 +205,67 @@ fn a_map_that_grows_over_several_sizes_has_everything_at_every_step() {
 
 brand!(Shrunk);
 
+#[derive(Default, Persist)]
+#[repr(C)]
+struct Emptied {
+    map: PHashMap<u64, u64>,
+    texts: PHashMap<PString, PRc<Leaf>>,
+}
+
+/// Puts keys into both maps, or takes them out.
+fn change_all(heap: &Heap<Shrunk, Emptied>, keys: &[u64], is_there: bool, there: &mut [bool]) {
+    heap.write(|tx, root| {
+        for key in keys {
+            if is_there {
+                assert_eq!(root.map().replace(tx, key, !key)?, None);
+                let slot = root.texts().insert(tx, &text(*key), PRc::null())?;
+                let leaf = tx.alloc(Leaf { value: *key })?;
+                tx.link(slot, leaf)?;
+            } else {
+                assert_eq!(root.map().take(tx, key)?, Some(!key));
+                assert!(root.texts().remove(tx, &text(*key))?);
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+    keys.iter().for_each(|key| there[*key as usize] = is_there);
+}
+
+fn assert_has(heap: &Heap<Shrunk, Emptied>, there: &[bool]) {
+    heap.read(|tx, root| {
+        let count = there.iter().filter(|is_there| **is_there).count();
+        assert_eq!((root.map().len(tx)?, root.texts().len(tx)?), (count, count));
+        assert_eq!((root.map().iter(tx)?.count(), root.texts().iter(tx)?.count()), (count, count));
+        for (key, is_there) in (0..).zip(there) {
+            assert_eq!(root.map().value(tx, &key)?, is_there.then_some(!key), "{key}");
+            assert_eq!(root.texts().contains(tx, &text(key))?, *is_there, "{key}");
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
 /// The map becomes smaller while it is emptied, in every state of it: while it grows, while it shrinks, and
 /// with insertions in between.
 #[test]
 fn a_map_that_is_emptied_has_everything_at_every_step_and_gives_its_buckets_back() {
-    #[derive(Default, Persist)]
-    #[repr(C)]
-    struct Root {
-        map: PHashMap<u64, u64>,
-        texts: PHashMap<PString, PRc<Leaf>>,
-    }
     const KEYS: u64 = 30_000;
     let place = Place::new();
-    let mut heap = place.open::<Shrunk, Root>();
-    let change = |heap: &Heap<Shrunk, Root>, keys: &[u64], is_there: bool| {
-        heap.write(|tx, root| {
-            for key in keys {
-                if is_there {
-                    assert_eq!(root.map().replace(tx, key, !key)?, None);
-                    let (slot, leaf) =
-                        (root.texts().insert(tx, &text(*key), PRc::null())?, tx.alloc(Leaf { value: *key })?);
-                    tx.link(slot, leaf)?;
-                } else {
-                    assert_eq!(root.map().take(tx, key)?, Some(!key));
-                    assert!(root.texts().remove(tx, &text(*key))?);
-                }
-            }
-            Ok(())
-        })
-        .unwrap();
-    };
-    let same = |heap: &Heap<Shrunk, Root>, there: &[bool]| {
-        heap.read(|tx, root| {
-            let count = there.iter().filter(|is_there| **is_there).count();
-            assert_eq!((root.map().len(tx)?, root.texts().len(tx)?), (count, count));
-            assert_eq!((root.map().iter(tx)?.count(), root.texts().iter(tx)?.count()), (count, count));
-            for (key, is_there) in (0..).zip(there) {
-                assert_eq!(root.map().value(tx, &key)?, is_there.then_some(!key), "{key}");
-                assert_eq!(root.texts().contains(tx, &text(key))?, *is_there, "{key}");
-            }
-            Ok(())
-        })
-        .unwrap();
-    };
+    let mut heap = place.open::<Shrunk, Emptied>();
     let mut there = vec![false; KEYS as usize];
     for keys in (0..KEYS).collect::<Vec<_>>().chunks(500) {
-        change(&heap, keys, true);
-        keys.iter().for_each(|key| there[*key as usize] = true);
+        change_all(&heap, keys, true, &mut there);
     }
     let full = objects(&heap);
     // 7 and the number of keys have no common divisor.
     for (batch, keys) in (0..KEYS - 300).map(|i| i * 7 % KEYS).collect::<Vec<_>>().chunks(300).enumerate() {
-        change(&heap, keys, false);
-        keys.iter().for_each(|key| there[*key as usize] = false);
+        change_all(&heap, keys, false, &mut there);
         if batch % 3 == 0 {
             // Some come back, and go again.
-            change(&heap, &keys[..100], true);
-            keys[..100].iter().for_each(|key| there[*key as usize] = true);
-            same(&heap, &there);
-            change(&heap, &keys[..100], false);
-            keys[..100].iter().for_each(|key| there[*key as usize] = false);
+            change_all(&heap, &keys[..100], true, &mut there);
+            assert_has(&heap, &there);
+            change_all(&heap, &keys[..100], false, &mut there);
         }
         if batch % 25 == 0 {
             prove(&heap);
@@ -272,15 +273,14 @@ fn a_map_that_is_emptied_has_everything_at_every_step_and_gives_its_buckets_back
             heap = place.open();
         }
     }
-    same(&heap, &there);
+    assert_has(&heap, &there);
     prove(&heap);
-    let left = there.iter().filter(|is_there| **is_there).count() as u64;
-    assert_eq!(left, 300);
+    let left: Vec<u64> = (0..KEYS).filter(|key| there[*key as usize]).collect();
+    assert_eq!(left.len(), 300);
     // Each text entry takes two objects or three, and its map has 1024 buckets in five segments at most.
-    assert!(full > 2 * KEYS + 60 && objects(&heap) < 3 * left + 40, "{full} {}", objects(&heap));
-    let last: Vec<u64> = (0..KEYS).filter(|key| there[*key as usize]).collect();
-    change(&heap, &last, false);
-    same(&heap, &vec![false; KEYS as usize]);
+    assert!(full > 2 * KEYS + 60 && objects(&heap) < 3 * 300 + 40, "{full} {}", objects(&heap));
+    change_all(&heap, &left, false, &mut there);
+    assert_has(&heap, &there);
     prove(&heap);
 }
 

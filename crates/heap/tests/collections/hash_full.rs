@@ -119,7 +119,8 @@ fn a_map_that_finds_no_room_for_its_first_buckets_is_empty_and_goes_on_when_ther
 
 brand!(Emptied);
 
-/// Removals need no space, also those that make the map smaller, and the shrinking goes on when there is some.
+/// Removals need no space, also those that make the map smaller, and the shrinking goes on when there is
+/// some.
 #[test]
 fn a_map_is_emptied_in_a_full_heap() {
     let (_place, heap) = open::<Emptied>(64 << 20);

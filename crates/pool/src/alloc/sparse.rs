@@ -57,15 +57,16 @@ impl Allocator {
         })
     }
 
-    /// Closes the run that costs least for the chunks that were missed. With the space that is kept behind it,
-    /// nobody is refused the run.
+    /// Closes the run that costs least for the chunks that were missed. With the space that is kept behind
+    /// it, nobody is refused the run.
     fn close_for(
         &self,
         shared: &mut Shared,
         region: &Region,
         limits: CloseLimits,
     ) -> Result<Vec<Range<u64>>> {
-        // Until then, what was missed is still missed: sparse slabs that are emptied first may not make a run.
+        // Until then, what was missed is still missed: sparse slabs that are emptied first may not make a
+        // run.
         let wanted = std::mem::take(&mut shared.missed_chunks) + self.kept_chunks(region);
         let mut run = self.run_to_empty(shared, region, (wanted, limits.fixed))?;
         if run.is_none() && !shared.stuck.is_empty() {

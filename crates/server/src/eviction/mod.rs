@@ -153,8 +153,8 @@ struct Limit {
 }
 
 impl EvictionLimit {
-    /// The bytes that all data in the pool may have, as `maxmemory` and `maxmemory-policy` say now, and whether
-    /// only what has a deadline may go; `None` with `noeviction`.
+    /// The bytes that all data in the pool may have, as `maxmemory` and `maxmemory-policy` say now, and
+    /// whether only what has a deadline may go; `None` with `noeviction`.
     pub fn get(&self) -> Option<(u64, bool)> {
         // ORDER: relaxed; what others see a moment later is evicted a moment later.
         let bytes = self.0.bytes.load(Ordering::Relaxed);

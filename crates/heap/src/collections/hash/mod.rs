@@ -1,5 +1,5 @@
-//! A hash table whose buckets are cache lines. It grows a little with every insertion, and shrinks a little with
-//! every removal.
+//! A hash table whose buckets are cache lines. It grows a little with every insertion, and shrinks a little
+//! with every removal.
 //!
 //! # Media layout
 //!
@@ -29,10 +29,10 @@
 //!
 //! # Shrinking
 //!
-//! A larger map of which less than a quarter is in use becomes half as large, by the same steps backwards: each
-//! removal or insertion joins a few buckets of its tally's part with those that they were divided from, and
-//! frees segments. A map that shrinks is one that grows, with `grown` going down, and a build that does not
-//! know `Shrinking` makes it grow again.
+//! A larger map of which less than a quarter is in use becomes half as large, by the same steps backwards:
+//! each removal or insertion joins a few buckets of its tally's part with those that they were divided from,
+//! and frees segments. A map that shrinks is one that grows, with `grown` going down, and a build that does
+//! not know `Shrinking` makes it grow again.
 //!
 //! # Commit point
 //!
