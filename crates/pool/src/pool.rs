@@ -212,7 +212,8 @@ impl Pool {
         // that follows it.
         region.journal().iter().for_each(|journal| journal.put_off(true));
         let recovered = recover::recover(&region, &geometry, seed, || {
-            if opened.to_mark.is_some() && features & of_files(&geometry) != of_files(&geometry) {
+            let is_writable_file = opened.to_mark.is_some() || opened.opening.is_some();
+            if is_writable_file && features & of_files(&geometry) != of_files(&geometry) {
                 (features, lacks_features) = (features | of_files(&geometry), true);
             }
             // Features come first: the `opening` word is covered by one.

@@ -3,14 +3,16 @@
 //! It begins when enough lies in holes between records, by the settings that Redis's directives
 //! `activedefrag` and `active-defrag-*` have, or when a client asks for it. A step takes a millisecond or a
 //! little more, and a pause follows, as long as the step was and the settings say, so that it takes the share
-//! of time that they allow beside clients. While no client has a command run there are no pauses, nor after
-//! the pool has grown over its holes. A write that finds no space has all of it done at once.
+//! of time that they allow beside clients. While no client has a command run steps take more of it, and
+//! all after the pool has grown over its holes. A write that finds no space has all of it done at once.
 
 use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};
 use tembo::{Compaction, Pool};
 
 const STEP: Duration = Duration::from_millis(1);
+/// The percentage of time that steps take while no command runs. Others may use the pool beside the server.
+const IDLE_PERCENT: u64 = 60;
 /// The holes are looked at this often. That takes time in proportion to the number of slabs.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// After a start the holes of slabs are not known. So many are looked at in a step, until all are.
@@ -143,7 +145,8 @@ impl Compactor {
         if self.step(pool, STEP) {
             let is_idle = std::mem::replace(&mut self.commands, commands) == commands;
             let ended = Instant::now();
-            self.next = ended + if is_idle { Duration::ZERO } else { pause(ended - began, self.cycle) };
+            let cycle = if is_idle { self.cycle.max(IDLE_PERCENT) } else { self.cycle };
+            self.next = ended + pause(ended - began, cycle);
         }
     }
 
@@ -164,7 +167,8 @@ impl Compactor {
         self.not_below_if_full = pool.spare_bytes() + WORTH_BYTES_IF_FULL;
         // A run of free chunks for a large value may have been made of as many pieces.
         let has_made_run = pool.has_made_run();
-        self.is_run_futile = misses_a_run && !has_made_run;
+        // Sparse slabs are emptied before a run for a slab; what was not tried is not in vain.
+        self.is_run_futile = misses_a_run && !has_made_run && !pool.misses_a_run();
         self.finished > before.0 && (has_made_run || pool.stats().unused_bytes > before.1)
     }
 

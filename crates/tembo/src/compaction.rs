@@ -292,7 +292,9 @@ impl Pool {
         {
             sum.add_round(self.compact_round(compaction, is_over, cuts)?);
             sum.has_made_run = self.has_made_run();
-            if sum.freed_in_round == 0 && sum.cut_in_round == 0 || sum.has_made_run && !cuts {
+            // A run that was missed is made after the sparse slabs, whatever these bring.
+            let is_in_vain = sum.freed_in_round == 0 && sum.cut_in_round == 0 && !self.misses_a_run();
+            if is_in_vain || sum.has_made_run && !cuts {
                 break;
             }
         }
@@ -484,7 +486,8 @@ impl Pool {
         }
         let rounds = self.compact_while(&|| false, false).unwrap_or_default();
         futile_at.store(self.spare_bytes() + 1, Ordering::Relaxed);
-        is_run_futile.store(misses_a_run && !rounds.has_made_run, Ordering::Relaxed);
+        let is_in_vain = misses_a_run && !rounds.has_made_run && !self.misses_a_run();
+        is_run_futile.store(is_in_vain, Ordering::Relaxed);
         rounds.all.freed_bytes > 0 || rounds.has_made_run
     }
 }

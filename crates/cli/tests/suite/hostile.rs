@@ -4,7 +4,7 @@
 
 use crate::serve::Server;
 use crate::support::Workspace;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +34,11 @@ impl Client {
                 return value;
             }
             let mut buffer = [0; 64 << 10];
-            let got = self.stream.read(&mut buffer).expect("a reply");
+            let got = match self.stream.read(&mut buffer) {
+                // A process that was stopped for a while finds its waiting interrupted.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                got => got.expect("a reply"),
+            };
             assert_ne!(got, 0, "the server hung up");
             self.unread.extend_from_slice(&buffer[..got]);
         }

@@ -5,7 +5,7 @@
 
 use crate::serve::Server;
 use crate::support::Workspace;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -51,7 +51,11 @@ impl Client {
                 return decoded.value;
             }
             let mut chunk = [0; 1 << 16];
-            let count = self.stream.read(&mut chunk).ok().filter(|count| *count > 0)?;
+            let count = match self.stream.read(&mut chunk) {
+                // A process that was stopped for a while finds its waiting interrupted.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                got => got.ok().filter(|count| *count > 0)?,
+            };
             self.input.extend_from_slice(&chunk[..count]);
         }
     }

@@ -213,7 +213,7 @@ struct Emptied {
 }
 
 /// Puts keys into both maps, or takes them out.
-fn change_all(heap: &Heap<Shrunk, Emptied>, keys: &[u64], is_there: bool, there: &mut [bool]) {
+fn change_both(heap: &Heap<Shrunk, Emptied>, keys: &[u64], is_there: bool, there: &mut [bool]) {
     heap.write(|tx, root| {
         for key in keys {
             if is_there {
@@ -255,17 +255,17 @@ fn a_map_that_is_emptied_has_everything_at_every_step_and_gives_its_buckets_back
     let mut heap = place.open::<Shrunk, Emptied>();
     let mut there = vec![false; KEYS as usize];
     for keys in (0..KEYS).collect::<Vec<_>>().chunks(500) {
-        change_all(&heap, keys, true, &mut there);
+        change_both(&heap, keys, true, &mut there);
     }
     let full = objects(&heap);
     // 7 and the number of keys have no common divisor.
     for (batch, keys) in (0..KEYS - 300).map(|i| i * 7 % KEYS).collect::<Vec<_>>().chunks(300).enumerate() {
-        change_all(&heap, keys, false, &mut there);
+        change_both(&heap, keys, false, &mut there);
         if batch % 3 == 0 {
             // Some come back, and go again.
-            change_all(&heap, &keys[..100], true, &mut there);
+            change_both(&heap, &keys[..100], true, &mut there);
             assert_has(&heap, &there);
-            change_all(&heap, &keys[..100], false, &mut there);
+            change_both(&heap, &keys[..100], false, &mut there);
         }
         if batch % 25 == 0 {
             prove(&heap);
@@ -279,7 +279,7 @@ fn a_map_that_is_emptied_has_everything_at_every_step_and_gives_its_buckets_back
     assert_eq!(left.len(), 300);
     // Each text entry takes two objects or three, and its map has 1024 buckets in five segments at most.
     assert!(full > 2 * KEYS + 60 && objects(&heap) < 3 * 300 + 40, "{full} {}", objects(&heap));
-    change_all(&heap, &left, false, &mut there);
+    change_both(&heap, &left, false, &mut there);
     assert_has(&heap, &there);
     prove(&heap);
 }

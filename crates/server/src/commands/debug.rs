@@ -8,6 +8,7 @@ use super::Context;
 use super::args::is;
 use super::object::{encoding_name, large_bytes};
 use crate::fault::{Answer, NO_SUCH_KEY};
+use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::{DATABASES, Keyspace, Kind, Meta};
 
 pub(super) const HELP: &[&str] = &[
@@ -92,14 +93,25 @@ fn value_digest(keys: &mut Keyspace<'_>, database: usize, key: &[u8]) -> Answer<
         return Ok(Some(ValueDigest { deadline, digest: mix(0, stored.payload) }));
     }
     let collection = keys.collection(database, key, kind)?;
-    let mut elements = 0;
+    let (mut elements, mut outcome) = (0, Ok(()));
     keys.walk_elements(&collection, 0, |_, field, value| {
+        // A score has more than one form.
+        let score = (kind == Kind::SortedSet).then(|| Score::read(value)).transpose();
+        let score = match score {
+            Ok(score) => score.map(Score::to_bytes),
+            Err(malformed) => {
+                outcome = Err(malformed);
+                return ControlFlow::Break(());
+            }
+        };
+        let value = score.as_ref().map_or(value, |score| &score[..]);
         let parts = [&(field.len() as u64).to_le_bytes()[..], field, value];
         let seed = if kind == Kind::List { elements } else { 0 };
         let element = parts.into_iter().fold(seed, mix);
         elements = if kind == Kind::List { element } else { elements ^ element };
         ControlFlow::Continue(())
     })?;
+    outcome?;
     let digest = mix(mix(0, kind.name().as_bytes()), &elements.to_le_bytes());
     Ok(Some(ValueDigest { deadline, digest }))
 }
