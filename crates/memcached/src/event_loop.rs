@@ -234,7 +234,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             begun = conn.output.len();
             let evicted = self.items.evict_for(input.len() as u64);
             step = self.run_command(conn, input);
-            if !matches!(evicted, Ok(1..)) {
+            if !matches!(evicted, Ok(true)) {
                 break;
             }
         }

@@ -3,8 +3,8 @@
 //! A clock hand goes through the items in the order of their keys. Each item has a counter in memory, which a
 //! use raises and the hand lowers, and goes when the hand finds it at zero (the GCLOCK algorithm: Smith,
 //! "Sequentiality and prefetching in database systems", 1978). The counters are found by a hash of the key,
-//! so that two items may share one; both then stay a little longer. They take 2 to 4 bytes an item, are lost
-//! with the process, and no read writes to the pool.
+//! so that two items may share one; both then stay a little longer. They take 2 to 4 bytes for each of the
+//! most items that there were, are lost with the process, and no read writes to the pool.
 //!
 //! Items go between commands, in the batch that the next commands share. In a full pool a command that finds
 //! no space has items evicted for it, and is run again.
@@ -35,7 +35,9 @@ const FULL_TIME_MAX: Duration = Duration::from_millis(20);
 /// The share of the memory that is evicted for such a command each time.
 const SHARE_PER_TRY: u64 = 512;
 /// Such a command has items evicted at most so often.
-pub(crate) const TRIES_MAX: u32 = 64;
+pub(crate) const TRIES_MAX: u32 = 12;
+/// After a hand that went round in vain, none goes for so long.
+const FUTILE_PERIOD: Duration = Duration::from_millis(100);
 /// Bytes of the pool that an item takes beside its key and its value, about.
 const ENTRY_BYTES: u64 = 49;
 /// Measuring the memory may take this share of the time.
@@ -70,6 +72,14 @@ impl fmt::Debug for LimitSource {
     }
 }
 
+/// An item that may go.
+struct Victim {
+    key: Vec<u8>,
+    bytes: u64,
+    /// Its time has come.
+    is_over: bool,
+}
+
 /// The bytes that an item takes in the pool, about.
 pub(crate) fn entry_bytes(key: &[u8], data_bytes: usize) -> u64 {
     (key.len() + data_bytes) as u64 + ENTRY_BYTES
@@ -90,6 +100,8 @@ pub(crate) struct Eviction {
     next_measuring: Instant,
     /// All slabs of the pool are known, so that what is measured is what is alive.
     knows_all: bool,
+    /// No item may go: this is not tried again before then.
+    futile_until: Instant,
     /// A command has found no space.
     pub(crate) lacks_room: bool,
     pub(crate) evicted: u64,
@@ -107,6 +119,7 @@ impl Eviction {
             new_bytes: 0,
             next_measuring: now,
             knows_all: false,
+            futile_until: now,
             lacks_room: false,
             evicted: 0,
         }
@@ -189,41 +202,51 @@ impl Items<'_> {
         self.evict(surplus, Instant::now() + TIME_MAX).map(drop)
     }
 
-    /// Evicts items for a command of so many bytes that found no space, and makes that durable; returns how
-    /// many. There is no batch.
-    pub(crate) fn evict_for(&mut self, needed_bytes: u64) -> Result<usize> {
-        let share = self.pool().stats().used_bytes() / SHARE_PER_TRY;
-        let evicted = self.evict(share.max(needed_bytes), Instant::now() + FULL_TIME_MAX)?;
+    /// Evicts items for a command of so many bytes that found no space, and makes that durable; returns whether
+    /// it is worth another try. There is no batch.
+    ///
+    /// It may need a longer piece than those that go leave behind: then the pool is compacted for a while.
+    pub(crate) fn evict_for(&mut self, needed_bytes: u64) -> Result<bool> {
+        let pool = self.pool();
+        let share = pool.stats().used_bytes() / SHARE_PER_TRY;
+        let may_help = self.evict(share.max(needed_bytes), Instant::now() + FULL_TIME_MAX)?;
         self.commit()?;
-        Ok(evicted)
+        if pool.misses_a_run() {
+            pool.compact_for(Some(FULL_TIME_MAX))?;
+        }
+        Ok(may_help)
     }
 
-    /// Evicts items of so many bytes, until a time; returns how many.
-    fn evict(&mut self, bytes: u64, until: Instant) -> Result<usize> {
-        let (mut victims, mut freed, mut rounds) = (Vec::new(), 0, 0);
+    /// Evicts items of so many bytes, until a time; returns whether some went, or may go when there is more time.
+    fn evict(&mut self, bytes: u64, until: Instant) -> Result<bool> {
+        if Instant::now() < self.eviction.futile_until {
+            return Ok(false);
+        }
+        let (mut count, mut freed, mut rounds) = (0, 0, 0);
         // After as many rounds every counter is zero.
-        while freed < bytes && victims.len() < VICTIMS_MAX && rounds <= u32::from(USES_MAX) + 1 {
+        while freed < bytes && count < VICTIMS_MAX && rounds <= u32::from(USES_MAX) + 1 {
             let (found, is_at_end) = self.look()?;
             rounds += u32::from(is_at_end);
-            freed += found.iter().map(|(_, bytes)| bytes).sum::<u64>();
-            victims.extend(found);
+            for victim in found {
+                // In a later round it is still seen where it was.
+                if self.remove_from_map(&victim.key)? {
+                    (count, freed) = (count + 1, freed + victim.bytes);
+                    self.eviction.evicted += u64::from(!victim.is_over);
+                }
+            }
             if Instant::now() >= until {
-                break;
+                return Ok(true);
             }
         }
-        let mut evicted = 0;
-        for (key, bytes) in victims {
-            if self.remove_from_map(&key)? {
-                evicted += 1;
-                self.eviction.alive_bytes = self.eviction.alive_bytes.saturating_sub(bytes);
-            }
+        self.eviction.alive_bytes = self.eviction.alive_bytes.saturating_sub(freed);
+        if count == 0 {
+            self.eviction.futile_until = Instant::now() + FUTILE_PERIOD;
         }
-        self.eviction.evicted += evicted as u64;
-        Ok(evicted)
+        Ok(count > 0)
     }
 
-    /// Moves the hand over some items: those that may go, with their bytes, and whether it came to the end.
-    fn look(&mut self) -> Result<(Vec<(Vec<u8>, u64)>, bool)> {
+    /// Moves the hand over some items: those that may go, and whether it came to the end.
+    fn look(&mut self) -> Result<(Vec<Victim>, bool)> {
         let hand = std::mem::take(&mut self.eviction.hand);
         let only_with_deadline = self.eviction.limit.is_some_and(|limit| limit.only_with_deadline);
         let (mut found, mut last, mut looks) = (Vec::new(), None, 0);
@@ -236,7 +259,7 @@ impl Items<'_> {
             let may_go = item.is_some_and(|item| !only_with_deadline || item.head.deadline != 0);
             let is_over = item.is_some_and(|item| item.head.is_over(self.now));
             if is_over || may_go && self.eviction.lower(key) {
-                found.push((key.to_vec(), entry_bytes(key, value.len())));
+                found.push(Victim { key: key.to_vec(), bytes: entry_bytes(key, value.len()), is_over });
             }
             looks += 1;
             if looks == LOOKS {

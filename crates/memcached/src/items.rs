@@ -137,7 +137,7 @@ impl<'p> Items<'p> {
     ) -> Result<u64> {
         let unique = match unique {
             Some(unique) => unique,
-            None => self.next_unique()?,
+            None => self.next_unique().inspect_err(|failure| self.note_failure(failure))?,
         };
         let head = ItemHead { unique, ..head }.encode();
         let outcome = match data {

@@ -124,7 +124,7 @@ impl Compactor {
     /// Does what is due, after so many commands of clients. No batch is open. A pool that refuses is asked
     /// again later.
     pub(crate) fn run(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant, commands: u64) {
-        let has_outgrown = settings.is_on && pool.take_outgrown_waste();
+        let has_outgrown = settings.is_on && self.knows_all && pool.take_outgrown_waste();
         if now < self.next && !has_outgrown {
             return;
         }
@@ -175,8 +175,10 @@ impl Compactor {
     /// Looks at some slabs; returns whether all are known. A step every now and then suffices.
     fn learn(&mut self, pool: &Pool) -> bool {
         let began = Instant::now();
-        self.knows_all = !matches!(pool.learn_spare(SLABS_PER_STEP), Ok(true));
-        if !self.knows_all {
+        let learned = pool.learn_spare(SLABS_PER_STEP);
+        self.knows_all = matches!(learned, Ok(false));
+        // A pool that refuses is asked again later.
+        if learned.is_ok_and(|more| more) {
             let ended = Instant::now();
             self.next = ended + pause(ended - began, LEARNING_PERCENT);
         }

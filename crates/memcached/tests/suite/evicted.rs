@@ -95,9 +95,13 @@ fn a_full_pool_gets_room_for_each_item() {
     }
     assert!(stat(&mut client, "evictions") > 3000);
     assert_eq!((stat(&mut client, "store_no_memory"), stat(&mut client, "total_items")), (0, 6600));
-    // A value for which no eviction makes room is refused, and the old one stays.
+    // Small items make room for a large one, and not many more go than it takes.
+    set(&mut client, 10_000..60_000, 100);
+    let before = stat(&mut client, "curr_items");
     let large = "w".repeat(1 << 20);
-    client.says(&format!("set large 0 0 1\nx\nset large 0 0 {}\n{large}", large.len()));
+    assert_eq!(client.says(&format!("set large 0 0 {}\n{large}", large.len())), "STORED");
+    let gone = before - stat(&mut client, "curr_items");
+    assert!(gone < before * 2 / 3, "{gone} of {before}");
     assert!(client.says("get large").starts_with("VALUE large"));
     drop(served);
     pool.check().unwrap();
