@@ -202,8 +202,8 @@ impl Items<'_> {
         self.evict(surplus, Instant::now() + TIME_MAX).map(drop)
     }
 
-    /// Evicts items for a command of so many bytes that found no space, and makes that durable; returns whether
-    /// it is worth another try. There is no batch.
+    /// Evicts items for a command of so many bytes that found no space, and makes that durable; returns
+    /// whether it is worth another try. There is no batch.
     ///
     /// It may need a longer piece than those that go leave behind: then the pool is compacted for a while.
     pub(crate) fn evict_for(&mut self, needed_bytes: u64) -> Result<bool> {
@@ -217,7 +217,8 @@ impl Items<'_> {
         Ok(may_help)
     }
 
-    /// Evicts items of so many bytes, until a time; returns whether some went, or may go when there is more time.
+    /// Evicts items of so many bytes, until a time; returns whether some went, or may go when there is more
+    /// time.
     fn evict(&mut self, bytes: u64, until: Instant) -> Result<bool> {
         if Instant::now() < self.eviction.futile_until {
             return Ok(false);

@@ -31,9 +31,9 @@
 //!
 //! A larger map of which less than a quarter is in use becomes half as large, by the same steps backwards:
 //! each removal or insertion joins a few buckets of its tally's part with those that they were divided from,
-//! and frees segments. The array of segments keeps its length. Where there is no space for an entry that moves,
-//! its bucket is joined in part, and the next change goes on with it. Builds that do not know of it open the
-//! pool for reading only (`Feature::WideClasses`), and read a map that shrinks as one that grows.
+//! and frees segments. The array of segments keeps its length. Where there is no space for an entry that
+//! moves, its bucket is joined in part, and the next change goes on with it. Builds that do not know of it
+//! open the pool for reading only (`Feature::WideClasses`), and read a map that shrinks as one that grows.
 //!
 //! # Commit point
 //!
