@@ -61,13 +61,13 @@
 //! order of their positions, so that a position is all that a cursor of HSCAN, SSCAN or ZSCAN has to be, and
 //! a random position is a random element.
 //!
-//! A large sorted set has two records for each member: one in "db.elements", whose value is the score, and
-//! one in "db.ordered", in the order of scores and members, with the layout of
-//! [`collection::ordered`](super::collection::ordered). That map counts its records, so that ranks
-//! cost O(log n), and so does the number of members: a value of type 5 leaves it out, and is not written again
-//! when members come and go. Large values of type 4 are those of earlier versions; a change of their members makes
-//! them values of type 5. The elements of a large list are in *chunks* of several, in the order of their
-//! places: [`collection::list`](super::collection::list) has more.
+//! A large sorted set has two records for each member: one in "db.elements", whose value is the score,
+//! and one in "db.ordered", in the order of scores and members, with the layout of
+//! [`collection::ordered`](super::collection::ordered). That map counts its records, so that ranks cost
+//! O(log n), and so does the number of members: a value of type 5 leaves it out, and is not written again
+//! when members come and go. Large values of type 4 are those of earlier versions; a change of their
+//! members makes them values of type 5. The elements of a large list are in *chunks* of several, in the
+//! order of their places: [`collection::list`](super::collection::list) has more.
 //!
 //! Only the key's own value has the id, so that DEL, RENAME, MOVE and EXPIRE of a large collection change
 //! that value and a constant number of records. One map has the elements of all databases, and an id is never
