@@ -85,12 +85,20 @@ impl Config {
 }
 
 /// The value of `CRASHSIM_IMAGES`, else `default`.
-pub(crate) fn wanted_images(default: u64) -> u64 {
+///
+/// # Panics
+///
+/// If it is not a number.
+pub fn wanted_images(default: u64) -> u64 {
     env_number(ENV_IMAGES).unwrap_or(default)
 }
 
-/// The seed of a campaign's first round.
-pub(crate) fn first_seed() -> u64 {
+/// The seed of a campaign's first round: the value of `CRASHSIM_SEED`, else a usual one.
+///
+/// # Panics
+///
+/// If it is not a number.
+pub fn first_seed() -> u64 {
     env_number(ENV_SEED).unwrap_or(DEFAULT_SEED)
 }
 

@@ -80,6 +80,7 @@ mod trace;
 mod trial;
 
 pub use audit::Audit;
+pub use config::{first_seed, wanted_images};
 pub use mutants::{MutantOutcome, MutantReport};
 pub use mutation::{Mutation, Target};
 pub use power::{Flaw, PowerFailures, PowerReport, PowerRound, notice_flaws, power_campaign};

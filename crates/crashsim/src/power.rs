@@ -366,13 +366,8 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
             if cuts.chance(3) > 0 {
                 break;
             }
-            let disk = SectorDisk::new(image.clone());
-            disk.cut_after(cuts.chance(60));
-            if recover(&disk, self.place()).is_err() {
-                let history = disk.history();
-                let mut again = PowerCuts::new(&history, cuts.chance(1 << 30) as u64);
-                while again.step().is_some() {}
-                image = again.image();
+            if let Some(cut) = cuts.cut_recovery(&image, |disk| recover(disk, self.place()).is_ok()) {
+                image = cut;
                 report.cut_recoveries += 1;
             }
         }

@@ -5,10 +5,13 @@
 //!
 //! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-crashsim --test holes` is the long form.
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
-use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk};
+use support::Chance;
+use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk, first_seed, wanted_images};
 use tembo_pmem::Region;
 use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, recover};
 
@@ -24,23 +27,10 @@ const MOST: u64 = FIRST + 16 * PAGE;
 /// Fences of a run: they turn the ring several times.
 const FENCES: usize = 500;
 
-fn number_from(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
-}
-
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        (self.0 >> 33) % bound
-    }
-
-    /// A page outside the ring.
-    fn page(&mut self, bytes: u64) -> u64 {
-        let page = self.below((bytes - RING_MIN_BYTES) / PAGE);
-        if page < FRONT / PAGE { page } else { page + RING_MIN_BYTES / PAGE }
-    }
+/// A page outside the ring.
+fn page_from(chance: &mut Chance, bytes: u64) -> u64 {
+    let page = chance.below((bytes - RING_MIN_BYTES) / PAGE);
+    if page < FRONT / PAGE { page } else { page + RING_MIN_BYTES / PAGE }
 }
 
 /// The memory as it was noted.
@@ -151,7 +141,7 @@ impl Workload {
     fn commit(&mut self, region: &Region) {
         let mut memory = self.last();
         for _ in 0..1 + self.chance.below(5) {
-            let first = self.chance.page(region.len()) * PAGE / 64 + self.chance.below(64);
+            let first = page_from(&mut self.chance, region.len()) * PAGE / 64 + self.chance.below(64);
             let end = (first + 1 + self.chance.below(9)).min(first / 64 * 64 + 64);
             region.reallocate(first * 64, (end - first) * 64).unwrap();
             for line in first..end {
@@ -168,7 +158,7 @@ impl Workload {
 
     /// Gives some pages back.
     fn punch(&mut self, region: &Region) {
-        let (mut memory, first) = (self.last(), self.chance.page(region.len()));
+        let (mut memory, first) = (self.last(), page_from(&mut self.chance, region.len()));
         let border = if first * PAGE < FRONT { FRONT } else { region.len() } / PAGE;
         let end = (first + 1 + self.chance.below(3)).min(border);
         memory.free.extend(first * PAGE / 64..end * PAGE / 64);
@@ -256,14 +246,7 @@ fn recover_image(cuts: &mut PowerCuts<'_>, mut image: Vec<u8>) -> Result<Vec<u8>
         if cuts.chance(3) > 0 {
             break;
         }
-        let disk = SectorDisk::new(image.clone());
-        disk.cut_after(cuts.chance(60));
-        if recover(&disk, PLACE).is_err() {
-            let history = disk.history();
-            let mut again = PowerCuts::new(&history, cuts.chance(1 << 30) as u64);
-            while again.step().is_some() {}
-            image = again.image();
-        }
+        image = cuts.cut_recovery(&image, |disk| recover(disk, PLACE).is_ok()).unwrap_or(image);
     }
     let disk = SectorDisk::new(image);
     recover(&disk, PLACE).map_err(|e| e.to_string())?;
@@ -297,9 +280,9 @@ const INTERVALS: [Option<Duration>; 2] = [None, Some(Duration::from_secs(3600))]
 #[test]
 fn holes_and_cuts_leave_the_memory_of_a_fence_and_keep_what_was_promised() {
     const RUNS: u64 = 4;
-    let wanted = number_from("CRASHSIM_IMAGES", 4_000);
+    let wanted = wanted_images(4_000);
     for interval in INTERVALS {
-        let (mut tried, mut round) = (0, number_from("CRASHSIM_SEED", 1));
+        let (mut tried, mut round) = (0, first_seed());
         while tried < wanted {
             let run = Workload::new(round, interval, Bug::None).run();
             assert!(run.holes > 5 && run.cuts > 2 && run.growths > 2, "{} {}", run.holes, run.cuts);
@@ -330,7 +313,7 @@ fn histories_that_break_a_rule_are_noticed() {
         ("a hole has nothing alive", History::clone, Bug::HoleInUse, waits),
         ("a cut takes nothing alive", History::clone, Bug::CutTooFar, waits),
     ];
-    let first = number_from("CRASHSIM_SEED", 1);
+    let first = first_seed();
     let mut missed = Vec::new();
     for (rule, break_it, bug, interval) in rules {
         let noticed = (first..first + ROUNDS).find_map(|round| {

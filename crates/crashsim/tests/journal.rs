@@ -2,13 +2,16 @@
 //! at one of its fences, byte for byte, and at none before the last that was promised. The ring lies in the
 //! middle of the region. Both grow.
 
+mod support;
+
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk};
+use support::Chance;
+use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk, first_seed, wanted_images};
 use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, read_lines, recover};
 use tembo_pmem::{Domain, Region};
 
@@ -25,19 +28,6 @@ const FIRST_BYTES: u64 = MEMORY_BYTES + RING_BYTES;
 const MAX_BYTES: u64 = FIRST_BYTES + (64 << 10);
 /// Fences of a run: they turn the ring several times.
 const FENCES: usize = 600;
-
-fn number_from(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
-}
-
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        (self.0 >> 33) % bound
-    }
-}
 
 /// A history of the disk; its marks are numbers of fences that are promised to survive.
 struct Run {
@@ -333,13 +323,13 @@ fn try_images(run: &Run, images_wanted: u64, seed: u64) -> Result<u64, String> {
 }
 
 fn seed() -> u64 {
-    number_from("CRASHSIM_SEED", 1)
+    first_seed()
 }
 
 #[test]
 fn a_power_failure_leaves_the_memory_of_a_fence_and_keeps_what_was_promised() {
     const RUNS: u64 = 4;
-    let wanted = number_from("CRASHSIM_IMAGES", 8_000);
+    let wanted = wanted_images(8_000);
     for mode in MODES {
         let (mut tried, mut round, mut has_grown) = (0, seed(), false);
         // A ring grows in most runs.

@@ -127,7 +127,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.tick();
         }
         self.items.eviction.begin_turn();
-        if let Err(failure) = self.items.hold_to_limit(self.now) {
+        if let Err(failure) = self.items.hold_to_limit(self.now)
+            && self.warnings.admit(self.now, true)
+        {
             tracing::warn!("items were not evicted: {failure:?}");
         }
         let ready = std::mem::take(&mut self.ready);
@@ -147,7 +149,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
 
     /// Makes the changes of these clients' commands durable, and of the one that is out of its slot. If that
     /// fails, none of those since the last commit happened, and their clients learn it.
-    fn commit(&mut self, served: &[usize], current: Option<&mut Conn>) {
+    fn commit(&mut self, served: &[usize], mut current: Option<&mut Conn>) {
         let outcome = self.items.commit();
         let mut line = Vec::new();
         if let Err(failure) = &outcome {
@@ -158,7 +160,6 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 tracing::error!("the state of the items cannot be read: {failure:?}");
             }
         }
-        let mut current = current;
         for slot in served {
             let there = self.clients.get_mut(*slot).and_then(Option::as_mut);
             let Some(conn) = there.or_else(|| current.take()) else { continue };

@@ -211,7 +211,7 @@ impl Items<'_> {
         let share = pool.stats().used_bytes() / SHARE_PER_TRY;
         let may_help = self.evict(share.max(needed_bytes), Instant::now() + FULL_TIME_MAX)?;
         self.commit()?;
-        if pool.misses_a_run() {
+        if pool.missed_run_bytes() > 0 {
             pool.compact_for(Some(FULL_TIME_MAX))?;
         }
         Ok(may_help)
@@ -232,6 +232,7 @@ impl Items<'_> {
                 // In a later round it is still seen where it was.
                 if self.remove_from_map(&victim.key)? {
                     (count, freed) = (count + 1, freed + victim.bytes);
+                    self.eviction.alive_bytes = self.eviction.alive_bytes.saturating_sub(victim.bytes);
                     self.eviction.evicted += u64::from(!victim.is_over);
                 }
             }
@@ -239,7 +240,6 @@ impl Items<'_> {
                 return Ok(true);
             }
         }
-        self.eviction.alive_bytes = self.eviction.alive_bytes.saturating_sub(freed);
         if count == 0 {
             self.eviction.futile_until = Instant::now() + FUTILE_PERIOD;
         }

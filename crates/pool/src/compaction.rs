@@ -9,6 +9,7 @@
 //! pool, or the run that costs least to empty (`alloc/evacuation.rs`). A free end is cut off ([`Pool::cut`]).
 //! Its layout, commit point and recovery are in the head of `alloc/tail.rs`.
 
+use crate::alloc::classes::MAX_SLAB_CHUNKS;
 use crate::alloc::{Allocator, CloseLimits, CutRule};
 use crate::{Pool, Result};
 use std::ops::Range;
@@ -192,10 +193,20 @@ impl Pool {
         self.inner.min_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether a large block, or a slab of several chunks, has lately found no run of chunks that is long
-    /// enough for it, so that a compaction will empty one. One lock.
-    pub fn misses_a_run(&self) -> bool {
-        self.inner.alloc.misses_a_run()
+    /// The bytes of the run of chunks that a large block, or a slab of several chunks, has lately not found.
+    /// 0 if none is missed, or one of a slab is while less than an eighth of the pool is unused: it is full
+    /// then. The next compaction, or the one after it, will empty one. A few locks.
+    pub fn missed_run_bytes(&self) -> u64 {
+        const UNUSED_PART: u64 = 8;
+        let missed = self.inner.alloc.missed_chunks();
+        let is_full = || {
+            let stats = self.stats();
+            stats.unused_bytes < stats.pool_bytes / UNUSED_PART
+        };
+        if missed <= MAX_SLAB_CHUNKS && (missed == 0 || is_full()) {
+            return 0;
+        }
+        missed * self.geometry().chunk()
     }
 
     /// Whether the last compaction was to empty a run of chunks, and has.

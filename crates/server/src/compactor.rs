@@ -8,14 +8,14 @@
 
 use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};
-use tembo::{Compaction, Pool};
+use tembo::{Compaction, MissedRun, Pool};
 
 const STEP: Duration = Duration::from_millis(1);
 /// The percentage of time that steps take while no command runs. Others may use the pool beside the server.
 const IDLE_PERCENT: u64 = 60;
 /// The holes are looked at this often. That takes time in proportion to the number of slabs.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// After a start the holes of slabs are not known. So many are looked at in a step, until all are.
+/// Slabs that are looked at in a step after a start, until the holes of all are known.
 const SLABS_PER_STEP: usize = 1024;
 /// The percentage of time that this may take.
 const LEARNING_PERCENT: u64 = 10;
@@ -43,8 +43,7 @@ pub(crate) struct Compactor {
     /// After a compaction that gained nothing: it is not repeated before this much lies in holes.
     not_below: u64,
     not_below_if_full: u64,
-    /// The last attempt to empty a run for a large value has failed.
-    is_run_futile: bool,
+    run: MissedRun,
     /// The end of the pool is not emptied before so much is unused: the last attempt has not made it shorter.
     unused_not_below: u64,
     /// All holes of the pool are known.
@@ -72,7 +71,7 @@ impl Compactor {
             next: Instant::now() + LOOK_PERIOD,
             not_below: 0,
             not_below_if_full: 0,
-            is_run_futile: false,
+            run: MissedRun::default(),
             unused_not_below: 0,
             knows_all: false,
             moved_bytes: 0,
@@ -152,9 +151,8 @@ impl Compactor {
 
     /// Does all of it at once, for a write that found no space; returns whether that has made room.
     pub(crate) fn make_room(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
-        let misses_a_run = pool.misses_a_run();
-        let may_make_run = misses_a_run && !self.is_run_futile;
-        let is_futile = !may_make_run && pool.spare_bytes() < self.not_below_if_full;
+        let missed_bytes = pool.missed_run_bytes();
+        let is_futile = !self.run.may_be_made(pool) && pool.spare_bytes() < self.not_below_if_full;
         if !settings.is_on || self.running.is_none() && is_futile {
             return false;
         }
@@ -167,8 +165,7 @@ impl Compactor {
         self.not_below_if_full = pool.spare_bytes() + WORTH_BYTES_IF_FULL;
         // A run of free chunks for a large value may have been made of as many pieces.
         let has_made_run = pool.has_made_run();
-        // Sparse slabs are emptied before a run for a slab; what was not tried is not in vain.
-        self.is_run_futile = misses_a_run && !has_made_run && !pool.misses_a_run();
+        self.run.note_compaction(pool, missed_bytes);
         self.finished > before.0 && (has_made_run || pool.stats().unused_bytes > before.1)
     }
 

@@ -633,7 +633,7 @@ pub(crate) fn writes(session: &Session, command: &Command) -> bool {
 #[inline(always)]
 fn begin(session: &mut Session, command: &Command) {
     session.command = command.name;
-    session.has_written |= command.has(WRITE | AFTER_COMMIT);
+    session.has_written |= command.has(WRITE | AFTER_COMMIT | RUNS_QUEUE);
     session.is_plain &= !command.has(READONLY | WRITE | AFTER_COMMIT | RUNS_QUEUE | UNSUBSCRIBES);
 }
 

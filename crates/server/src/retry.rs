@@ -64,7 +64,10 @@ impl Executor<'_, '_> {
                 self.commit_batch(Some(current));
                 if self.evict_for(needed_bytes)? { Ok(()) } else { Err(fault) }
             }
-            Fault::Engine(tembo::Error::Full { .. }) if !self.keys.gave_up_parts() => {
+            Fault::Engine(tembo::Error::Full { .. })
+                if !self.keys.gave_up_parts() && tries.evictions < eviction::TRIES_MAX =>
+            {
+                tries.evictions += 1;
                 self.commit_batch(Some(current));
                 let State { compactor, config, now, .. } = &mut *self.state;
                 let has_room = compactor.make_room(self.keys.pool(), &config.compaction, *now);

@@ -293,7 +293,8 @@ impl Pool {
             sum.add_round(self.compact_round(compaction, is_over, cuts)?);
             sum.has_made_run = self.has_made_run();
             // A run that was missed is made after the sparse slabs, whatever these bring.
-            let is_in_vain = sum.freed_in_round == 0 && sum.cut_in_round == 0 && !self.misses_a_run();
+            let is_missed = self.missed_run_bytes() > 0;
+            let is_in_vain = sum.freed_in_round == 0 && sum.cut_in_round == 0 && !is_missed;
             if is_in_vain || sum.has_made_run && !cuts {
                 break;
             }
@@ -367,10 +368,11 @@ impl Pool {
         self.shared.pool.has_made_run()
     }
 
-    /// Whether a change has found the free space in pieces that are too short for it. A compaction makes a
-    /// piece that is long enough.
-    pub fn misses_a_run(&self) -> bool {
-        self.shared.pool.misses_a_run()
+    /// The bytes of the piece of free space that a change has not found; 0 if none is missed, or a short one
+    /// is, for a slab, and less than an eighth of the pool is unused: it is full then. The next compaction,
+    /// or the one after it, makes such a piece.
+    pub fn missed_run_bytes(&self) -> u64 {
+        self.shared.pool.missed_run_bytes()
     }
 
     /// Bytes of free blocks between allocated ones, which serve only allocations of their size; as far as
@@ -420,16 +422,45 @@ pub(crate) struct AutoCompaction {
     is_off: AtomicBool,
     /// The bytes in holes, and one more, after a compaction that has made no room; 0 if there was none.
     futile_at: AtomicU64,
-    /// The last attempt to make a long piece for a large value has failed.
-    is_run_futile: AtomicBool,
+    run: Mutex<MissedRun>,
 }
 
-/// A compaction is worth trying again with so many bytes more in holes.
+/// A compaction is worth trying again with so many bytes more in holes, or unused.
 const WORTH_BYTES: u64 = 1 << 20;
+/// Compactions for one change.
+const COMPACTIONS_MAX: u32 = 64;
 
 impl AutoCompaction {
     pub(crate) fn switch(&self, is_on: bool) {
         self.is_off.store(!is_on, Ordering::Relaxed);
+    }
+}
+
+/// The run of free space that a compaction could not make, for a program that compacts the pool itself when a
+/// change finds no space: so that it does not try in vain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MissedRun {
+    bytes: u64,
+    /// The pool's unused bytes then.
+    unused_bytes: u64,
+}
+
+impl MissedRun {
+    /// Whether a run is missed ([`Pool::missed_run_bytes`]), and a compaction may make it: none has tried in
+    /// vain to make one that is no longer, or at least 1 MiB more is unused now.
+    pub fn may_be_made(&self, pool: &Pool) -> bool {
+        let missed_bytes = pool.missed_run_bytes();
+        let was_in_vain = self.bytes > 0 && missed_bytes >= self.bytes;
+        missed_bytes > 0 && !(was_in_vain && pool.stats().unused_bytes < self.unused_bytes + WORTH_BYTES)
+    }
+
+    /// Notes the outcome of a compaction, before which so many bytes were missed.
+    pub fn note_compaction(&mut self, pool: &Pool, missed_bytes: u64) {
+        if pool.has_made_run() {
+            *self = MissedRun::default();
+        } else if missed_bytes > 0 && pool.missed_run_bytes() == 0 {
+            *self = MissedRun { bytes: missed_bytes, unused_bytes: pool.stats().unused_bytes };
+        }
     }
 }
 
@@ -463,7 +494,8 @@ impl Pool {
 
     #[cold]
     fn change_again<T>(&self, mut full: Error, change: &dyn Fn() -> Result<T>) -> Result<T> {
-        while self.shared.make_room() || self.compact_for_room() {
+        let mut compactions = 0..COMPACTIONS_MAX;
+        while self.shared.make_room() || compactions.next().is_some() && self.compact_for_room() {
             match change() {
                 Err(e @ Error::Full { .. }) => full = e,
                 outcome => return outcome,
@@ -475,19 +507,18 @@ impl Pool {
     /// Compacts the pool, if that is not switched off and may help; returns whether it has made room.
     #[cold]
     pub(crate) fn compact_for_room(&self) -> bool {
-        let AutoCompaction { is_off, futile_at, is_run_futile } = &self.shared.compacting;
+        let AutoCompaction { is_off, futile_at, run } = &self.shared.compacting;
+        let run = || run.lock().unwrap_or_else(PoisonError::into_inner);
         let futile = futile_at.load(Ordering::Relaxed);
         let is_futile = futile != 0 && self.spare_bytes() < futile + WORTH_BYTES;
         // A run for a large value may be made where no byte becomes free besides.
-        let misses_a_run = self.misses_a_run();
-        let may_make_run = misses_a_run && !is_run_futile.load(Ordering::Relaxed);
-        if is_off.load(Ordering::Relaxed) || is_futile && !may_make_run {
+        let missed_bytes = self.missed_run_bytes();
+        if is_off.load(Ordering::Relaxed) || is_futile && !run().may_be_made(self) {
             return false;
         }
         let rounds = self.compact_while(&|| false, false).unwrap_or_default();
         futile_at.store(self.spare_bytes() + 1, Ordering::Relaxed);
-        let is_in_vain = misses_a_run && !rounds.has_made_run && !self.misses_a_run();
-        is_run_futile.store(is_in_vain, Ordering::Relaxed);
+        run().note_compaction(self, missed_bytes);
         rounds.all.freed_bytes > 0 || rounds.has_made_run
     }
 }

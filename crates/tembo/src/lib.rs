@@ -177,7 +177,7 @@ pub mod store {
 struct Readme;
 
 pub use batch::{Batch, Savepoint};
-pub use compaction::{Compacted, Compaction};
+pub use compaction::{Compacted, Compaction, MissedRun};
 pub use contents::{Kind, Listed, Unknown};
 pub use converting::Converted;
 pub use error::{Error, Result};

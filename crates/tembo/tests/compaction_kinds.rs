@@ -302,6 +302,8 @@ fn a_pool_that_grows_over_holes_is_compacted_unasked() {
     assert!(with <= 17 << 20 && without >= 32 << 20, "{with} {without}");
 }
 
+/// Bytes of keys and values that are alive at a time.
+const ALIVE: u64 = 8 << 20;
 /// The median lengths of the values of five phases.
 const MEDIANS: [u64; 5] = [100, 600, 200, 1500, 80];
 
@@ -410,7 +412,7 @@ fn a_pool_follows_what_is_alive_in_it_whatever_its_past() {
     for name in all_kinds() {
         let dir = tempfile::tempdir().unwrap();
         let pool = new_pool(&dir, "old.pool", 256 << 20);
-        let mut life = Life::of(&pool, name, 8 << 20);
+        let mut life = Life::of(&pool, name, ALIVE);
         life.go_on();
         life.assert_small(name);
         pool.check().unwrap();
@@ -420,13 +422,12 @@ fn a_pool_follows_what_is_alive_in_it_whatever_its_past() {
 /// Where the program that is killed finds its pool; only it has this.
 const PATH: &str = "TEMBO_PHASES_PATH";
 const KIND: &str = "TEMBO_PHASES_KIND";
-const KILLED_ALIVE: u64 = 6 << 20;
 
 #[test]
 fn phases_program() {
     let (Ok(path), Ok(kind)) = (std::env::var(PATH), std::env::var(KIND)) else { return };
     let pool = open_pool(Path::new(&path), 256 << 20);
-    Life::of(&pool, &kind, KILLED_ALIVE).go_on();
+    Life::of(&pool, &kind, ALIVE).go_on();
 }
 
 /// The same with kill -9 in the middle, again and again.
@@ -450,7 +451,7 @@ fn a_pool_whose_program_is_killed_follows_what_is_alive_in_it() {
             let pool = open_pool(&path, 256 << 20);
             most = most.max(used_bytes(&pool));
             pool.check().unwrap();
-            let life = Life::of(&pool, name, KILLED_ALIVE);
+            let life = Life::of(&pool, name, ALIVE);
             reached.push(life.next);
             if life.next == life.end() {
                 break;
@@ -458,7 +459,7 @@ fn a_pool_whose_program_is_killed_follows_what_is_alive_in_it() {
         }
         println!("{name}: killed at {reached:?}");
         let pool = open_pool(&path, 256 << 20);
-        let mut life = Life::of(&pool, name, KILLED_ALIVE);
+        let mut life = Life::of(&pool, name, ALIVE);
         life.most_bytes = most;
         life.go_on();
         life.assert_small(name);

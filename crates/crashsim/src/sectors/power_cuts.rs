@@ -1,7 +1,7 @@
 //! Images of a disk, all along its history.
 
 use super::cache::Cache;
-use super::{DiskEvent, History};
+use super::{DiskEvent, History, SectorDisk};
 use crate::rng::Rng;
 
 /// Goes through a history, and builds images of the device.
@@ -36,6 +36,24 @@ impl<'h> PowerCuts<'h> {
     /// The image that a kill at this moment leaves.
     pub fn killed_image(&self) -> Vec<u8> {
         self.cache.contents.clone()
+    }
+
+    /// Recovers an image on a disk of its own, and lets the power fail after some of its writes: an image
+    /// that this leaves, or none if the recovery came to its end before.
+    pub fn cut_recovery(
+        &mut self,
+        image: &[u8],
+        recovers: impl FnOnce(&SectorDisk) -> bool,
+    ) -> Option<Vec<u8>> {
+        let disk = SectorDisk::new(image.to_vec());
+        disk.cut_after(self.chance(60));
+        if recovers(&disk) {
+            return None;
+        }
+        let history = disk.history();
+        let mut again = PowerCuts::new(&history, self.chance(1 << 30) as u64);
+        while again.step().is_some() {}
+        Some(again.image())
     }
 
     /// A number below `bound`, from the same seed.

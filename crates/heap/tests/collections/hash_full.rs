@@ -130,7 +130,7 @@ fn a_map_is_emptied_in_a_full_heap() {
     let change = |key: u64| heap.write(|tx, root| root.map().remove(tx, &key));
     for key in 0..50_000 {
         assert!(change(key).unwrap(), "{key}");
-        // What removals give back is used up at once.
+        // The space that removals give back is used up at once.
         if key % 500 == 0 {
             fill_more(&heap, (1 << 32) + (key << 20));
         }

@@ -35,8 +35,11 @@ pub(super) struct Shared {
     pub(super) evacuated: Option<Range<u64>>,
     /// Slabs and extents that a compaction has left although all was moved that can be, by where they begin.
     pub(super) stuck: HashMap<u64, StuckBlocks>,
-    /// The chunks of the largest block that found no run of chunks since the last compaction.
+    /// The chunks of the largest block or slab that found no run of chunks, until a compaction is to make
+    /// one.
     pub(super) missed_chunks: u64,
+    /// Sparse slabs were emptied since, for which a slab waits no second time.
+    pub(super) has_emptied_first: bool,
     /// The chunks of the run that the last compaction was to empty, or 0.
     pub(super) made_chunks: u64,
     /// The zone that last supplied new chunks, and the zone that the media word names as such.
@@ -89,6 +92,7 @@ impl Allocator {
             evacuated: None,
             stuck: HashMap::new(),
             missed_chunks: 0,
+            has_emptied_first: false,
             made_chunks: 0,
             zones,
         };

@@ -20,7 +20,7 @@ impl Allocator {
         loop {
             if let Some(place) = self.take_used_or_new(shared, region, chunks, room.kept_chunks)? {
                 if shared.missed_chunks <= chunks {
-                    shared.missed_chunks = 0;
+                    (shared.missed_chunks, shared.has_emptied_first) = (0, false);
                 }
                 return Ok(place);
             }

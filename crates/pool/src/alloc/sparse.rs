@@ -34,23 +34,23 @@ pub(crate) struct CloseLimits {
 }
 
 impl Allocator {
-    /// Closes what a compaction empties: a run for a large block that found none; else the emptiest slabs of
-    /// each class whose blocks find room in the fuller ones; else a run for a slab that found none; else the
-    /// end of the pool. Returns where the blocks lie that are to be moved, in ascending order; `None` if
-    /// another compaction is under way.
+    /// Closes what a compaction empties: a run for a large block that found none; else, once, the emptiest
+    /// slabs of each class whose blocks find room in the fuller ones; else a run for a slab that found none;
+    /// else these slabs; else the end of the pool. Returns where the blocks lie that are to be moved, in
+    /// ascending order; `None` if another compaction is under way.
     pub(crate) fn close(&self, region: &Region, limits: CloseLimits) -> Result<Option<Vec<Range<u64>>>> {
         self.close_by(region, |shared| {
-            let missed = shared.missed_chunks;
-            // Emptied slabs make room for many others, a run for one.
-            let is_large = missed > MAX_SLAB_CHUNKS;
+            // Emptied slabs make room for many others, a run for one. They may not make a run.
+            let is_large = shared.missed_chunks > MAX_SLAB_CHUNKS;
             let mut spans = Vec::new();
-            if is_large {
+            if is_large || shared.has_emptied_first {
                 spans = self.close_for(shared, region, limits)?;
             }
             if spans.is_empty() {
                 spans = self.close_sparse(shared);
+                shared.has_emptied_first = shared.missed_chunks > 1;
             }
-            if spans.is_empty() && missed > 1 && !is_large {
+            if spans.is_empty() && shared.has_emptied_first {
                 spans = self.close_for(shared, region, limits)?;
             }
             if spans.is_empty() { self.close_end(shared, region, limits) } else { Ok(spans) }
@@ -65,8 +65,7 @@ impl Allocator {
         region: &Region,
         limits: CloseLimits,
     ) -> Result<Vec<Range<u64>>> {
-        // Until then, what was missed is still missed: sparse slabs that are emptied first may not make a
-        // run.
+        shared.has_emptied_first = false;
         let wanted = std::mem::take(&mut shared.missed_chunks) + self.kept_chunks(region);
         let mut run = self.run_to_empty(shared, region, (wanted, limits.fixed))?;
         if run.is_none() && !shared.stuck.is_empty() {
@@ -151,10 +150,10 @@ impl Allocator {
         self.shared.lock().is_compacting = false;
     }
 
-    /// Whether a large block, or a slab of several chunks, has found no run of them since the last compaction
-    /// that was to make one.
-    pub(crate) fn misses_a_run(&self) -> bool {
-        self.shared.lock().missed_chunks > 1
+    /// The chunks of the run that a large block, or a slab of several chunks, has not found since the last
+    /// compaction that was to make one; 0 if none is missed.
+    pub(crate) fn missed_chunks(&self) -> u64 {
+        Some(self.shared.lock().missed_chunks).filter(|missed| *missed > 1).unwrap_or(0)
     }
 
     /// Whether the last compaction was to empty a run, and there is one as long.

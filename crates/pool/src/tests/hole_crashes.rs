@@ -12,7 +12,7 @@ use crate::{Geometry, Lane, Pool};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::time::Duration;
-use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk};
+use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk, first_seed, wanted_images};
 use tembo_pmem::Region;
 use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, recover};
 
@@ -201,15 +201,8 @@ impl Workload {
 
 /// Recovers the file, with a cut at times, and opens the pool in it.
 fn recover_pool(run: &Run, cuts: &mut PowerCuts<'_>, mut image: Vec<u8>) -> Result<Pool, String> {
-    let disk = SectorDisk::new(image.clone());
     if cuts.chance(3) == 0 {
-        disk.cut_after(cuts.chance(60));
-        if recover(&disk, run.place).is_err() {
-            let history = disk.history();
-            let mut again = PowerCuts::new(&history, cuts.chance(1 << 30) as u64);
-            while again.step().is_some() {}
-            image = again.image();
-        }
+        image = cuts.cut_recovery(&image, |disk| recover(disk, run.place).is_ok()).unwrap_or(image);
     }
     let disk = SectorDisk::new(image);
     recover(&disk, run.place).map_err(|e| e.to_string())?;
@@ -251,16 +244,12 @@ fn try_images(run: &Run, history: &History, wanted: u64, seed: u64) -> Result<u6
 
 const INTERVALS: [Option<Duration>; 2] = [None, Some(Duration::from_secs(3600))];
 
-fn number_from(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
-}
-
 #[test]
 fn a_pool_with_holes_and_cuts_is_as_after_a_commit_and_keeps_what_was_promised() {
     const RUNS: u64 = 3;
-    let wanted = number_from("CRASHSIM_IMAGES", 300);
+    let wanted = wanted_images(300);
     for interval in INTERVALS {
-        let (mut tried, mut round) = (0, number_from("CRASHSIM_SEED", 1));
+        let (mut tried, mut round) = (0, first_seed());
         while tried < wanted {
             let run = Workload::new(round, interval, Bug::None).run();
             assert!(run.counts.iter().all(|count| *count > 0), "{:?}", run.counts);

@@ -9,7 +9,7 @@ use crate::{Geometry, Lane, Pool};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::time::Duration;
-use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk};
+use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk, first_seed, wanted_images};
 use tembo_pmem::Region;
 use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, recover};
 
@@ -21,10 +21,6 @@ struct Run {
     history: History,
     /// The table after each commit.
     models: Vec<Model>,
-}
-
-fn number_from(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
 fn commit(lane: &mut Lane, table: u64, model: &mut Model, rng: &mut Xoshiro256PlusPlus) {
@@ -105,15 +101,8 @@ fn kill_and_resume(pool: Pool, disk: &SectorDisk, interval: Option<Duration>) ->
 
 /// Recovers the file, with a cut at times, and opens the pool in it.
 fn recover_pool(cuts: &mut PowerCuts<'_>, mut image: Vec<u8>) -> Pool {
-    let disk = SectorDisk::new(image.clone());
     if cuts.chance(3) == 0 {
-        disk.cut_after(cuts.chance(60));
-        if recover(&disk, PLACE).is_err() {
-            let history = disk.history();
-            let mut again = PowerCuts::new(&history, cuts.chance(1 << 30) as u64);
-            while again.step().is_some() {}
-            image = again.image();
-        }
+        image = cuts.cut_recovery(&image, |disk| recover(disk, PLACE).is_ok()).unwrap_or(image);
     }
     let disk = SectorDisk::new(image);
     recover(&disk, PLACE).unwrap();
@@ -156,9 +145,9 @@ const MODES: [Option<Duration>; 2] = [None, Some(Duration::from_secs(3600))];
 
 #[test]
 fn a_power_failure_leaves_the_pool_after_a_commit_and_keeps_what_was_promised() {
-    let wanted = number_from("CRASHSIM_IMAGES", 1_000);
+    let wanted = wanted_images(1_000);
     for interval in MODES {
-        let (mut tried, mut round) = (0, number_from("CRASHSIM_SEED", 1));
+        let (mut tried, mut round) = (0, first_seed());
         while tried < wanted {
             let run = run(round, interval);
             tried += try_images(&run, wanted.min(20_000), round)

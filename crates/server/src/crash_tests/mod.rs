@@ -422,7 +422,7 @@ fn random(seed: u64) -> Script {
     random_operations(seed, random, [started, 4])
 }
 
-/// So many operations at random at the start, and so many after it.
+/// Operations at random: `started` of them at the start, and `count` after it.
 fn random_operations(seed: u64, mut random: Random, [started, count]: [usize; 2]) -> Script {
     let mut model = Model::default();
     let mut op = |random: &mut Random| match random.below(18) {

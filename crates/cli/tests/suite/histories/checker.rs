@@ -97,7 +97,7 @@ fn of_key<'e>(last: &'e Event, events: &'e [Event], outcome: Outcome) -> impl It
     events.iter().filter(move |event| event.key == last.key && event.outcome == outcome)
 }
 
-/// What was acknowledged is in the last reading.
+/// Every acknowledged change is in the last reading.
 fn expect_nothing_lost(last: &Event, events: &[Event]) -> Verdict {
     let lost = |event: &Event| anomaly(Kind::Lost, format!("{}\n  is not in {}", shown(event), shown(last)));
     let acknowledged = of_key(last, events, Outcome::Acknowledged);

@@ -25,7 +25,7 @@ const LISTS: u64 = 3;
 const REGISTERS: u64 = 3;
 const FENCE: &str = "{h}fence";
 
-/// What all clients share.
+/// The facts that all clients share.
 #[derive(Clone)]
 pub(crate) struct Means {
     pub(crate) links: Arc<Links>,
@@ -66,10 +66,10 @@ pub(crate) struct Client {
 /// The replies to an operation.
 #[derive(Debug, Default)]
 struct Replies {
-    /// Of a write.
+    /// The answer to a write.
     is_refused: bool,
     answered: Option<u64>,
-    /// Of a reading.
+    /// The answer to a reading.
     found: Option<Value>,
     copies: usize,
 }

@@ -89,7 +89,7 @@ impl Drop for Keeper {
     }
 }
 
-/// What a node is told, on one connection after the other.
+/// The words to a node, on one connection after the other.
 struct Visits {
     links: Arc<Links>,
     node: usize,

@@ -34,7 +34,7 @@ pub(crate) struct Nemesis {
     pub(crate) shard: Shard,
     pub(crate) links: Arc<Links>,
     pub(crate) keeper: Keeper,
-    /// What was done, in order.
+    /// The steps that were taken, in order.
     pub(crate) steps: Vec<Step>,
     pub(crate) kills: usize,
 }

@@ -77,7 +77,7 @@ pub(crate) struct History {
     pub(crate) events: Vec<Event>,
     /// In the order of time.
     pub(crate) terms: Vec<Term>,
-    /// What was read last of each key, when nothing else was under way: acknowledged reads.
+    /// The last reading of each key, acknowledged, when nothing else was under way.
     pub(crate) last: Vec<Event>,
 }
 

@@ -81,7 +81,7 @@ fn an_old_master_without_leases_is_rejected() {
     let (history, is_split) = part(UNFENCED, false);
     assert!(is_split, "nobody keeps it from writing");
     assert_eq!(kind(&history), Some(Kind::Split));
-    // What it took is gone.
+    // The writes that it took are gone.
     assert_eq!(kind(&without_wait(history)), Some(Kind::Lost));
 }
 

@@ -13,7 +13,13 @@ use crate::collections::tally::{self, Tally, TallyFields, tallies};
 use crate::error::Result;
 use crate::objects::brand::Brand;
 use crate::objects::place::{Arr, Ref};
+use crate::objects::slots::PRc;
 use crate::tx::Tx;
+
+/// The pointer to a bucket of a list.
+type Pointer<'t, B, K, V> = Ref<'t, B, PRc<Bucket<K, V>>>;
+/// A bucket, and the pointer to it.
+type Linked<'t, B, K, V> = (Ref<'t, B, Bucket<K, V>>, Pointer<'t, B, K, V>);
 
 /// The segments of a map with this many buckets.
 pub(super) fn segments_of(buckets: usize) -> usize {
@@ -67,15 +73,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
                     }
                 }
             }
-            let slot = match before {
-                Some(before) if present::<K, V>(tx.get(bucket.tags())?) == 0 => {
-                    unlink_bucket(tx, before, bucket)?;
-                    before
-                }
-                _ => bucket.next(),
-            };
-            match walk.follow(tx, slot)? {
-                Some(next) => (bucket, before) = (next, Some(slot)),
+            match go_on(tx, &mut walk, (bucket, before))? {
+                Some((next, slot)) => (bucket, before) = (next, Some(slot)),
                 None => return Ok(()),
             }
         }
@@ -137,6 +136,23 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
         }
         Ok(())
     }
+}
+
+/// The next bucket of a list whose entries move, and the pointer to it. Takes an empty bucket out of the
+/// list, unless it is the first.
+pub(super) fn go_on<'t, B: Brand, K: MapKey, V: Persist>(
+    tx: &mut Tx<'t, B>,
+    walk: &mut Walk,
+    (bucket, before): (Ref<'t, B, Bucket<K, V>>, Option<Pointer<'t, B, K, V>>),
+) -> Result<Option<Linked<'t, B, K, V>>> {
+    let slot = match before {
+        Some(before) if present::<K, V>(tx.get(bucket.tags())?) == 0 => {
+            unlink_bucket(tx, before, bucket)?;
+            before
+        }
+        _ => bucket.next(),
+    };
+    Ok(walk.follow(tx, slot)?.map(|next| (next, slot)))
 }
 
 /// Moves an entry to a free slot.

@@ -15,7 +15,9 @@
 //!   twice as many.
 //! - I2: while the map grows or shrinks, the first `grown` buckets of each tally's part are divided: their
 //!   entries are where they belong among twice as many buckets. While it shrinks, the others have all entries
-//!   of theirs, and the buckets that lie `size.buckets` further on have none, or no segment.
+//!   of theirs, and the buckets that lie `size.buckets` further on have none, or no segment. One exception: a
+//!   bucket for all of whose entries there was no space to be joined is joined in part, and counts as
+//!   divided.
 //! - I3: a slot's tag is zero, or its highest bit is set and the others are seven bits of the hash of the
 //!   slot's key.
 //! - I4: pointers in slots without an entry are null (`value_move.rs`), or were linked by a program through a
@@ -33,7 +35,8 @@
 //! each removal or insertion joins a few buckets of its tally's part with those that they were divided from,
 //! and frees segments. The array of segments keeps its length. Where there is no space for an entry that
 //! moves, its bucket is joined in part, and the next change goes on with it. Builds that do not know of it
-//! open the pool for reading only (`Feature::WideClasses`), and read a map that shrinks as one that grows.
+//! open the pool for reading only (`Feature::WideClasses`, which pools with chunks below 16 KiB do not have),
+//! and read a map that shrinks as one that grows.
 //!
 //! # Commit point
 //!

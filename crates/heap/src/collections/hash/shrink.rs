@@ -3,8 +3,8 @@
 use super::node::{BucketFields, Slots, first_slot, present};
 use super::{
     DIVIDED, PHashMap, PHashMapPrivateFields, SEGMENT, SMALL_MAX, Size, State, Table, Walk, free_slot,
-    grow::{move_entry, segments_of},
-    part_of, unlink_bucket,
+    grow::{go_on, move_entry, segments_of},
+    part_of,
 };
 use crate::Persist;
 use crate::collections::MapKey;
@@ -38,15 +38,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
                 let free = free_slot(tx, lower)?;
                 move_entry(tx, (bucket, slot), free)?;
             }
-            let slot = match before {
-                Some(before) => {
-                    unlink_bucket(tx, before, bucket)?;
-                    before
-                }
-                None => bucket.next(),
-            };
-            match walk.follow(tx, slot)? {
-                Some(next) => (bucket, before) = (next, Some(slot)),
+            match go_on(tx, &mut walk, (bucket, before))? {
+                Some((next, slot)) => (bucket, before) = (next, Some(slot)),
                 None => return Ok(()),
             }
         }
@@ -148,12 +141,15 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let first = part * buckets;
         table.fetch(tx, first + new as usize, first + old as usize)?;
         for i in (new..old).rev() {
-            table.join(tx, first + i as usize)?;
+            if let Err(error) = table.join(tx, first + i as usize) {
+                // I2: those that were joined before it are. The next change goes on with this one.
+                tx.set(grown, i + 1)?;
+                return Err(error);
+            }
         }
         let upper = table.buckets + first;
         table.free_segments(tx, upper + new as usize, upper + old as usize, upper + buckets)?;
         let table = if new == 0 { self.end_shrinking(tx, table, tallies, part)? } else { table };
-        // Set last: if an allocation has failed before this, the next change repeats this part.
         tx.set(grown, new)?;
         Ok(table)
     }

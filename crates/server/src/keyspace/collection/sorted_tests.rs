@@ -386,7 +386,7 @@ fn lines_of_additions(keys: &mut Keyspace<'_>, kind: Kind, (key_bytes, member_by
     (tembo::snapshot() - before).lines
 }
 
-/// What two records cost depends on whether their blocks are of one size, hence neighbours: this is the
+/// The cost of two records depends on whether their blocks are of one size, hence neighbours: this is the
 /// average over keys and members of all lengths, with random scores.
 #[test]
 fn additions_to_sorted_sets_cost_what_they_should_whatever_the_lengths() {
