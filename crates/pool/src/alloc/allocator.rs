@@ -4,17 +4,16 @@ use super::arena::Arena;
 use super::block::{Block, Home, Room, Wanted};
 use super::classes::Classes;
 use super::evacuation::StuckBlocks;
+use super::primitives::{AtomicBool, AtomicU64, Mutex, Ordering};
 use super::slab::{Slab, SlabRef};
 use super::table::SlabTable;
 use super::zone::{NEWEST_AT, UnreadSlab, Zone};
 use crate::layout::{ChunkWord, Geometry};
 use crate::{Error, ErrorKind, Result};
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo_pmem::Region;
 
 /// Everything that the allocator's lock guards.

@@ -66,6 +66,7 @@ pub(crate) mod check;
 mod chunks;
 pub(crate) mod classes;
 mod evacuation;
+mod primitives;
 pub(crate) mod slab;
 mod sparse;
 mod table;

@@ -1,12 +1,12 @@
 //! The volatile state of a slab: which blocks are allocated, reserved, or freed and still in limbo.
 
 use super::classes::Class;
+use super::primitives::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::layout::{ChunkWord, PmSlab, SLAB_TAG};
 use crate::{Error, Result};
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tembo_pmem::{Region, prefetch_for_store, size_of};
 
 /// A slab that this process uses. The fields that freeing a block loads come first, in other lines than those
