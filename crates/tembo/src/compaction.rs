@@ -285,17 +285,19 @@ impl Pool {
 
     /// Makes rounds until nothing is gained. The file is cut if that was asked for.
     fn compact_while(&self, is_over: &dyn Fn() -> bool, cuts: bool) -> Result<Rounds> {
-        let mut sum = Rounds::default();
+        let (mut sum, mut rounds_in_vain) = (Rounds::default(), 0);
         self.recall_slabs();
         while !is_over()
             && let Some(compaction) = self.compaction()?
         {
             sum.add_round(self.compact_round(compaction, is_over, cuts)?);
             sum.has_made_run = self.has_made_run();
-            // A run that was missed is made after the sparse slabs, whatever these bring.
-            let is_missed = self.missed_run_bytes() > 0;
-            let is_in_vain = sum.freed_in_round == 0 && sum.cut_in_round == 0 && !is_missed;
-            if is_in_vain || sum.has_made_run && !cuts {
+            let is_in_vain = sum.freed_in_round == 0 && sum.cut_in_round == 0;
+            rounds_in_vain = if is_in_vain { rounds_in_vain + 1 } else { 0 };
+            // A run that was missed is made in the round after the sparse slabs, whatever these bring. It may
+            // be missed again by what this round moved itself.
+            let has_ended = is_in_vain && (rounds_in_vain > 1 || self.missed_run_bytes() == 0);
+            if has_ended || sum.has_made_run && !cuts {
                 break;
             }
         }
@@ -443,6 +445,8 @@ pub struct MissedRun {
     bytes: u64,
     /// The pool's unused bytes then.
     unused_bytes: u64,
+    /// A compaction has tried, and the run was missed still: it may have emptied sparse slabs first.
+    is_tried: bool,
 }
 
 impl MissedRun {
@@ -458,8 +462,11 @@ impl MissedRun {
     pub fn note_compaction(&mut self, pool: &Pool, missed_bytes: u64) {
         if pool.has_made_run() {
             *self = MissedRun::default();
-        } else if missed_bytes > 0 && pool.missed_run_bytes() == 0 {
-            *self = MissedRun { bytes: missed_bytes, unused_bytes: pool.stats().unused_bytes };
+        } else if missed_bytes > 0 && (self.is_tried || pool.missed_run_bytes() == 0) {
+            let unused_bytes = pool.stats().unused_bytes;
+            *self = MissedRun { bytes: missed_bytes, unused_bytes, is_tried: false };
+        } else if missed_bytes > 0 {
+            self.is_tried = true;
         }
     }
 }

@@ -379,13 +379,18 @@ impl<'p> Life<'p> {
                 self.bytes -= self.value(number).len() as u64 + 8;
             }
             if number.is_multiple_of(500) {
-                self.kind.settle();
-                if self.pool.spare_bytes() > used_bytes(self.pool) / 4 {
-                    self.pool.compact().unwrap();
-                }
-                self.most_bytes = self.most_bytes.max(used_bytes(self.pool));
+                self.look_at_size();
             }
         }
+    }
+
+    /// Compacts a pool with much waste, and notes how large it is then.
+    fn look_at_size(&mut self) {
+        self.kind.settle();
+        if self.pool.spare_bytes() > used_bytes(self.pool) / 4 {
+            self.pool.compact().unwrap();
+        }
+        self.most_bytes = self.most_bytes.max(used_bytes(self.pool));
     }
 
     /// Compares the pool's size with that of a fresh one with the same contents.
@@ -449,9 +454,10 @@ fn a_pool_whose_program_is_killed_follows_what_is_alive_in_it() {
             child.kill().unwrap();
             child.wait().unwrap();
             let pool = open_pool(&path, 256 << 20);
-            most = most.max(used_bytes(&pool));
             pool.check().unwrap();
-            let life = Life::of(&pool, name, ALIVE);
+            let mut life = Life::of(&pool, name, ALIVE);
+            life.look_at_size();
+            most = most.max(life.most_bytes);
             reached.push(life.next);
             if life.next == life.end() {
                 break;
