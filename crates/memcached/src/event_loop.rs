@@ -221,7 +221,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let mut begun = conn.output.len();
         self.items.eviction.lacks_room = false;
         let mut step = self.run_command(conn, input);
-        for _ in 0..TRIES_MAX {
+        for tries in 0..TRIES_MAX {
             if !std::mem::take(&mut self.items.eviction.lacks_room) {
                 break;
             }
@@ -233,7 +233,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 return Step::Close;
             }
             begun = conn.output.len();
-            let evicted = self.items.evict_for(input.len() as u64);
+            let evicted = self.items.evict_for(input.len() as u64, tries);
             step = self.run_command(conn, input);
             if !matches!(evicted, Ok(true)) {
                 break;

@@ -32,10 +32,13 @@ const VICTIMS_MAX: usize = 1024;
 /// The longest time of one eviction between commands, and of one for a command that found no space.
 const TIME_MAX: Duration = Duration::from_micros(500);
 const FULL_TIME_MAX: Duration = Duration::from_millis(20);
-/// The share of the memory that is evicted for such a command each time.
-const SHARE_PER_TRY: u64 = 512;
+/// The share of the memory that is evicted for such a command at first, and at last: twice as much each time.
+const FIRST_SHARE: u64 = 512;
+const LAST_SHARE: u64 = 8;
 /// Such a command has items evicted at most so often.
-pub(crate) const TRIES_MAX: u32 = 12;
+pub(crate) const TRIES_MAX: u32 = 64;
+/// With so much of the memory in holes between items, the pool is compacted for such a command.
+const HOLES_PERCENT: u64 = 10;
 /// After a hand that went round in vain, none goes for so long.
 const FUTILE_PERIOD: Duration = Duration::from_millis(100);
 /// Bytes of the pool that an item takes beside its key and its value, about.
@@ -92,6 +95,8 @@ pub(crate) struct Eviction {
     hasher: RandomState,
     /// A power of two of counters, or none while nothing is evicted.
     uses: Vec<Cell<u8>>,
+    /// The items at the last tick, and those stored since.
+    items_max: u64,
     /// The key at which the hand stands.
     hand: Vec<u8>,
     /// The bytes that are alive in the pool, as last measured, and those of new items since, about.
@@ -114,6 +119,7 @@ impl Eviction {
             limit: None,
             hasher: RandomState::default(),
             uses: Vec::new(),
+            items_max: 0,
             hand: Vec::new(),
             alive_bytes: 0,
             new_bytes: 0,
@@ -146,7 +152,13 @@ impl Eviction {
             self.knows_all = pool.learn_spare(SLABS_PER_TICK).is_ok_and(|more| !more);
         }
         self.uses.resize(self.uses.len().max(COUNTERS_MIN), Cell::new(0));
-        while (self.uses.len() as u64) < COUNTERS_PER_ITEM * items {
+        self.items_max = items;
+        self.grow_counters();
+    }
+
+    /// Has counters for all items, if it has any.
+    fn grow_counters(&mut self) {
+        while !self.uses.is_empty() && (self.uses.len() as u64) < COUNTERS_PER_ITEM * self.items_max {
             // Each counter's items are found at one of two places from now on.
             self.uses.extend_from_within(..);
         }
@@ -170,6 +182,9 @@ impl Eviction {
     /// Notes that an item is stored.
     pub(crate) fn note_new(&mut self, key: &[u8], data_bytes: usize) {
         self.new_bytes += entry_bytes(key, data_bytes);
+        // Many items between two ticks would share few counters, and be taken for used all the time.
+        self.items_max += 1;
+        self.grow_counters();
         self.touch(key);
     }
 
@@ -205,13 +220,16 @@ impl Items<'_> {
     /// Evicts items for a command of so many bytes that found no space, and makes that durable; returns
     /// whether it is worth another try. There is no batch.
     ///
-    /// It may need a longer piece than those that go leave behind: then the pool is compacted for a while.
-    pub(crate) fn evict_for(&mut self, needed_bytes: u64) -> Result<bool> {
+    /// It may need a longer piece than those that go leave behind, or one of another size: then the pool is
+    /// compacted for a while. `tries` is how often this was done for it before.
+    pub(crate) fn evict_for(&mut self, needed_bytes: u64, tries: u32) -> Result<bool> {
         let pool = self.pool();
-        let share = pool.stats().used_bytes() / SHARE_PER_TRY;
+        let used = pool.stats().used_bytes();
+        let share = (used / FIRST_SHARE).saturating_mul(1 << tries.min(16)).min(used / LAST_SHARE);
         let may_help = self.evict(share.max(needed_bytes), Instant::now() + FULL_TIME_MAX)?;
         self.commit()?;
-        if pool.missed_run_bytes() > 0 {
+        let is_scattered = pool.spare_bytes() >= (used / 100 * HOLES_PERCENT).max(needed_bytes);
+        if is_scattered || pool.missed_run_bytes() > 0 {
             pool.compact_for(Some(FULL_TIME_MAX))?;
         }
         Ok(may_help)
