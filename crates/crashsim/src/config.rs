@@ -6,6 +6,8 @@ use crate::audit::Audit;
 const ENV_SEED: &str = "CRASHSIM_SEED";
 /// The number of images per crash point up to which all are tried.
 const ENV_LIMIT: &str = "CRASHSIM_LIMIT";
+/// The part of the images that is tried where nothing else is set: 3 stands for a third.
+const ENV_SHARE: &str = "CRASHSIM_SHARE";
 /// The number of images that a campaign has to reach.
 const ENV_IMAGES: &str = "CRASHSIM_IMAGES";
 /// The number of threads that try images.
@@ -61,6 +63,13 @@ impl Config {
         self.limit = env_number(ENV_LIMIT).map_or(limit, |n| n as usize);
     }
 
+    /// The settings with the share of images per crash point that the environment asks for, unless it sets the
+    /// limit. Mutants are looked for with all of them.
+    pub(crate) fn of_share(&self) -> Config {
+        let limit = if env_number(ENV_LIMIT).is_some() { self.limit } else { self.limit.div_ceil(share()) };
+        Config { limit, ..self.clone() }
+    }
+
     /// Sets the number of mutants, unless the environment does.
     pub(crate) fn set_mutant_limit(&mut self, places: usize) {
         self.mutant_limit = env_number(ENV_MUTANTS).map_or(places, |n| n as usize);
@@ -84,13 +93,17 @@ impl Config {
     }
 }
 
-/// The value of `CRASHSIM_IMAGES`, else `default`.
+/// The value of `CRASHSIM_IMAGES`, else the share of `default` that `CRASHSIM_SHARE` asks for.
 ///
 /// # Panics
 ///
-/// If it is not a number.
+/// If one of them is not a number.
 pub fn wanted_images(default: u64) -> u64 {
-    env_number(ENV_IMAGES).unwrap_or(default)
+    env_number(ENV_IMAGES).unwrap_or_else(|| default.div_ceil(share() as u64))
+}
+
+fn share() -> usize {
+    env_number(ENV_SHARE).unwrap_or(1).max(1) as usize
 }
 
 /// The seed of a campaign's first round: the value of `CRASHSIM_SEED`, else a usual one.

@@ -45,6 +45,7 @@
 //! * `CRASHSIM_SEED`: the seed of samples and schedules, as a failure prints it;
 //! * `CRASHSIM_LIMIT`: the number of images per crash point up to which all are tried;
 //! * `CRASHSIM_IMAGES`: how many images a campaign has to try;
+//! * `CRASHSIM_SHARE`: without these two, a third of the images is tried for 3, and so on;
 //! * `CRASHSIM_MUTANTS`: how many places of each class of mutants are tried;
 //! * `CRASHSIM_WORKERS`: how many threads try images.
 //!

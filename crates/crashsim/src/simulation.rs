@@ -126,7 +126,8 @@ impl<'a, S: Scenario> Simulation<'a, S> {
         if !broken.is_empty() {
             return Err(self.audit_failure(&broken));
         }
-        self.crash(session, &self.config).map_err(|failure| self.shallower(session, failure))
+        let config = self.config.of_share();
+        self.crash(session, &config).map_err(|failure| self.shallower(session, &config, failure))
     }
 
     /// Tries the crashes of a session, on several threads if asked to.
@@ -152,10 +153,10 @@ impl<'a, S: Scenario> Simulation<'a, S> {
     }
 
     /// A failure with fewer crashes than `failure`, if the session has one.
-    fn shallower(&self, session: &Session<S::Model>, failure: Box<Failure>) -> Box<Failure> {
+    fn shallower(&self, session: &Session<S::Model>, config: &Config, failure: Box<Failure>) -> Box<Failure> {
         let depths = 0..failure.crashes().saturating_sub(1);
         let mut found =
-            depths.filter_map(|depth| self.crash(session, &Config { depth, ..self.config.clone() }).err());
+            depths.filter_map(|depth| self.crash(session, &Config { depth, ..config.clone() }).err());
         found.next().unwrap_or(failure)
     }
 

@@ -671,7 +671,7 @@ fn seeded_bugs_of_recovery_are_caught() {
         Op::InsertInOrder { from: 0, count: 16 },
     ];
     let stock = Stock::new("seeded bugs of recovery", start, ops);
-    let simulation = stock.simulation().audit(Audit::off()).limit(6).nested_limit(6).depth(2).continue_ops(1);
+    let simulation = stock.simulation().audit(Audit::off()).limit(4).nested_limit(4).depth(2).continue_ops(1);
     let harmful = [Mutation::DropFence, Mutation::DropFlush];
     let report = simulation.mutants(Target::Recovery, &harmful).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");

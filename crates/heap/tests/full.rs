@@ -300,9 +300,9 @@ fn what_is_emptied_in_a_full_heap_gives_its_space_back() {
         heap.write(|tx, root| empty(tx, root, 0)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut commits = 0;
         while prove(&pool).dying > 0 {
-            commits += 50;
+            commits += 200;
             assert!(commits < 10_000, "{name}: some are left after {commits} commits");
-            for _ in 0..50 {
+            for _ in 0..200 {
                 heap.write(|tx, root| empty(tx, root, 0)).unwrap_or_else(|e| panic!("{name}: {e}"));
             }
         }

@@ -169,8 +169,8 @@ fn compaction_survives_crashes() {
 #[test]
 fn seeded_bugs_of_compaction_are_caught() {
     let scenario = sparse(48, vec![Op::Compact]);
-    let simulation = Simulation::new(&scenario).limit(24).depth(0).continue_ops(1).audit(audit());
-    let report = simulation.mutant_limit(24).mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
+    let simulation = Simulation::new(&scenario).limit(12).depth(0).continue_ops(1).audit(audit());
+    let report = simulation.mutant_limit(12).mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
     let report = report.unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
     report.assert_some_caught(&[Mutation::DropFlush, Mutation::DropFence, Mutation::ForeignFence]);
