@@ -63,8 +63,8 @@ impl Config {
         self.limit = env_number(ENV_LIMIT).map_or(limit, |n| n as usize);
     }
 
-    /// The settings with the share of images per crash point that the environment asks for, unless it sets the
-    /// limit. Mutants are looked for with all of them.
+    /// The settings with the share of images per crash point that the environment asks for, unless it sets
+    /// the limit. Mutants are looked for with all of them.
     pub(crate) fn of_share(&self) -> Config {
         let limit = if env_number(ENV_LIMIT).is_some() { self.limit } else { self.limit.div_ceil(share()) };
         Config { limit, ..self.clone() }

@@ -10,7 +10,7 @@
 //! no space has items evicted for it, and is run again.
 
 use crate::item::{Item, STATE_KEY};
-use crate::items::{Items, Result};
+use crate::items::{Failure, Items, Result};
 use foldhash::fast::RandomState;
 use std::cell::Cell;
 use std::fmt;
@@ -27,8 +27,9 @@ const COUNTERS_PER_ITEM: u64 = 2;
 const COUNTERS_MIN: usize = 1 << 10;
 /// Items that are looked at between two looks at the time.
 const LOOKS: usize = 64;
-/// Items evicted in one batch.
+/// Items evicted in one batch, and in one in a full pool, which has little room for the record of a commit.
 const VICTIMS_MAX: usize = 1024;
+const FULL_VICTIMS_MAX: usize = 32;
 /// The longest time of one eviction between commands, and of one for a command that found no space.
 const TIME_MAX: Duration = Duration::from_micros(500);
 const FULL_TIME_MAX: Duration = Duration::from_millis(20);
@@ -46,6 +47,9 @@ const ENTRY_BYTES: u64 = 49;
 /// Measuring the memory may take this share of the time.
 const MEASURING_SHARE: u32 = 50;
 const MEASURING_PERIOD_MIN: Duration = Duration::from_millis(10);
+/// It is measured again after so long, whatever that took: between two measurements an item that is replaced
+/// counts as a new one.
+const MEASURING_PERIOD_MAX: Duration = Duration::from_millis(100);
 /// Slabs that are looked at in each tick after a start, until all are known.
 const SLABS_PER_TICK: usize = 4096;
 
@@ -201,7 +205,8 @@ impl Eviction {
             let gone = pool.spare_bytes() + pool.limbo_bytes();
             self.alive_bytes = pool.stats().used_bytes().saturating_sub(gone);
             self.new_bytes = 0;
-            self.next_measuring = now + (began.elapsed() * MEASURING_SHARE).max(MEASURING_PERIOD_MIN);
+            let pause = began.elapsed() * MEASURING_SHARE;
+            self.next_measuring = now + pause.clamp(MEASURING_PERIOD_MIN, MEASURING_PERIOD_MAX);
         }
         (self.alive_bytes + self.new_bytes).saturating_sub(limit.bytes)
     }
@@ -214,7 +219,7 @@ impl Items<'_> {
         if surplus == 0 || self.has_batch() {
             return Ok(());
         }
-        self.evict(surplus, Instant::now() + TIME_MAX).map(drop)
+        self.evict(surplus, VICTIMS_MAX, Instant::now() + TIME_MAX).map(drop)
     }
 
     /// Evicts items for a command of so many bytes that found no space, and makes that durable; returns
@@ -226,8 +231,18 @@ impl Items<'_> {
         let pool = self.pool();
         let used = pool.stats().used_bytes();
         let share = (used / FIRST_SHARE).saturating_mul(1 << tries.min(16)).min(used / LAST_SHARE);
-        let may_help = self.evict(share.max(needed_bytes), Instant::now() + FULL_TIME_MAX)?;
-        self.commit()?;
+        let (mut left, until) = (share.max(needed_bytes), Instant::now() + FULL_TIME_MAX);
+        let mut may_help = true;
+        while may_help && left > 0 && Instant::now() < until {
+            let freed = self.evict(left, FULL_VICTIMS_MAX, until)?;
+            match self.commit() {
+                // What went is there again. Others are tried.
+                Err(Failure::NoRoom) => break,
+                outcome => outcome?,
+            }
+            may_help = freed.is_some();
+            left = left.saturating_sub(freed.unwrap_or(0));
+        }
         let is_scattered = pool.spare_bytes() >= (used / 100 * HOLES_PERCENT).max(needed_bytes);
         if is_scattered || pool.missed_run_bytes() > 0 {
             pool.compact_for(Some(FULL_TIME_MAX))?;
@@ -235,33 +250,39 @@ impl Items<'_> {
         Ok(may_help)
     }
 
-    /// Evicts items of so many bytes, until a time; returns whether some went, or may go when there is more
-    /// time.
-    fn evict(&mut self, bytes: u64, until: Instant) -> Result<bool> {
+    /// Evicts items of so many bytes, or about so many items, until a time; returns the bytes of those that
+    /// went, or `None` if none may go.
+    fn evict(&mut self, bytes: u64, victims_max: usize, until: Instant) -> Result<Option<u64>> {
         if Instant::now() < self.eviction.futile_until {
-            return Ok(false);
+            return Ok(None);
         }
         let (mut count, mut freed, mut rounds) = (0, 0, 0);
         // After as many rounds every counter is zero.
-        while freed < bytes && count < VICTIMS_MAX && rounds <= u32::from(USES_MAX) + 1 {
+        while freed < bytes && count < victims_max && rounds <= u32::from(USES_MAX) + 1 {
             let (found, is_at_end) = self.look()?;
             rounds += u32::from(is_at_end);
             for victim in found {
                 // In a later round it is still seen where it was.
-                if self.remove_from_map(&victim.key)? {
+                let removed = match self.remove_from_map(&victim.key) {
+                    // The batch has no room for more. What went comes back with its commit.
+                    Err(Failure::NoRoom) => return Ok(Some(freed)),
+                    removed => removed?,
+                };
+                if removed {
                     (count, freed) = (count + 1, freed + victim.bytes);
                     self.eviction.alive_bytes = self.eviction.alive_bytes.saturating_sub(victim.bytes);
                     self.eviction.evicted += u64::from(!victim.is_over);
                 }
             }
             if Instant::now() >= until {
-                return Ok(true);
+                return Ok(Some(freed));
             }
         }
         if count == 0 {
             self.eviction.futile_until = Instant::now() + FUTILE_PERIOD;
+            return Ok(None);
         }
-        Ok(count > 0)
+        Ok(Some(freed))
     }
 
     /// Moves the hand over some items: those that may go, and whether it came to the end.
