@@ -1,7 +1,7 @@
 //! Many rounds with new seeds, on a region of the size that pools are tested with. `CRASHSIM_IMAGES` makes
 //! it a long one.
 
-use tembo_crashsim::{Audit, Scenario, Simulation, campaign};
+use tembo_crashsim::{Audit, Scenario, Simulation, campaign, wanted_images};
 use tembo_pmem::Region;
 
 /// A table of values of five words, each guarded by a sum, in two copies of which one counts.
@@ -105,8 +105,8 @@ impl Scenario for Table {
 
 #[test]
 fn a_campaign_goes_on_until_it_has_its_images() {
-    let wanted = 10_000;
-    let report = campaign(wanted, |seed| {
+    let wanted = wanted_images(10_000);
+    let report = campaign(10_000, |seed| {
         let table = Table::new(seed);
         Simulation::new(&table).seed(seed).audit(Audit::strict()).run()
     })
