@@ -61,7 +61,7 @@ fn options() -> Options {
     let mut options = Options::new();
     options.create = true;
     options.initial_bytes = 4 << 20;
-    options.max_bytes = Some(16 << 20);
+    options.max_bytes = Some(8 << 20);
     options
 }
 
@@ -118,8 +118,8 @@ fn leaf<'t, B: Brand>(tx: &mut Tx<'t, B>, i: u64) -> Result<Obj<'t, B, Leaf>> {
     tx.alloc(Leaf { words: [i; 4] })
 }
 
-/// A pool of 16 MiB keeps so much for removals.
-const KEPT_BYTES: u64 = 256 << 10;
+/// A pool of 8 MiB keeps so much for removals.
+const KEPT_BYTES: u64 = 128 << 10;
 
 const LONG: &str = "a text that does not lie in its field, but in an array of its own";
 
