@@ -99,7 +99,12 @@ impl Config {
 ///
 /// If one of them is not a number.
 pub fn wanted_images(default: u64) -> u64 {
-    env_number(ENV_IMAGES).unwrap_or_else(|| default.div_ceil(share() as u64))
+    set_images().unwrap_or_else(|| default.div_ceil(share() as u64))
+}
+
+/// The value of `CRASHSIM_IMAGES`, if it is set.
+pub(crate) fn set_images() -> Option<u64> {
+    env_number(ENV_IMAGES)
 }
 
 fn share() -> usize {

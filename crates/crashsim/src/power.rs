@@ -15,7 +15,7 @@
 //! `journaled` an operation that has returned is promised; with an interval it is when the process has made
 //! it durable. After a kill everything is there. The contents that recovery has shown are promised too.
 
-use crate::config::{first_seed, wanted_images};
+use crate::config::{first_seed, set_images};
 use crate::record::{expect, guarded};
 use crate::rng::{Rng, combine};
 use crate::scenario::{Scenario, op_at};
@@ -415,7 +415,8 @@ pub fn power_campaign(
     images: u64,
     mut fails: impl FnMut(PowerRound) -> Result<PowerReport, String>,
 ) -> Result<PowerReport, String> {
-    let wanted = wanted_images(images);
+    // A share of these would leave a round without an image.
+    let wanted = set_images().unwrap_or(images);
     let a_round = wanted.div_ceil(ROUNDS).min(MOST_IMAGES);
     let mut total = PowerReport::default();
     for interval in [None, Some(LONG)] {

@@ -233,8 +233,8 @@ fn compaction_survives_crashes<S: Structure>() {
 /// Mutants of a compaction are caught that lose a copy, or the word that leads to it.
 fn seeded_bugs_of_compaction_are_caught<S: Structure>() {
     let scenario = sparse::<S>(500, vec![Op::Compact]);
-    let simulation = Simulation::new(&scenario).limit(8).depth(0).continue_ops(1).audit(audit());
-    let report = simulation.mutant_limit(8).mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
+    let simulation = Simulation::new(&scenario).limit(16).depth(0).continue_ops(1).audit(audit());
+    let report = simulation.mutant_limit(16).mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);
     let report = report.unwrap_or_else(|failure| panic!("{failure}"));
     println!("{report}");
     report.assert_some_caught(&[Mutation::DropFlush, Mutation::DropFence, Mutation::ForeignFence]);
