@@ -234,10 +234,14 @@ impl Items<'_> {
         let (mut left, until) = (share.max(needed_bytes), Instant::now() + FULL_TIME_MAX);
         let mut may_help = true;
         while may_help && left > 0 && Instant::now() < until {
+            let before = (self.eviction.alive_bytes, self.eviction.evicted);
             let freed = self.evict(left, FULL_VICTIMS_MAX, until)?;
             match self.commit() {
-                // What went is there again. Others are tried.
-                Err(Failure::NoRoom) => break,
+                // The items are there again, and the next try takes others.
+                Err(Failure::NoRoom) => {
+                    (self.eviction.alive_bytes, self.eviction.evicted) = before;
+                    break;
+                }
                 outcome => outcome?,
             }
             may_help = freed.is_some();
@@ -264,7 +268,7 @@ impl Items<'_> {
             for victim in found {
                 // In a later round it is still seen where it was.
                 let removed = match self.remove_from_map(&victim.key) {
-                    // The batch has no room for more. What went comes back with its commit.
+                    // The batch has no room for more. Its commit gives the space of the others back.
                     Err(Failure::NoRoom) => return Ok(Some(freed)),
                     removed => removed?,
                 };

@@ -465,8 +465,8 @@ impl MissedRun {
         } else if missed_bytes > 0 && (self.is_tried || pool.missed_run_bytes() == 0) {
             let unused_bytes = pool.stats().unused_bytes;
             *self = MissedRun { bytes: missed_bytes, unused_bytes, is_tried: false };
-        } else if missed_bytes > 0 {
-            self.is_tried = true;
+        } else {
+            self.is_tried = missed_bytes > 0;
         }
     }
 }

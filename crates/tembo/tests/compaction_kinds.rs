@@ -442,7 +442,7 @@ fn a_pool_whose_program_is_killed_follows_what_is_alive_in_it() {
     for name in all_kinds() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("old.pool");
-        let (mut most, mut reached) = (0, Vec::new());
+        let (mut most, mut most_at_once, mut reached) = (0, 0, Vec::new());
         for round in 0..kills {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command
@@ -455,6 +455,7 @@ fn a_pool_whose_program_is_killed_follows_what_is_alive_in_it() {
             child.wait().unwrap();
             let pool = open_pool(&path, 256 << 20);
             pool.check().unwrap();
+            most_at_once = most_at_once.max(used_bytes(&pool));
             let mut life = Life::of(&pool, name, ALIVE);
             life.look_at_size();
             most = most.max(life.most_bytes);
@@ -463,7 +464,7 @@ fn a_pool_whose_program_is_killed_follows_what_is_alive_in_it() {
                 break;
             }
         }
-        println!("{name}: killed at {reached:?}");
+        println!("{name}: killed at {reached:?}, at most {most_at_once} bytes as the kills left it");
         let pool = open_pool(&path, 256 << 20);
         let mut life = Life::of(&pool, name, ALIVE);
         life.most_bytes = most;

@@ -53,13 +53,13 @@ enum Mutant {
     ForgetsTheRun,
     /// A slab that somebody holds can be claimed.
     HoldsWhatIsHeld,
-    /// Of two that claim a slab at once, both get it.
+    /// Two that claim a slab at once both get it.
     BothClaim,
-    /// Who gives up a slab may miss a bit that was cleared before. This and the next three: one of the four
-    /// sequentially consistent accesses of `let_go` is weaker.
+    /// A lane that gives up a slab may miss a bit that was cleared before. This and the next three: one of the
+    /// four sequentially consistent accesses of `let_go` is weaker.
     LetsGoWeakly,
     LooksAtBitsWeakly,
-    /// Who clears a bit may find a slab held that was given up before.
+    /// A lane that clears a bit may find a slab held that was given up before.
     ReleasesWeakly,
     LooksAtHoldersWeakly,
 }
@@ -89,7 +89,7 @@ struct World {
     epochs: Epochs,
     word: AtomicU64,
     writers: Mutex<()>,
-    /// What the block with this number holds: loom checks that accesses are ordered.
+    /// The contents of the block with this number: loom checks that accesses are ordered.
     contents: Vec<UnsafeCell<()>>,
 }
 
@@ -300,7 +300,7 @@ fn a_record_moves_and_is_written() {
     });
 }
 
-/// What is in use in spans.
+/// The blocks in use in spans.
 fn busy(world: &World, spans: &[Range<u64>]) -> Vec<u64> {
     spans.iter().map(|span| world.allocator.busy_at(span.start)).collect()
 }
