@@ -55,8 +55,8 @@ enum Mutant {
     HoldsWhatIsHeld,
     /// Two that claim a slab at once both get it.
     BothClaim,
-    /// A lane that gives up a slab may miss a bit that was cleared before. This and the next three: one of the
-    /// four sequentially consistent accesses of `let_go` is weaker.
+    /// A lane that gives up a slab may miss a bit that was cleared before. This and the next three: one of
+    /// the four sequentially consistent accesses of `let_go` is weaker.
     LetsGoWeakly,
     LooksAtBitsWeakly,
     /// A lane that clears a bit may find a slab held that was given up before.
