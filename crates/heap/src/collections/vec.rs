@@ -251,7 +251,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PVec<T>> {
 
     /// Removes the last element and releases its pointers. Returns whether there was one.
     ///
-    /// The room stays: [`shrink`](Self::shrink) gives memory back.
+    /// The room stays: `shrink` gives memory back.
     ///
     /// # Errors
     ///
