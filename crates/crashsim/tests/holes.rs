@@ -10,7 +10,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
-use support::Chance;
+use support::{Chance, in_threads};
 use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk, first_seed, wanted_images};
 use tembo_pmem::Region;
 use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, recover};
@@ -314,14 +314,13 @@ fn histories_that_break_a_rule_are_noticed() {
         ("a cut takes nothing alive", History::clone, Bug::CutTooFar, waits),
     ];
     let first = first_seed();
-    let mut missed = Vec::new();
-    for (rule, break_it, bug, interval) in rules {
+    let missed = in_threads(rules.into(), |(rule, break_it, bug, interval)| {
         let noticed = (first..first + ROUNDS).find_map(|round| {
             let run = Workload::new(round, interval, bug).run();
             try_images(&break_it(&run.history), &run.memories, 4_000, round).err().map(|e| (round, e))
         });
         println!("{rule}: {noticed:?}");
-        missed.extend(noticed.is_none().then_some(rule));
-    }
+        noticed.is_none().then_some(rule)
+    });
     assert!(missed.is_empty(), "not noticed: {missed:?}");
 }

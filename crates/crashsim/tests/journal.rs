@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use support::Chance;
+use support::{Chance, in_threads};
 use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk, first_seed, wanted_images};
 use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, read_lines, recover};
 use tembo_pmem::{Domain, Region};
@@ -372,18 +372,16 @@ fn histories_that_break_a_rule_are_noticed() {
         ("acknowledged after the synchronisation", History::with_early_marks, Bug::None),
         ("changed lines are noted", History::clone, Bug::Unnoted),
     ];
-    let mut missed = Vec::new();
-    for (mode, (rule, break_it, bug)) in MODES.into_iter().flat_map(|mode| rules.map(|rule| (mode, rule))) {
+    let all = MODES.into_iter().flat_map(|mode| rules.map(|rule| (mode, rule))).collect();
+    let missed = in_threads(all, |(mode, (rule, break_it, bug))| {
         let noticed = (seed()..seed() + ROUNDS).find_map(|round| {
             let run = run(round, mode, bug);
             let mutant = Run { history: break_it(&run.history), ..run };
             try_images(&mutant, 8_000, round).err().map(|e| (round, e))
         });
         println!("{rule}, {mode:?}: {noticed:?}");
-        if noticed.is_none() {
-            missed.push((rule, mode));
-        }
-    }
+        noticed.is_none().then_some((rule, mode))
+    });
     assert!(missed.is_empty(), "not noticed: {missed:?}");
 }
 

@@ -12,6 +12,7 @@ mod support;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::marker::PhantomData;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::ops::{NewShape, perform};
 use support::{Base, Look, Model, Node, Op, Place, Random, Store, text};
 use tembo_crashsim::{
@@ -20,6 +21,14 @@ use tembo_crashsim::{
 use tembo_heap::{HeapCompaction, HeapStep, NamedBrand, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
+
+brand!(pub(crate) Tested);
+
+/// One heap with the brand is open at a time; with a brand for each test there would be as much code of each.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Operations on the graph. Only one heap with the brand is open at a time, so that one worker tries the
 /// images.
@@ -145,7 +154,7 @@ fn chain(to: usize, id: u64, count: u64) -> Op {
 
 #[test]
 fn pointers_survive_crashes() {
-    brand!(Pointers);
+    let _turn = turn();
     let ops = vec![
         Op::New { at: slot(0), id: 1, push: false },
         Op::New { at: slot(0), id: 2, push: true },
@@ -158,12 +167,12 @@ fn pointers_survive_crashes() {
         Op::Second(Box::new(Op::Unlink { at: slot(1) })),
         Op::Collect,
     ];
-    Graph::<Pointers>::new("pointers", vec![], ops).survives(1024);
+    Graph::<Tested>::new("pointers", vec![], ops).survives(1024);
 }
 
 #[test]
 fn weak_pointers_and_shells_survive_crashes() {
-    brand!(Weak);
+    let _turn = turn();
     let ops = vec![
         chain(0, 1, 3),
         Op::Look { at: Look::Root(0), to: slot(0) },
@@ -177,12 +186,12 @@ fn weak_pointers_and_shells_survive_crashes() {
         Op::Unlook { at: Look::Root(1) },
         Op::Follow { at: slot(0), look: Look::Root(1) },
     ];
-    Graph::<Weak>::new("weak pointers", vec![], ops).survives(512);
+    Graph::<Tested>::new("weak pointers", vec![], ops).survives(512);
 }
 
 #[test]
 fn long_chains_die_in_parts() {
-    brand!(Long);
+    let _turn = turn();
     let start = vec![chain(0, 1, 120), Op::Look { at: Look::Root(0), to: Place::Next(at(0, 60)) }];
     // The two sessions each leave a list of dying objects, and go on with it with every commit.
     let ops = vec![
@@ -192,12 +201,12 @@ fn long_chains_die_in_parts() {
         Op::Second(Box::new(Op::Value { base: Base::Root, value: 1 })),
         Op::Collect,
     ];
-    Graph::<Long>::new("long chains", start, ops).survives(48);
+    Graph::<Tested>::new("long chains", start, ops).survives(48);
 }
 
 #[test]
 fn arrays_die_in_parts() {
-    brand!(Arrays);
+    let _turn = turn();
     let start = vec![
         Op::List { base: Base::Root, id: 1, len: 150, fill: true },
         Op::Link { at: slot(0), to: Place::Element(Base::Root, 140) },
@@ -213,13 +222,13 @@ fn arrays_die_in_parts() {
         Op::Numbers { len: 3, seed: 4 },
         Op::Collect,
     ];
-    let graph = Graph::<Arrays> { bytes: 320 << 10, ..Graph::new("arrays", start, ops) };
+    let graph = Graph::<Tested> { bytes: 320 << 10, ..Graph::new("arrays", start, ops) };
     graph.survives(48);
 }
 
 #[test]
 fn enums_survive_crashes() {
-    brand!(Enums);
+    let _turn = turn();
     let start = vec![chain(0, 1, 3)];
     let ops = vec![
         Op::Shape { base: Base::Root, shape: NewShape::Link, to: slot(0) },
@@ -231,12 +240,12 @@ fn enums_survive_crashes() {
         Op::Shape { base: Base::Root, shape: NewShape::Both(3, 200), to: slot(1) },
         Op::Shape { base: Base::Root, shape: NewShape::Dot, to: slot(1) },
     ];
-    Graph::<Enums>::new("enums", start, ops).survives(256);
+    Graph::<Tested>::new("enums", start, ops).survives(256);
 }
 
 #[test]
 fn orphans_survive_crashes() {
-    brand!(Orphans);
+    let _turn = turn();
     // A block that was in use before holds what is to become slots.
     let start =
         vec![chain(0, 1, 4), Op::Numbers { len: 60, seed: u64::MAX }, Op::Numbers { len: 1, seed: 1 }];
@@ -252,13 +261,13 @@ fn orphans_survive_crashes() {
         Op::Reopen,
         Op::Collect,
     ];
-    Graph::<Orphans>::new("orphans", start, ops).survives(256);
+    Graph::<Tested>::new("orphans", start, ops).survives(256);
 }
 
 /// Slots that are free are zero, also in a block that held something else before.
 #[test]
 fn blocks_of_orphan_slots_survive_crashes() {
-    brand!(Blocks);
+    let _turn = turn();
     // Blocks of the same size that were full of other things, freed so long ago that they are used again.
     let mut start = vec![Op::Together((0..4).map(|_| Op::Numbers { len: 60, seed: u64::MAX }).collect())];
     start.extend((0..8).map(|_| Op::Numbers { len: 60, seed: u64::MAX }));
@@ -272,7 +281,7 @@ fn blocks_of_orphan_slots_survive_crashes() {
         Op::Collect,
         Op::Orphans { id: 500, count: 65 },
     ];
-    Graph::<Blocks>::new("blocks of orphan slots", start, ops).survives(48);
+    Graph::<Tested>::new("blocks of orphan slots", start, ops).survives(48);
 }
 
 /// Lists of which each slab has one in three nodes, with arrays and shared nodes among them; the last three
@@ -298,7 +307,7 @@ fn thinned() -> (Vec<Op>, Vec<Op>) {
 /// Compactions move nodes and arrays, beside nodes that are shared, looked at and held.
 #[test]
 fn moves_of_a_compaction_survive_crashes() {
-    brand!(Moves);
+    let _turn = turn();
     let (mut start, removed) = thinned();
     start.extend(removed);
     let ops = vec![
@@ -311,19 +320,19 @@ fn moves_of_a_compaction_survive_crashes() {
         Op::Second(Box::new(Op::New { at: slot(2), id: 910, push: false })),
         Op::Compact,
     ];
-    let graph = Graph::<Moves> { bytes: 448 << 10, ..Graph::new("moves", start, ops) };
+    let graph = Graph::<Tested> { bytes: 448 << 10, ..Graph::new("moves", start, ops) };
     graph.survives(16);
 }
 
 /// That test moves something, and most of what is left where it is sparse.
 #[test]
 fn the_lists_of_that_test_move() {
-    brand!(Moved);
+    let _turn = turn();
     let (mut start, removed) = thinned();
     start.extend(removed);
     let region = Region::simulated(&[0; 64 << 10], 448 << 10, None).unwrap();
     let pool = Pool::create_in(region, &Geometry::tiny()).unwrap();
-    let mut store = Store::<Moved>::open(pool.clone()).unwrap();
+    let mut store = Store::<Tested>::open(pool.clone()).unwrap();
     start.iter().for_each(|op| store.apply(op).unwrap());
     pool.recall_slabs();
     store.apply(&Op::Value { base: Base::Root, value: 1 }).unwrap();
@@ -345,7 +354,7 @@ fn the_lists_of_that_test_move() {
 
 #[test]
 fn aborted_transactions_leave_nothing() {
-    brand!(Aborted);
+    let _turn = turn();
     let parts = || {
         vec![
             Op::Unlink { at: slot(0) },
@@ -363,14 +372,14 @@ fn aborted_transactions_leave_nothing() {
         Op::Together(parts()),
         Op::Collect,
     ];
-    Graph::<Aborted>::new("aborted transactions", start, ops).survives(256);
+    Graph::<Tested>::new("aborted transactions", start, ops).survives(256);
 }
 
 #[test]
 fn creation_and_opening_survive_crashes() {
-    brand!(Creation);
+    let _turn = turn();
     let ops = vec![Op::Reopen, Op::New { at: slot(0), id: 1, push: false }, Op::Reopen, Op::Reopen];
-    let graph = Graph::<Creation>::new("creation and opening", vec![], ops);
+    let graph = Graph::<Tested>::new("creation and opening", vec![], ops);
     survived(graph.simulation().crash_setup(true).limit(1024).run());
 }
 
@@ -397,9 +406,9 @@ fn random<B: NamedBrand>(seed: u64, [started, count]: [usize; 2]) -> Graph<B> {
 
 #[test]
 fn campaign_of_random_operations() {
-    brand!(Campaign);
+    let _turn = turn();
     survived(campaign(6_000, |seed| {
-        let graph = random::<Campaign>(seed, [12, 9]);
+        let graph = random::<Tested>(seed, [12, 9]);
         graph.simulation().seed(seed).limit(32).nested_limit(6).depth(2).run()
     }));
 }
@@ -429,7 +438,7 @@ impl<B: NamedBrand> SharedScenario for Graph<B> {
 /// All are in conflict about the root, so that commits of one come between the parts of another's.
 #[test]
 fn threads_that_write_at_once_survive_crashes() {
-    brand!(Shared);
+    let _turn = turn();
     survived(campaign(4_000, |seed| {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let start = vec![chain(0, 1, 3), chain(2, 10, 60)];
@@ -444,7 +453,7 @@ fn threads_that_write_at_once_survive_crashes() {
             }
         });
         let name = format!("threads, seed {seed}");
-        let mut graph = Graph::<Shared>::new(name, start, ops.collect());
+        let mut graph = Graph::<Tested>::new(name, start, ops.collect());
         graph.continuation.clear();
         graph.simulation().seed(seed).limit(16).depth(0).audit(Audit::off()).run_shared()
     }));
@@ -452,7 +461,7 @@ fn threads_that_write_at_once_survive_crashes() {
 
 #[test]
 fn seeded_bugs_are_caught() {
-    brand!(Seeded);
+    let _turn = turn();
     let start = vec![chain(0, 1, 3), Op::Look { at: Look::Root(0), to: slot(0) }];
     let ops = vec![
         Op::New { at: slot(1), id: 10, push: false },
@@ -464,7 +473,7 @@ fn seeded_bugs_are_caught() {
         // once a second record follows.
         Op::Value { base: Base::Root, value: 5 },
     ];
-    let graph = Graph::<Seeded>::new("seeded bugs", start, ops);
+    let graph = Graph::<Tested>::new("seeded bugs", start, ops);
     let simulation = graph.simulation().limit(48).depth(0).continue_ops(1);
     simulation.run().unwrap_or_else(|failure| panic!("{failure}"));
     let mutants = simulation.mutants(Target::Operations, &Mutation::ALWAYS_HARMFUL);

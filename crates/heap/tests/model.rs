@@ -4,11 +4,20 @@ mod support;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::ops::NewShape;
 use support::{Base, Look, Model, Op, Place, Random, Store};
 use tembo_heap::{NamedBrand, brand};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
+
+brand!(Tested);
+
+/// One heap with the brand is open at a time; with a brand for each test there would be as much code of each.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn create<B: NamedBrand>(bytes: usize) -> Store<B> {
     let region = Region::simulated(&vec![0; bytes], 256 << 20, None).unwrap();
@@ -41,8 +50,8 @@ fn at(slot: usize, depth: usize) -> Base {
 /// never freed.
 #[test]
 fn parents_that_die_with_their_children_are_freed() {
-    brand!(Parents);
-    perform::<Parents>(&[
+    let _turn = turn();
+    perform::<Tested>(&[
         Op::Chain { at: slot(0), id: 1, count: 3 },
         Op::Unlink { at: slot(0) },
         Op::Chain { at: slot(0), id: 10, count: 200 },
@@ -54,29 +63,29 @@ fn parents_that_die_with_their_children_are_freed() {
 /// The same with objects of the transaction itself.
 #[test]
 fn new_parents_that_die_with_their_children_are_freed() {
-    brand!(NewParents);
+    let _turn = turn();
     let both = vec![Op::Chain { at: slot(0), id: 1, count: 3 }, Op::Unlink { at: slot(0) }];
-    perform::<NewParents>(&[Op::Together(both), Op::Collect, Op::Compact]);
+    perform::<Tested>(&[Op::Together(both), Op::Collect, Op::Compact]);
 }
 
 /// The second block of slots took the place of the first, which was lost with all orphans in it.
 #[test]
 fn a_transaction_may_make_orphans_for_several_blocks_of_slots() {
-    brand!(Blocks);
-    perform::<Blocks>(&[Op::Orphans { id: 1, count: 200 }, Op::DropHandles, Op::Collect]);
+    let _turn = turn();
+    perform::<Tested>(&[Op::Orphans { id: 1, count: 200 }, Op::DropHandles, Op::Collect]);
 }
 
 /// The orphan lost its slot to the pointer, and did not get it back when that died.
 #[test]
 fn an_orphan_that_is_linked_by_what_dies_stays_one() {
-    brand!(Bounces);
-    perform::<Bounces>(&[Op::Bounce { id: 1 }, Op::DropHandles, Op::Collect]);
+    let _turn = turn();
+    perform::<Tested>(&[Op::Bounce { id: 1 }, Op::DropHandles, Op::Collect]);
 }
 
 #[test]
 fn shapes_lists_and_weak_pointers_follow_the_model() {
-    brand!(Shapes);
-    perform::<Shapes>(&[
+    let _turn = turn();
+    perform::<Tested>(&[
         Op::Chain { at: slot(0), id: 1, count: 4 },
         Op::Shape { base: at(0, 0), shape: NewShape::Link, to: slot(0) },
         Op::Shape { base: at(0, 0), shape: NewShape::Both(3, 100), to: Place::Next(at(0, 1)) },
@@ -121,21 +130,21 @@ fn rounds(usual: u64) -> u64 {
 
 #[test]
 fn random_operations_follow_the_model() {
-    brand!(Straight);
-    (0..rounds(60)).for_each(|seed| random::<Straight>(seed, 120, false));
+    let _turn = turn();
+    (0..rounds(60)).for_each(|seed| random::<Tested>(seed, 120, false));
 }
 
 /// Circles of strong pointers never die: `check` names them, and finds nothing else to complain about.
 #[test]
 fn random_operations_with_circles_follow_the_model() {
-    brand!(Round);
-    (0..rounds(40)).for_each(|seed| random::<Round>(1000 + seed, 120, true));
+    let _turn = turn();
+    (0..rounds(40)).for_each(|seed| random::<Tested>(1000 + seed, 120, true));
 }
 
 #[test]
 fn circles_are_named() {
-    brand!(Circles);
-    let mut store = create::<Circles>(1 << 20);
+    let _turn = turn();
+    let mut store = create::<Tested>(1 << 20);
     let ops = [
         chain(0, 1, 5),
         // The first leads to itself, and the last of the list back to the second.
@@ -160,8 +169,8 @@ fn circles_are_named() {
 /// Nodes that point to themselves, weakly, and to each other in circles of which one pointer is weak.
 #[test]
 fn weak_pointers_break_circles() {
-    brand!(Broken);
-    perform::<Broken>(&[
+    let _turn = turn();
+    perform::<Tested>(&[
         Op::New { at: slot(0), id: 1, push: false },
         Op::Look { at: Look::Back(at(0, 0)), to: slot(0) },
         Op::Unlink { at: slot(0) },
@@ -213,15 +222,15 @@ fn long<B: NamedBrand>(count: u64) {
 /// `HEAP_LIST=10000000` for ten million.
 #[test]
 fn long_lists_die_in_bounded_steps() {
-    brand!(Long);
+    let _turn = turn();
     let count = std::env::var("HEAP_LIST").ok().and_then(|text| text.parse().ok()).unwrap_or(200_000);
-    long::<Long>(count);
+    long::<Tested>(count);
 }
 
 #[test]
 fn wide_arrays_and_trees_die_in_bounded_steps() {
-    brand!(Wide);
-    let mut store = create::<Wide>(16 << 20);
+    let _turn = turn();
+    let mut store = create::<Tested>(16 << 20);
     let mut model = Model::default();
     let mut ops = vec![Op::List { base: Base::Root, id: 1, len: 3000, fill: true }];
     // A node in every eighth element gets a list of its own, and each of these shares the first's shape.

@@ -1,5 +1,25 @@
 //! Help for tests.
 
+use std::sync::Mutex;
+use std::thread;
+
+/// Calls `work` with each of the items, in two threads; returns what it did not return `None` for.
+pub(crate) fn in_threads<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> Option<R> + Sync) -> Vec<R> {
+    let (items, found) = (Mutex::new(items.into_iter()), Mutex::new(Vec::new()));
+    let next = || items.lock().unwrap().next();
+    let work_off = || {
+        while let Some(item) = next() {
+            let outcome = work(item);
+            found.lock().unwrap().extend(outcome);
+        }
+    };
+    thread::scope(|threads| {
+        threads.spawn(work_off);
+        work_off();
+    });
+    found.into_inner().unwrap()
+}
+
 /// Random numbers from a seed.
 pub(crate) struct Chance(pub(crate) u64);
 

@@ -1,12 +1,13 @@
 //! Collections in heaps with a word that is wrong: whatever is done there ends, with an error or without, and
 //! never by a panic.
 
+use crate::{Tested, turn};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::mpsc;
 use std::time::Duration;
 use tembo_heap::collections::{MapKey, PHashMap, PMap, PString, PVec};
-use tembo_heap::{Brand, Heap, NamedBrand, Persist, ReadTx, Ref, Result, Tx, brand};
+use tembo_heap::{Brand, Heap, NamedBrand, Persist, ReadTx, Ref, Result, Tx};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
@@ -126,13 +127,11 @@ fn words_of(pool: &Pool) -> Vec<u64> {
 
 const KEYS: u64 = 60;
 
-brand!(Damaged);
-
 /// Tries `cases` of them.
 fn damage(seed: u64, cases: usize) {
     let region = Region::simulated(&vec![0; BYTES as usize], 2 * BYTES, None).unwrap();
     let pool = Pool::create_in(region, &Geometry::small()).unwrap();
-    let heap: Heap<Damaged, Root> = Heap::open_pool(pool.clone()).unwrap();
+    let heap: Heap<Tested, Root> = Heap::open_pool(pool.clone()).unwrap();
     let before = words_of(&pool);
     (0..KEYS).for_each(|key| insert(&heap, key).unwrap());
     let after = words_of(&pool);
@@ -161,7 +160,7 @@ fn damage(seed: u64, cases: usize) {
         println!("{new:#x} at {:#x}, which was {old:#x}", 8 * at);
         let mut damaged = image.clone();
         damaged[8 * at..][..8].copy_from_slice(&new.to_le_bytes());
-        if let Ok(heap) = open::<Damaged>(&damaged) {
+        if let Ok(heap) = open::<Tested>(&damaged) {
             opened += 1;
             use_all(&heap);
             let _ = heap.collect();
@@ -172,6 +171,7 @@ fn damage(seed: u64, cases: usize) {
 
 #[test]
 fn collections_with_a_word_that_is_wrong_neither_panic_nor_hang() {
+    let _turn = turn();
     let cases = std::env::var("DAMAGES")
         .map_or(if cfg!(debug_assertions) { 300 } else { 1500 }, |n| n.parse().unwrap());
     let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());

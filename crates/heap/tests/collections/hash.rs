@@ -1,10 +1,10 @@
 //! `PHashMap`.
 
-use crate::{Place, compare, objects, prove};
+use crate::{Place, Tested, compare, objects, prove, turn};
 use rand::Rng;
 use std::collections::{BTreeMap, HashMap};
 use tembo_heap::collections::{MapKey, PHashMap, PString};
-use tembo_heap::{Heap, Obj, PRc, Persist, Plain, ReadTx, Result, Tx, brand};
+use tembo_heap::{Heap, Obj, PRc, Persist, Plain, ReadTx, Result, Tx};
 use tembo_pmem::{Counts, snapshot};
 
 #[derive(Persist)]
@@ -30,8 +30,6 @@ enum Op {
     Clear,
 }
 
-brand!(Hashed);
-
 /// Some are short, some not.
 fn text(key: u64) -> String {
     format!("{key}{}", "-".repeat((key % 29) as usize))
@@ -52,9 +50,9 @@ fn model(map: &mut HashMap<u64, u64>, op: &Op) -> Option<u64> {
     }
 }
 
-fn change<'t>(tx: &mut Tx<'t, Hashed>, root: Obj<'t, Hashed, Root>, op: &Op) -> Result<Option<u64>> {
+fn change<'t>(tx: &mut Tx<'t, Tested>, root: Obj<'t, Tested, Root>, op: &Op) -> Result<Option<u64>> {
     let (numbers, texts) = (root.numbers(), root.texts());
-    let put = |tx: &mut Tx<'t, Hashed>, key: u64, value: u64| {
+    let put = |tx: &mut Tx<'t, Tested>, key: u64, value: u64| {
         let slot = texts.insert(tx, &text(key), PRc::null())?;
         let leaf = tx.alloc(Leaf { value })?;
         tx.link(slot, leaf)
@@ -96,7 +94,7 @@ fn change<'t>(tx: &mut Tx<'t, Hashed>, root: Obj<'t, Hashed, Root>, op: &Op) -> 
     }
 }
 
-fn same(heap: &Heap<Hashed, Root>, map: &HashMap<u64, u64>) {
+fn same(heap: &Heap<Tested, Root>, map: &HashMap<u64, u64>) {
     heap.read(|tx, root| {
         assert_eq!(root.numbers().len(tx)?, map.len());
         assert_eq!(root.texts().len(tx)?, map.len());
@@ -124,6 +122,7 @@ fn same(heap: &Heap<Hashed, Root>, map: &HashMap<u64, u64>) {
 
 #[test]
 fn hash_maps_of_numbers_and_texts_are_as_hash_map() {
+    let _turn = turn();
     let op = |random: &mut rand_xoshiro::Xoshiro256PlusPlus, map: &HashMap<u64, u64>| {
         let most = if map.len() > 400 { 800 } else { 4000 };
         let (key, value) = (random.random_range(0..most), random.random());
@@ -136,7 +135,7 @@ fn hash_maps_of_numbers_and_texts_are_as_hash_map() {
             _ => Op::Clear,
         }
     };
-    compare::<Hashed, Root, HashMap<u64, u64>, _, _>(
+    compare::<Tested, Root, HashMap<u64, u64>, _, _>(
         "hash",
         (1200, 20),
         HashMap::new(),
@@ -147,17 +146,16 @@ fn hash_maps_of_numbers_and_texts_are_as_hash_map() {
     );
 }
 
-brand!(Large);
-
 #[test]
 fn a_map_that_grows_over_several_sizes_has_everything_at_every_step() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
         map: PHashMap<u64, u64>,
     }
     let place = Place::new();
-    let mut heap = place.open::<Large, Root>();
+    let mut heap = place.open::<Tested, Root>();
     let before = objects(&heap);
     for batch in 0..120_u64 {
         heap.write(|tx, root| {
@@ -203,8 +201,6 @@ fn a_map_that_grows_over_several_sizes_has_everything_at_every_step() {
     assert_eq!(objects(&heap), before);
 }
 
-brand!(Shrunk);
-
 #[derive(Default, Persist)]
 #[repr(C)]
 struct Emptied {
@@ -213,7 +209,7 @@ struct Emptied {
 }
 
 /// Puts keys into both maps, or takes them out.
-fn change_both(heap: &Heap<Shrunk, Emptied>, keys: &[u64], is_there: bool, there: &mut [bool]) {
+fn change_both(heap: &Heap<Tested, Emptied>, keys: &[u64], is_there: bool, there: &mut [bool]) {
     heap.write(|tx, root| {
         for key in keys {
             if is_there {
@@ -232,7 +228,7 @@ fn change_both(heap: &Heap<Shrunk, Emptied>, keys: &[u64], is_there: bool, there
     keys.iter().for_each(|key| there[*key as usize] = is_there);
 }
 
-fn assert_has(heap: &Heap<Shrunk, Emptied>, there: &[bool]) {
+fn assert_has(heap: &Heap<Tested, Emptied>, there: &[bool]) {
     heap.read(|tx, root| {
         let count = there.iter().filter(|is_there| **is_there).count();
         assert_eq!((root.map().len(tx)?, root.texts().len(tx)?), (count, count));
@@ -250,9 +246,10 @@ fn assert_has(heap: &Heap<Shrunk, Emptied>, there: &[bool]) {
 /// with insertions in between.
 #[test]
 fn a_map_that_is_emptied_has_everything_at_every_step_and_gives_its_buckets_back() {
+    let _turn = turn();
     const KEYS: u64 = 30_000;
     let place = Place::new();
-    let mut heap = place.open::<Shrunk, Emptied>();
+    let mut heap = place.open::<Tested, Emptied>();
     let mut there = vec![false; KEYS as usize];
     for keys in (0..KEYS).collect::<Vec<_>>().chunks(500) {
         change_both(&heap, keys, true, &mut there);
@@ -284,11 +281,10 @@ fn a_map_that_is_emptied_has_everything_at_every_step_and_gives_its_buckets_back
     prove(&heap);
 }
 
-brand!(Alternating);
-
 /// A map of a size at which it has just grown, or just shrunk, does neither again for a few changes.
 #[test]
 fn a_map_does_not_grow_and_shrink_by_turns() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
@@ -296,7 +292,7 @@ fn a_map_does_not_grow_and_shrink_by_turns() {
     }
     let mut place = Place::new();
     place.options = place.options.count(true);
-    let heap = place.open::<Alternating, Root>();
+    let heap = place.open::<Tested, Root>();
     for key in 0..3000 {
         heap.write(|tx, root| root.map().replace(tx, &key, key)).unwrap();
         // The last of them, over and over.
@@ -313,10 +309,9 @@ fn a_map_does_not_grow_and_shrink_by_turns() {
     prove(&heap);
 }
 
-brand!(Counted);
-
 #[test]
 fn an_insertion_into_a_large_map_writes_a_bounded_number_of_words() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
@@ -324,7 +319,7 @@ fn an_insertion_into_a_large_map_writes_a_bounded_number_of_words() {
     }
     let mut place = Place::new();
     place.options = place.options.count(true);
-    let heap = place.open::<Counted, Root>();
+    let heap = place.open::<Tested, Root>();
     let (mut most, mut all) = (Counts::default(), Counts::default());
     const KEYS: u64 = 40_000;
     for key in 0..KEYS {
@@ -357,8 +352,6 @@ fn an_insertion_into_a_large_map_writes_a_bounded_number_of_words() {
     assert!(all.fences < 2 * KEYS, "{}", all.fences);
     prove(&heap);
 }
-
-brand!(Sizes);
 
 /// Entries of all sizes: some lie in buckets, some are objects of their own, some have pointers.
 #[derive(Default, Persist)]
@@ -405,8 +398,6 @@ struct OddSizes {
     one: PHashMap<(), u64>,
 }
 
-brand!(Odd);
-
 /// The keys of the maps that stand for a key.
 fn odd_keys(key: u64) -> (u128, u16, [u8; 4], [u8; 3]) {
     (u128::from(key) << 64 | 5, key as u16, (key as u32).to_ne_bytes(), [key as u8, (key >> 8) as u8, 7])
@@ -414,8 +405,8 @@ fn odd_keys(key: u64) -> (u128, u16, [u8; 4], [u8; 3]) {
 
 /// Puts a key into all maps, or takes it out of all.
 fn change_odd<'t>(
-    tx: &mut Tx<'t, Odd>,
-    root: Obj<'t, Odd, OddSizes>,
+    tx: &mut Tx<'t, Tested>,
+    root: Obj<'t, Tested, OddSizes>,
     key: u64,
     is_there: bool,
 ) -> Result<()> {
@@ -446,8 +437,8 @@ fn change_odd<'t>(
 }
 
 fn compare_odd<'t>(
-    tx: &ReadTx<'t, Odd>,
-    root: Obj<'t, Odd, OddSizes>,
+    tx: &ReadTx<'t, Tested>,
+    root: Obj<'t, Tested, OddSizes>,
     there: &BTreeMap<u64, ()>,
 ) -> Result<()> {
     for key in 0..2000_u64 {
@@ -469,8 +460,9 @@ fn compare_odd<'t>(
 
 #[test]
 fn maps_with_entries_of_odd_sizes_have_what_was_put_into_them() {
+    let _turn = turn();
     let place = Place::new();
-    let heap = place.open::<Odd, OddSizes>();
+    let heap = place.open::<Tested, OddSizes>();
     let mut random = crate::random("odd sizes");
     let mut there = BTreeMap::new();
     for round in 0..60 {
@@ -497,8 +489,8 @@ fn maps_with_entries_of_odd_sizes_have_what_was_put_into_them() {
 
 /// Puts a key into all maps, or takes it out of all.
 fn change_all<'t>(
-    tx: &mut Tx<'t, Sizes>,
-    root: Obj<'t, Sizes, AllSizes>,
+    tx: &mut Tx<'t, Tested>,
+    root: Obj<'t, Tested, AllSizes>,
     key: u64,
     is_there: bool,
 ) -> Result<()> {
@@ -522,8 +514,8 @@ fn change_all<'t>(
 }
 
 fn compare_all<'t>(
-    tx: &ReadTx<'t, Sizes>,
-    root: Obj<'t, Sizes, AllSizes>,
+    tx: &ReadTx<'t, Tested>,
+    root: Obj<'t, Tested, AllSizes>,
     there: &BTreeMap<u64, ()>,
 ) -> Result<()> {
     for key in 0..1500 {
@@ -551,7 +543,7 @@ fn compare_all<'t>(
     Ok(())
 }
 
-fn clear_all<'t>(tx: &mut Tx<'t, Sizes>, root: Obj<'t, Sizes, AllSizes>) -> Result<()> {
+fn clear_all<'t>(tx: &mut Tx<'t, Tested>, root: Obj<'t, Tested, AllSizes>) -> Result<()> {
     root.nothing().clear(tx)?;
     root.small().clear(tx)?;
     root.three().clear(tx)?;
@@ -564,8 +556,9 @@ fn clear_all<'t>(tx: &mut Tx<'t, Sizes>, root: Obj<'t, Sizes, AllSizes>) -> Resu
 
 #[test]
 fn maps_with_entries_of_all_sizes_have_what_was_put_into_them() {
+    let _turn = turn();
     let place = Place::new();
-    let mut heap = place.open::<Sizes, AllSizes>();
+    let mut heap = place.open::<Tested, AllSizes>();
     let before = objects(&heap);
     let mut random = crate::random("sizes");
     let mut there = BTreeMap::new();
@@ -601,17 +594,16 @@ fn maps_with_entries_of_all_sizes_have_what_was_put_into_them() {
     assert_eq!(objects(&heap), before);
 }
 
-brand!(Places);
-
 #[test]
 fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
         map: PHashMap<u64, PRc<Leaf>>,
     }
     let place = Place::new();
-    let heap = place.open::<Places, Root>();
+    let heap = place.open::<Tested, Root>();
     let before = objects(&heap);
     for round in 0..4 {
         heap.write(|tx, root| {
@@ -661,8 +653,6 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
     }
 }
 
-brand!(Chained);
-
 /// Keys that belong into the first of 2^12 buckets, whatever the map's size up to that.
 fn keys_of_one_bucket(count: usize) -> Vec<u64> {
     (0_u64..).filter(|key| <u64 as MapKey>::hash(key).trailing_zeros() >= 12).take(count).collect()
@@ -670,6 +660,7 @@ fn keys_of_one_bucket(count: usize) -> Vec<u64> {
 
 #[test]
 fn entries_of_one_bucket_lie_in_others_behind_it_which_go_when_they_are_empty() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
@@ -677,7 +668,7 @@ fn entries_of_one_bucket_lie_in_others_behind_it_which_go_when_they_are_empty() 
         pointers: PHashMap<u64, PRc<Leaf>>,
     }
     let place = Place::new();
-    let heap = place.open::<Chained, Root>();
+    let heap = place.open::<Tested, Root>();
     let mut keys = keys_of_one_bucket(41);
     let last = keys.pop().unwrap();
     for others in [0..0, 0..1000_u64, 1000..3000] {
@@ -690,7 +681,7 @@ fn entries_of_one_bucket_lie_in_others_behind_it_which_go_when_they_are_empty() 
         })
         .unwrap();
         let count =
-            |heap: &Heap<Chained, Root>| (objects(heap), heap.read(|tx, root| root.map().len(tx)).unwrap());
+            |heap: &Heap<Tested, Root>| (objects(heap), heap.read(|tx, root| root.map().len(tx)).unwrap());
         for key in &keys {
             heap.write(|tx, root| {
                 assert_eq!(root.map().replace(tx, key, !key)?, None);
@@ -732,6 +723,7 @@ fn entries_of_one_bucket_lie_in_others_behind_it_which_go_when_they_are_empty() 
 
 #[test]
 fn hashes_are_what_they_were_when_heaps_were_written() {
+    let _turn = turn();
     assert_eq!(<u64 as MapKey>::hash(&0x0102_0304_0506_0708), 10_416_736_986_388_286_110);
     assert_eq!(<PString as MapKey>::hash("tembo"), 16_320_286_123_239_507_498);
 }

@@ -1,9 +1,9 @@
 //! `PHashMap` where an insertion ends half-way, and the program goes on as if that were nothing.
 
-use crate::{Place, objects, prove};
+use crate::{Place, Tested, objects, prove, turn};
 use std::collections::BTreeSet;
 use tembo_heap::collections::{MapKey, PHashMap};
-use tembo_heap::{Brand, Heap, NamedBrand, PArr, Persist, ReadTx, Ref, Result, Tx, brand};
+use tembo_heap::{Brand, Heap, NamedBrand, PArr, Persist, ReadTx, Ref, Result, Tx};
 use tembo_pmem::Durability;
 
 #[derive(Default, Persist)]
@@ -58,13 +58,12 @@ fn insert_some<B: NamedBrand>(
     there
 }
 
-brand!(Growing);
-
 /// An insertion that found no room for the buckets that were to be divided next had noted before that they
 /// were, so that those which were left undivided were no longer looked at when the map had grown.
 #[test]
 fn growth_that_finds_no_room_is_made_up_for_later() {
-    let (_place, heap) = open::<Growing>(64 << 20);
+    let _turn = turn();
+    let (_place, heap) = open::<Tested>(64 << 20);
     let mut there = insert_some(&heap, 0..2500, usize::MAX);
     heap.write(|tx, root| {
         let reserve = tx.alloc_array(1 << 19, |_| 0_u64)?;
@@ -90,11 +89,10 @@ fn growth_that_finds_no_room_is_made_up_for_later() {
     prove(&heap);
 }
 
-brand!(Beginning);
-
 #[test]
 fn a_map_that_finds_no_room_for_its_first_buckets_is_empty_and_goes_on_when_there_is_some() {
-    let (_place, heap) = open::<Beginning>(8 << 20);
+    let _turn = turn();
+    let (_place, heap) = open::<Tested>(8 << 20);
     fill(&heap);
     let mut there = BTreeSet::new();
     for key in 0..400 {
@@ -117,13 +115,12 @@ fn a_map_that_finds_no_room_for_its_first_buckets_is_empty_and_goes_on_when_ther
     prove(&heap);
 }
 
-brand!(Emptied);
-
 /// Removals need no space, also those that make the map smaller, and the shrinking goes on when there is
 /// some.
 #[test]
 fn a_map_is_emptied_in_a_full_heap() {
-    let (_place, heap) = open::<Emptied>(64 << 20);
+    let _turn = turn();
+    let (_place, heap) = open::<Tested>(64 << 20);
     let there = insert_some(&heap, 0..60_000, usize::MAX);
     assert_eq!(there.len(), 60_000);
     fill(&heap);
@@ -188,19 +185,18 @@ impl MapKey for Failing {
     }
 }
 
-brand!(Halves);
-
 /// The entry of a key that could not be completed was linked already, in a slot of which nothing said that it
 /// was there, and was lost when the bucket was divided.
 #[test]
 fn an_entry_whose_key_fails_leaves_nothing_behind() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
         map: PHashMap<Failing, u64>,
     }
     let place = Place::new();
-    let heap = place.open::<Halves, Root>();
+    let heap = place.open::<Tested, Root>();
     let before = objects(&heap);
     for key in 0..2000_u64 {
         heap.write(|tx, root| {

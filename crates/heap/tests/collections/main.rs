@@ -15,7 +15,16 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
 use std::path::PathBuf;
-use tembo_heap::{Brand, Error, Heap, NamedBrand, Obj, Options, Persist, Tx};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tembo_heap::{Brand, Error, Heap, NamedBrand, Obj, Options, Persist, Tx, brand};
+
+brand!(pub(crate) Tested);
+
+/// One heap with the brand is open at a time; with a brand for each test there would be as much code of each.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A file that is gone when this is.
 struct Place {

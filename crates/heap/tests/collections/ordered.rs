@@ -1,12 +1,12 @@
 //! `PMap`.
 
-use crate::{Place, compare, objects, prove};
+use crate::{Place, Tested, compare, objects, prove, turn};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use tembo_heap::collections::{PMap, PString};
-use tembo_heap::{Heap, Obj, PRc, Persist, ReadTx, Result, Tx, brand};
+use tembo_heap::{Heap, Obj, PRc, Persist, ReadTx, Result, Tx};
 
 #[derive(Persist)]
 #[repr(C)]
@@ -34,8 +34,6 @@ enum Op {
     Range(Bound<u64>, Bound<u64>, Vec<bool>),
     Clear,
 }
-
-brand!(Ordered);
 
 type Model = BTreeMap<u64, u64>;
 
@@ -75,7 +73,7 @@ fn model(map: &mut Model, op: &Op) -> Vec<(u64, u64)> {
     old.map(|value| (0, value)).into_iter().collect()
 }
 
-fn put<'t>(tx: &mut Tx<'t, Ordered>, root: Obj<'t, Ordered, Root>, key: u64, value: u64) -> Result<()> {
+fn put<'t>(tx: &mut Tx<'t, Tested>, root: Obj<'t, Tested, Root>, key: u64, value: u64) -> Result<()> {
     let slot = root.texts().insert(tx, &text(key), PRc::null())?;
     let leaf = tx.alloc(Leaf { value })?;
     tx.link(slot, leaf)?;
@@ -83,12 +81,12 @@ fn put<'t>(tx: &mut Tx<'t, Ordered>, root: Obj<'t, Ordered, Root>, key: u64, val
     Ok(())
 }
 
-fn drop_key<'t>(tx: &mut Tx<'t, Ordered>, root: Obj<'t, Ordered, Root>, key: u64) -> Result<bool> {
+fn drop_key<'t>(tx: &mut Tx<'t, Tested>, root: Obj<'t, Tested, Root>, key: u64) -> Result<bool> {
     root.odd().take(tx, &odd(key))?;
     root.texts().remove(tx, &text(key))
 }
 
-fn change<'t>(tx: &mut Tx<'t, Ordered>, root: Obj<'t, Ordered, Root>, op: &Op) -> Result<Vec<(u64, u64)>> {
+fn change<'t>(tx: &mut Tx<'t, Tested>, root: Obj<'t, Tested, Root>, op: &Op) -> Result<Vec<(u64, u64)>> {
     let numbers = root.numbers();
     let old = match *op {
         Op::Insert(key, value) => {
@@ -144,13 +142,13 @@ fn change<'t>(tx: &mut Tx<'t, Ordered>, root: Obj<'t, Ordered, Root>, op: &Op) -
 }
 
 fn all<'t>(
-    tx: &ReadTx<'t, Ordered>,
-    map: tembo_heap::Ref<'t, Ordered, PMap<u64, u64>>,
+    tx: &ReadTx<'t, Tested>,
+    map: tembo_heap::Ref<'t, Tested, PMap<u64, u64>>,
 ) -> Result<Vec<(u64, u64)>> {
     map.iter(tx)?.map(|entry| entry.and_then(|(key, place)| Ok((key, tx.get(place)?)))).collect()
 }
 
-fn same(heap: &Heap<Ordered, Root>, map: &Model) {
+fn same(heap: &Heap<Tested, Root>, map: &Model) {
     heap.read(|tx, root| {
         assert_eq!(root.numbers().len(tx)?, map.len());
         assert_eq!(root.texts().len(tx)?, map.len());
@@ -183,6 +181,7 @@ fn same(heap: &Heap<Ordered, Root>, map: &Model) {
 
 #[test]
 fn ordered_maps_of_numbers_and_texts_are_as_btree_map() {
+    let _turn = turn();
     fn bound(random: &mut impl Rng, key: u64) -> Bound<u64> {
         match random.random_range(0..4) {
             0 => Bound::Unbounded,
@@ -215,20 +214,19 @@ fn ordered_maps_of_numbers_and_texts_are_as_btree_map() {
             }
         }
     };
-    compare::<Ordered, Root, Model, _, _>("ordered", (1500, 40), Model::new(), op, model, change, same);
+    compare::<Tested, Root, Model, _, _>("ordered", (1500, 40), Model::new(), op, model, change, same);
 }
-
-brand!(Grown);
 
 #[test]
 fn a_large_map_grows_and_shrinks_in_any_order() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
         map: PMap<u64, u64>,
     }
     let place = Place::new();
-    let heap = place.open::<Grown, Root>();
+    let heap = place.open::<Tested, Root>();
     let before = objects(&heap);
     let mut random = crate::random("grown");
     let mut seed = || rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(random.random());
@@ -282,17 +280,16 @@ fn a_large_map_grows_and_shrinks_in_any_order() {
     }
 }
 
-brand!(Places);
-
 #[test]
 fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
         map: PMap<u64, PRc<Leaf>>,
     }
     let place = Place::new();
-    let heap = place.open::<Places, Root>();
+    let heap = place.open::<Tested, Root>();
     let before = objects(&heap);
     for round in 0..4 {
         heap.write(|tx, root| {
@@ -341,17 +338,16 @@ fn places_of_values_harm_nothing_when_they_are_kept_for_too_long() {
     }
 }
 
-brand!(ByText);
-
 #[test]
 fn texts_are_found_by_ranges_of_str() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
         map: PMap<PString, u32>,
     }
     let place = Place::new();
-    let heap = place.open::<ByText, Root>();
+    let heap = place.open::<Tested, Root>();
     heap.write(|tx, root| {
         for word in ["zebra", "a", "", "a longer text than lies in the map", "ab"] {
             root.map().replace(tx, word, word.len() as u32)?;

@@ -1,9 +1,9 @@
 //! `PString` and `PBytes`.
 
-use crate::compare;
+use crate::{Tested, compare, turn};
 use rand::Rng;
 use tembo_heap::collections::{PBytes, PString};
-use tembo_heap::{Error, Heap, Obj, Persist, Tx, brand};
+use tembo_heap::{Error, Heap, Obj, Persist, Tx};
 
 #[derive(Default, Persist)]
 #[repr(C)]
@@ -12,13 +12,11 @@ struct Root {
     bytes: PBytes,
 }
 
-brand!(Texts);
-
 type Model = (Vec<String>, Vec<u8>);
 
 fn change<'t>(
-    tx: &mut Tx<'t, Texts>,
-    root: Obj<'t, Texts, Root>,
+    tx: &mut Tx<'t, Tested>,
+    root: Obj<'t, Tested, Root>,
     (at, text): &(usize, String),
 ) -> Result<bool, Error> {
     let place = root.texts().at(*at);
@@ -29,7 +27,7 @@ fn change<'t>(
     Ok(was)
 }
 
-fn same(heap: &Heap<Texts, Root>, (texts, bytes): &Model) {
+fn same(heap: &Heap<Tested, Root>, (texts, bytes): &Model) {
     heap.read(|tx, root| {
         for (at, text) in texts.iter().enumerate() {
             let place = root.texts().at(at);
@@ -47,7 +45,8 @@ fn same(heap: &Heap<Texts, Root>, (texts, bytes): &Model) {
 
 #[test]
 fn texts_of_all_lengths_are_what_was_set_last() {
-    compare::<Texts, Root, Model, _, _>(
+    let _turn = turn();
+    compare::<Tested, Root, Model, _, _>(
         "text",
         (1500, 4),
         (vec![String::new(); 4], Vec::new()),
@@ -75,12 +74,11 @@ fn texts_of_all_lengths_are_what_was_set_last() {
     );
 }
 
-brand!(Short);
-
 #[test]
 fn short_texts_are_made_without_a_transaction() {
+    let _turn = turn();
     let place = crate::Place::new();
-    let heap = place.open::<Short, Root>();
+    let heap = place.open::<Tested, Root>();
     heap.write(|tx, root| {
         let text = root.texts().at(1);
         tx.put(text, PString::short("sixteen bytes ok").unwrap())?;

@@ -1,11 +1,11 @@
 //! Threads that change the same collections: sums and counts stay, and nothing is lost.
 
-use crate::{Place, prove};
+use crate::{Place, Tested, prove, turn};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use tembo_heap::collections::{PHashMap, PMap, PString, PVec};
-use tembo_heap::{Heap, Persist, Result, brand};
+use tembo_heap::{Heap, Persist, Result};
 
 #[derive(Default, Persist)]
 #[repr(C)]
@@ -18,15 +18,14 @@ struct Root {
 const THREADS: u64 = 3;
 const ROUNDS: u64 = 3000;
 
-brand!(Keys);
-
 /// Each thread has keys of its own, which are neighbours of the others' in the maps; whatever a transaction
 /// does to one map it does to the other.
 #[test]
 fn threads_with_keys_of_their_own_find_what_they_left() {
+    let _turn = turn();
     let mut random = crate::random("keys");
     let place = Place::new();
-    let heap = place.open::<Keys, Root>();
+    let heap = place.open::<Tested, Root>();
     let seeds: Vec<u64> = (0..THREADS).map(|_| random.random()).collect();
     let models: Vec<BTreeMap<u64, u64>> = std::thread::scope(|scope| {
         let threads: Vec<_> = seeds
@@ -62,7 +61,7 @@ fn text(key: u64) -> String {
     format!("the text of number {key}")
 }
 
-fn work(heap: &Heap<Keys, Root>, me: u64, mut random: Xoshiro256PlusPlus) -> BTreeMap<u64, u64> {
+fn work(heap: &Heap<Tested, Root>, me: u64, mut random: Xoshiro256PlusPlus) -> BTreeMap<u64, u64> {
     let mut model = BTreeMap::new();
     for _ in 0..ROUNDS {
         let key = random.random_range(0..400) * THREADS + me;
@@ -86,14 +85,13 @@ fn work(heap: &Heap<Keys, Root>, me: u64, mut random: Xoshiro256PlusPlus) -> BTr
     model
 }
 
-brand!(Sums);
-
 #[test]
 fn entries_that_move_between_maps_are_in_one_of_them_whenever_one_looks() {
+    let _turn = turn();
     const ENTRIES: u64 = 500;
     let mut random = crate::random("sums");
     let place = Place::new();
-    let heap = place.open::<Sums, Root>();
+    let heap = place.open::<Tested, Root>();
     for key in 0..ENTRIES {
         heap.write(|tx, root| root.ordered().replace(tx, &key, key)).unwrap();
     }
@@ -125,7 +123,7 @@ fn entries_that_move_between_maps_are_in_one_of_them_whenever_one_looks() {
     prove(&heap);
 }
 
-fn look(heap: &Heap<Sums, Root>, entries: u64) -> Result<()> {
+fn look(heap: &Heap<Tested, Root>, entries: u64) -> Result<()> {
     heap.read(|tx, root| {
         let mut seen = Vec::new();
         for entry in root.ordered().iter(tx)? {

@@ -1,9 +1,9 @@
 //! `PVec` and `PBox`.
 
-use crate::{Place, compare, objects, prove};
+use crate::{Place, Tested, compare, objects, prove, turn};
 use rand::Rng;
 use tembo_heap::collections::{PBox, PVec};
-use tembo_heap::{Error, Heap, Obj, PRc, PWeak, Persist, Plain, Ref, Tx, brand};
+use tembo_heap::{Error, Heap, Obj, PRc, PWeak, Persist, Plain, Ref, Tx};
 
 #[derive(Persist)]
 #[repr(C)]
@@ -76,8 +76,6 @@ fn model(list: &mut Vec<u64>, op: &Op) -> usize {
     list.len()
 }
 
-brand!(Vectors);
-
 #[allow(clippy::ptr_arg, reason = "the model is a vector")]
 fn random_op(random: &mut rand_xoshiro::Xoshiro256PlusPlus, list: &Vec<u64>) -> Op {
     let value = random.random();
@@ -99,7 +97,8 @@ fn random_op(random: &mut rand_xoshiro::Xoshiro256PlusPlus, list: &Vec<u64>) -> 
 
 #[test]
 fn vectors_of_all_kinds_are_as_vec() {
-    compare::<Vectors, Root, _, _, _>("vec", (1500, 12), Vec::new(), random_op, model, change, same);
+    let _turn = turn();
+    compare::<Tested, Root, _, _, _>("vec", (1500, 12), Vec::new(), random_op, model, change, same);
 }
 
 fn blank(id: u64) -> Item {
@@ -111,7 +110,7 @@ fn blank(id: u64) -> Item {
     Item { id, leaf: PRc::null(), choice }
 }
 
-fn change<'t>(tx: &mut Tx<'t, Vectors>, root: Obj<'t, Vectors, Root>, op: &Op) -> Result<usize, Error> {
+fn change<'t>(tx: &mut Tx<'t, Tested>, root: Obj<'t, Tested, Root>, op: &Op) -> Result<usize, Error> {
     macro_rules! all {
         ($method:ident $(, $argument:expr)*) => {{
             root.numbers().$method(tx $(, $argument)*)?;
@@ -159,7 +158,7 @@ fn change<'t>(tx: &mut Tx<'t, Vectors>, root: Obj<'t, Vectors, Root>, op: &Op) -
 }
 
 /// Gives an item a leaf, to which all of its pointers lead.
-fn link_leaf<'t>(tx: &mut Tx<'t, Vectors>, item: Ref<'t, Vectors, Item>, value: u64) -> Result<(), Error> {
+fn link_leaf<'t>(tx: &mut Tx<'t, Tested>, item: Ref<'t, Tested, Item>, value: u64) -> Result<(), Error> {
     let leaf = tx.alloc(Leaf { value })?;
     tx.link(item.leaf(), leaf)?;
     if let ChoiceRef::Leaf { leaf: strong, weak } = item.choice().variant(tx)? {
@@ -170,7 +169,7 @@ fn link_leaf<'t>(tx: &mut Tx<'t, Vectors>, item: Ref<'t, Vectors, Item>, value: 
 }
 
 #[allow(clippy::ptr_arg, reason = "the model is a vector")]
-fn same(heap: &Heap<Vectors, Root>, list: &Vec<u64>) {
+fn same(heap: &Heap<Tested, Root>, list: &Vec<u64>) {
     heap.read(|tx, root| {
         assert_eq!(root.numbers().to_vec(tx)?, *list);
         assert_eq!(root.bytes().to_vec(tx)?, list.iter().map(|value| *value as u8).collect::<Vec<_>>());
@@ -195,17 +194,16 @@ fn same(heap: &Heap<Vectors, Root>, list: &Vec<u64>) {
     .unwrap();
 }
 
-brand!(Links);
-
 #[test]
 fn a_long_vector_of_pointers_grows_in_one_transaction_and_its_objects_die_with_it() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Root {
         all: PVec<PRc<Leaf>>,
     }
     let place = Place::new();
-    let heap = place.open::<Links, Root>();
+    let heap = place.open::<Tested, Root>();
     let before = objects(&heap);
     heap.write(|tx, root| {
         for value in 0..5000 {
@@ -236,8 +234,6 @@ fn a_long_vector_of_pointers_grows_in_one_transaction_and_its_objects_die_with_i
     assert_eq!(objects(&heap), before);
 }
 
-brand!(Stale);
-
 #[derive(Default, Persist)]
 #[repr(C)]
 struct Items {
@@ -246,8 +242,9 @@ struct Items {
 
 #[test]
 fn places_stay_good_when_others_are_pushed_and_harm_nothing_when_they_are_kept_for_too_long() {
+    let _turn = turn();
     let place = Place::new();
-    let heap = place.open::<Stale, Items>();
+    let heap = place.open::<Tested, Items>();
     let before = objects(&heap);
     let bare = |id| Item { id, leaf: PRc::null(), choice: Choice::Nothing };
     for round in 0..3 {
@@ -291,7 +288,7 @@ fn places_stay_good_when_others_are_pushed_and_harm_nothing_when_they_are_kept_f
 }
 
 /// Leaves three items or fewer, in one of three ways.
-fn take_out<'t>(tx: &mut Tx<'t, Stale>, items: Ref<'t, Stale, PVec<Item>>, way: u32) -> Result<(), Error> {
+fn take_out<'t>(tx: &mut Tx<'t, Tested>, items: Ref<'t, Tested, PVec<Item>>, way: u32) -> Result<(), Error> {
     match way {
         0 => items.truncate(tx, 3),
         1 => items.clear(tx),
@@ -308,10 +305,9 @@ fn take_out<'t>(tx: &mut Tx<'t, Stale>, items: Ref<'t, Stale, PVec<Item>>, way: 
     }
 }
 
-brand!(Recursive);
-
 #[test]
 fn boxes_move_their_contents_and_let_them_die() {
+    let _turn = turn();
     #[derive(Default, Persist)]
     #[repr(C)]
     struct Tree {
@@ -321,7 +317,7 @@ fn boxes_move_their_contents_and_let_them_die() {
         children: PVec<Tree>,
     }
     let place = Place::new();
-    let heap = place.open::<Recursive, Tree>();
+    let heap = place.open::<Tested, Tree>();
     heap.write(|tx, root| {
         let left = root.left().fill(tx, Tree { value: 1, ..Tree::default() })?;
         left.right().fill(tx, Tree { value: 2, ..Tree::default() })?;

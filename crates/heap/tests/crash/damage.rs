@@ -2,7 +2,8 @@
 
 use crate::support::ops::{self, NewShape};
 use crate::support::{Base, Look, Model, NodeFields, Op, Place, RootFields, Store};
-use tembo_heap::{NamedBrand, brand};
+use crate::{Tested, turn};
+use tembo_heap::NamedBrand;
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool, tag_off};
 
@@ -77,8 +78,8 @@ fn heap_word<B: NamedBrand>(store: &Store<B>, off: u64) -> u64 {
 
 #[test]
 fn counts_that_are_off_by_one() {
-    brand!(Counts);
-    let store = create::<Counts>(&[chain(0, 1, 3)]);
+    let _turn = turn();
+    let store = create::<Tested>(&[chain(0, 1, 3)]);
     let middle = object(&store, Place::Next(Base::Nth { slot: 0, depth: 0 }));
     let counts_off = head(middle) + 8;
     let counts = load(&store, counts_off);
@@ -89,8 +90,8 @@ fn counts_that_are_off_by_one() {
 
 #[test]
 fn pointers_that_lead_nowhere() {
-    brand!(Dangling);
-    let mut store = create::<Dangling>(&[chain(0, 1, 3), chain(1, 10, 1)]);
+    let _turn = turn();
+    let mut store = create::<Tested>(&[chain(0, 1, 3), chain(1, 10, 1)]);
     let (first, gone) = (object(&store, slot(0)), object(&store, slot(1)));
     store.apply(&Op::Unlink { at: slot(1) }).unwrap();
     // The other pointer of a node: to a freed block, to the middle of an object, past the pool, and to no
@@ -108,8 +109,8 @@ fn pointers_that_lead_nowhere() {
 
 #[test]
 fn type_numbers_of_other_types() {
-    brand!(Types);
-    let store = create::<Types>(&[chain(0, 1, 3)]);
+    let _turn = turn();
+    let store = create::<Tested>(&[chain(0, 1, 3)]);
     let first = head(object(&store, slot(0)));
     let kind = load(&store, first);
     for other in (0..4).filter(|other| *other != kind & 0xFFFF) {
@@ -124,8 +125,8 @@ fn type_numbers_of_other_types() {
 
 #[test]
 fn blocks_and_objects_that_nothing_leads_to() {
-    brand!(Leaks);
-    let store = create::<Leaks>(&[chain(0, 1, 3)]);
+    let _turn = turn();
+    let store = create::<Tested>(&[chain(0, 1, 3)]);
     is_found(&store, slot_off(&store, 0), 0, "Node that nothing leads to, a leak");
     let mut lane = store.pool.lane().unwrap();
     let mut tx = lane.begin();
@@ -139,9 +140,9 @@ fn blocks_and_objects_that_nothing_leads_to() {
 
 #[test]
 fn objects_in_two_lists_or_in_one_twice() {
-    brand!(Lists);
+    let _turn = turn();
     let start: Vec<Op> = (0..16).map(|i| chain(0, 1 + 300 * i, 300)).collect();
-    let mut store = create::<Lists>(&start);
+    let mut store = create::<Tested>(&start);
     store.apply(&Op::Unlink { at: slot(0) }).unwrap();
     let summary = store.check().unwrap();
     assert!(summary.dying > 0, "a commit releases a bounded number: {summary:?}");
@@ -161,8 +162,8 @@ fn objects_in_two_lists_or_in_one_twice() {
 
 #[test]
 fn orphan_slots_that_name_what_is_alive_or_nothing() {
-    brand!(Slots);
-    let store = create::<Slots>(&[chain(0, 1, 3), chain(1, 10, 1), Op::Keep { at: slot(1) }]);
+    let _turn = turn();
+    let store = create::<Tested>(&[chain(0, 1, 3), chain(1, 10, 1), Op::Keep { at: slot(1) }]);
     let alive = object(&store, slot(0));
     let block = heap_word(&store, 48);
     let slots: Vec<u64> = (1..64).map(|slot| block + 8 * slot).collect();
@@ -177,10 +178,10 @@ fn orphan_slots_that_name_what_is_alive_or_nothing() {
 
 #[test]
 fn tags_that_hide_or_make_pointers() {
-    brand!(Tags);
+    let _turn = turn();
     let link = Op::Shape { base: Base::Nth { slot: 0, depth: 0 }, shape: NewShape::Link, to: slot(1) };
     let look = Op::Look { at: Look::Root(0), to: slot(1) };
-    let store = create::<Tags>(&[chain(0, 1, 1), chain(1, 10, 1), link, look]);
+    let store = create::<Tested>(&[chain(0, 1, 1), chain(1, 10, 1), link, look]);
     let first = object(&store, slot(0));
     let tag = first + HEAD + 40;
     assert_eq!(load(&store, tag) as u32, 1);
@@ -191,8 +192,8 @@ fn tags_that_hide_or_make_pointers() {
 
 #[test]
 fn a_reserved_word_that_is_not_zero_is_found() {
-    brand!(Reserved);
-    let store = create::<Reserved>(&[chain(0, 1, 2)]);
+    let _turn = turn();
+    let store = create::<Tested>(&[chain(0, 1, 2)]);
     let heap = store.pool.root("heap").unwrap().unwrap().off;
     is_found(&store, heap + 56, 1, "a reserved word");
     is_found(&store, load(&store, heap + 32) + 8, 1, "a reserved word");
@@ -202,8 +203,8 @@ fn a_reserved_word_that_is_not_zero_is_found() {
 /// where bytes can be read.
 #[test]
 fn pointers_that_lead_nowhere_are_errors_and_no_panics() {
-    brand!(Nowhere);
-    let store = create::<Nowhere>(&[chain(0, 1, 2)]);
+    let _turn = turn();
+    let store = create::<Tested>(&[chain(0, 1, 2)]);
     let at = slot_off(&store, 0);
     for nowhere in [u64::MAX, !7, !15, 1 << 47] {
         is_found(&store, at, nowhere, "");

@@ -3,9 +3,9 @@
 //!
 //! `CRASHSIM_IMAGES=200000 cargo test --release -p tembo-heap --test crash power` is the long form.
 
-use super::random;
+use super::{Tested, random, turn};
 use tembo_crashsim::{PowerFailures, PowerReport, PowerRound, notice_flaws, power_campaign};
-use tembo_heap::{NamedBrand, brand};
+use tembo_heap::NamedBrand;
 
 /// Operations before the first image, and among images.
 const OPS: [usize; 2] = [12, 48];
@@ -16,14 +16,14 @@ fn fails<B: NamedBrand>(round: PowerRound) -> Result<PowerReport, String> {
 
 #[test]
 fn a_power_failure_leaves_the_heap_after_a_transaction_and_keeps_what_was_promised() {
-    brand!(Powered);
-    let report = power_campaign(400, fails::<Powered>);
+    let _turn = turn();
+    let report = power_campaign(400, fails::<Tested>);
     println!("{}", report.unwrap_or_else(|failure| panic!("{failure}")));
 }
 
 /// Each rule of the journal is needed by a heap.
 #[test]
 fn histories_that_break_a_rule_are_noticed() {
-    brand!(Flawed);
-    notice_flaws(30, fails::<Flawed>).unwrap_or_else(|flaws| panic!("not noticed: {flaws:?}"));
+    let _turn = turn();
+    notice_flaws(30, fails::<Tested>).unwrap_or_else(|flaws| panic!("not noticed: {flaws:?}"));
 }
