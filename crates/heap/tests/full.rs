@@ -1,6 +1,7 @@
 //! Heaps that are full to the last byte: whatever gives space back works there, and the space can be used
 //! again.
 
+use std::marker::PhantomData;
 use std::sync::Mutex;
 use tembo_heap::collections::{PBox, PHashMap, PMap, PString, PVec};
 use tembo_heap::{
@@ -144,8 +145,10 @@ fn no_wide() -> Wide {
 type Change<B> = for<'t> fn(&mut Tx<'t, B>, Obj<'t, B, Root>, u64) -> Result<()>;
 
 /// The operations that fill the heap, and those that empty it again.
-fn kinds<B: Brand>() -> [(&'static str, Change<B>, Change<B>); 13] {
-    [
+struct Kinds<B>(PhantomData<B>);
+
+impl<B: Brand> Kinds<B> {
+    const ALL: [(&'static str, Change<B>, Change<B>); 13] = [
         (
             "a vector of pointers",
             |tx, root, i| {
@@ -266,7 +269,7 @@ fn kinds<B: Brand>() -> [(&'static str, Change<B>, Change<B>); 13] {
             |tx, root, i| root.text().set(tx, &"t".repeat(1000 * (i as usize + 1))),
             |tx, root, _| root.text().set(tx, ""),
         ),
-    ]
+    ];
 }
 
 brand!(Filled);
@@ -330,13 +333,13 @@ fn is_given_back<B: NamedBrand>(kinds: impl Iterator<Item = (&'static str, Chang
 
 #[test]
 fn what_is_emptied_in_a_full_heap_gives_its_space_back() {
-    is_given_back::<Filled>(kinds().into_iter().step_by(2));
+    is_given_back::<Filled>(Kinds::ALL.into_iter().step_by(2));
 }
 
 #[test]
 fn what_else_is_emptied_in_a_full_heap_gives_its_space_back() {
     let _turn = TURN.lock();
-    is_given_back::<Refilled>(kinds().into_iter().skip(1).step_by(2));
+    is_given_back::<Refilled>(Kinds::ALL.into_iter().skip(1).step_by(2));
 }
 
 fn opened<T>(
@@ -356,7 +359,8 @@ fn what_is_removed_one_by_one_from_a_full_heap_gives_its_space_back() {
     let _turn = TURN.lock();
     let (heap, pool, held, _dir) = opened(|heap| {
         for i in 0..2000 {
-            heap.write(|tx, root| kinds()[..7].iter().try_for_each(|(_, add, _)| add(tx, root, i))).unwrap();
+            heap.write(|tx, root| Kinds::ALL[..7].iter().try_for_each(|(_, add, _)| add(tx, root, i)))
+                .unwrap();
         }
         let held = heap.write(|tx, root| {
             let slot = root.pointers().at(tx, 0)?;
