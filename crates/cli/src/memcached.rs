@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use tembo::Pool;
 use tembo_memcached::{Accounts, Config, Error, Handle, LimitSource, Listener, MemoryLimit, Server};
+use tembo_server::{Figure, Neighbour};
 
 /// Bytes of a value that are left for an item's head.
 const VALUE_BYTES_MAX: u64 = tembo::MAX_VALUE_BYTES - 32;
@@ -72,14 +73,15 @@ fn read_accounts(file: &Path) -> Outcome<Accounts> {
 impl Listening {
     /// Serves clients in a thread. If that fails, the Redis server is stopped, whose limit of memory holds
     /// for items, too.
-    pub(crate) fn start(self, pool: &Pool, other: &tembo_server::Server) -> Outcome<Running> {
+    pub(crate) fn start(self, pool: &Pool, redis: &mut tembo_server::Server) -> Outcome<Running> {
         let Listening { mut config, listener } = self;
-        let (limit, other) = (other.eviction_limit(), other.handle());
+        let (limit, other) = (redis.eviction_limit(), redis.handle());
         config.memory_limit = Some(LimitSource::new(move || {
             limit.get().map(|(bytes, only_with_deadline)| MemoryLimit { bytes, only_with_deadline })
         }));
         let mut server = Server::with_listener(config, listener, pool.clone()).map_err(cannot_serve)?;
         let (address, handle) = (server.local_addr(), server.handle());
+        redis.set_neighbour(Watched(handle.clone()));
         let serve = move || {
             let outcome = server.run();
             other.shutdown();
@@ -88,6 +90,49 @@ impl Listening {
         let thread = std::thread::Builder::new().name("memcached".to_owned()).spawn(serve);
         let thread = thread.map_err(Failure::during("starting the thread for memcached"))?;
         Ok(Running { address, handle, thread })
+    }
+}
+
+/// The server as the one for Redis sees it.
+#[derive(Debug)]
+struct Watched(Handle);
+
+impl Neighbour for Watched {
+    fn commands(&self) -> u64 {
+        self.0.commands()
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let of = self.0.figures();
+        let counter = |name, help, value| Figure { name, help, is_counter: true, value };
+        let gauge = |name, help, value| Figure { name, help, is_counter: false, value };
+        vec![
+            gauge("tembo_memcached_items", "Items of memcached clients", of.items),
+            gauge("tembo_memcached_clients", "Clients of memcached that are connected", of.clients),
+            counter("tembo_memcached_commands", "Commands of memcached that were run", self.commands()),
+            counter("tembo_memcached_hits", "Keys that were asked for and had an item", of.hits),
+            counter("tembo_memcached_misses", "Keys that were asked for and had none", of.misses),
+            counter("tembo_memcached_stored_items", "Items that were stored", of.stored_items),
+            counter("tembo_memcached_evicted_items", "Items that were evicted", of.evicted_items),
+            counter("tembo_memcached_expired_items", "Items that expired", of.expired_items),
+            counter(
+                "tembo_memcached_connections",
+                "Connections of memcached that were served",
+                of.connections,
+            ),
+            counter(
+                "tembo_memcached_rejected_connections",
+                "Connections of memcached that were refused",
+                of.rejected_connections,
+            ),
+            counter(
+                "tembo_memcached_failed_authentications",
+                "Clients of memcached that gave a wrong account",
+                of.failed_authentications,
+            ),
+            counter("tembo_memcached_received_bytes", "Bytes from memcached clients", of.received_bytes),
+            counter("tembo_memcached_sent_bytes", "Bytes to memcached clients", of.sent_bytes),
+        ]
     }
 }
 

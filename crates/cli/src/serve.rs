@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
         false => "Whoever can reach this address can read and change everything: there is no password.",
     });
     let (serving, stores) = serve_stores(arguments, &path, &pool)?;
-    let memcached = memcached.map(|listening| listening.start(&pool, &server)).transpose()?;
+    let memcached = memcached.map(|listening| listening.start(&pool, &mut server)).transpose()?;
     stop_on_signals(server.handle())?;
     let others = Others { warning, stores, memcached: memcached.as_ref().map(Running::address) };
     let greeting = greeting(&path, &others, existed, &pool, &server, begun.elapsed());

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 const LONG_READ_BYTES: usize = 1 << 20;
 /// The longest line with many keys.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// The longest other line.
+/// The longest other line, and the longest of a client that has no account yet.
 const SHORT_LINE_BYTES_MAX: usize = 2048;
 /// A buffer that is longer than this is given back once it is empty.
 const KEPT_BYTES: usize = 256 << 10;
@@ -93,7 +93,7 @@ impl Conn {
     pub(crate) fn is_line_too_long(&self, line: &[u8]) -> bool {
         let words = line.trim_ascii_start();
         let has_keys = [&b"get "[..], b"gets ", b"gat ", b"gats "].iter().any(|name| words.starts_with(name));
-        line.len() > if has_keys { LINE_BYTES_MAX } else { SHORT_LINE_BYTES_MAX }
+        line.len() > if has_keys && self.may { LINE_BYTES_MAX } else { SHORT_LINE_BYTES_MAX }
     }
 
     /// Receives once, by way of `space` unless a long value is due; returns the number of bytes.

@@ -44,6 +44,8 @@ pub(crate) struct EventLoop<'s, 'p> {
     now: Instant,
     warnings: Warnings,
     next_tick: Instant,
+    /// Commands of this turn.
+    commands: u64,
     /// Where all clients' bytes arrive: a buffer for each would be cleared anew for each read, and would not
     /// stay in the nearer caches.
     space: Vec<u8>,
@@ -72,6 +74,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             now,
             warnings: Warnings::new(now),
             next_tick: now,
+            commands: 0,
             space: vec![0; READ_BYTES],
         }
     }
@@ -144,6 +147,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             }
         }
         self.commit(&ready, None);
+        self.handle.note_commands(std::mem::take(&mut self.commands));
         ready.into_iter().for_each(|slot| self.finish(slot));
     }
 
@@ -209,6 +213,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 Step::Close => conn.closing = true,
             }
         }
+        self.commands += commands as u64;
         conn.put_input_back(input, at);
     }
 
@@ -249,7 +254,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         let Some((line, line_bytes)) = line_of(input) else {
             if conn.is_line_too_long(input) {
                 put_line(&mut conn.output, b"CLIENT_ERROR line too long");
-                return Step::Close;
+                return self.disconnect(conn, "is disconnected: it sent a line without an end");
             }
             return Step::Needs(input.len() + 1);
         };
@@ -292,7 +297,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         };
         let Some(bytes) = bytes.filter(|bytes| *bytes <= BYTES_MAX) else {
             put_line(&mut conn.output, b"CLIENT_ERROR unauthenticated");
-            return Step::Close;
+            return self.disconnect(conn, "is refused: it sent a command before its account");
         };
         let Some(value) = rest.get(..bytes + 2) else { return Step::Needs(line_bytes + bytes + 2) };
         self.items.stats.auth_cmds += 1;
@@ -371,6 +376,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if let Err(failure) = self.items.tidy(LOOKS_PER_TICK) {
             tracing::warn!("items whose time has come were not removed: {failure:?}");
         }
+        let (stats, items) = (&self.items.stats, self.items.len());
+        self.handle.publish(stats.figures(items, self.items.eviction.evicted));
         let Some(timeout) = self.config.idle_timeout else { return };
         for slot in 0..self.clients.len() {
             if let Some(conn) = &mut self.clients[slot]

@@ -3,8 +3,8 @@
 //! A clock hand goes through the items in the order of their keys. Each item has a counter in memory, which a
 //! use raises and the hand lowers, and goes when the hand finds it at zero (the GCLOCK algorithm: Smith,
 //! "Sequentiality and prefetching in database systems", 1978). The counters are found by a hash of the key,
-//! so that two items may share one; both then stay a little longer. They take 2 to 4 bytes for each of the
-//! most items that there were, are lost with the process, and no read writes to the pool.
+//! so that two items may share one; both then stay a little longer. They take 2 to 8 bytes for each item, are
+//! lost with the process, and no read writes to the pool.
 //!
 //! Items go between commands, in the batch that the next commands share. In a full pool a command that finds
 //! no space has items evicted for it, and is run again.
@@ -158,6 +158,7 @@ impl Eviction {
         self.uses.resize(self.uses.len().max(COUNTERS_MIN), Cell::new(0));
         self.items_max = items;
         self.grow_counters();
+        self.shrink_counters();
     }
 
     /// Has counters for all items, if it has any.
@@ -165,6 +166,18 @@ impl Eviction {
         while !self.uses.is_empty() && (self.uses.len() as u64) < COUNTERS_PER_ITEM * self.items_max {
             // Each counter's items are found at one of two places from now on.
             self.uses.extend_from_within(..);
+        }
+    }
+
+    /// Gives counters back if few items are left. Items that share one from now on stay a little longer.
+    fn shrink_counters(&mut self) {
+        let enough = (2 * COUNTERS_PER_ITEM * self.items_max).max(COUNTERS_MIN as u64);
+        while self.uses.len() as u64 / 2 >= enough {
+            let upper = self.uses.split_off(self.uses.len() / 2);
+            for (counter, other) in self.uses.iter().zip(upper) {
+                counter.set(counter.get().max(other.get()));
+            }
+            self.uses.shrink_to_fit();
         }
     }
 
@@ -337,5 +350,11 @@ mod tests {
         eviction.tick(&pool, 10_000);
         assert_eq!((rounds(&eviction, b"a"), rounds(&eviction, b"b")), (2, u32::from(USES_MAX)));
         assert_eq!(eviction.uses.len(), 32_768);
+        // Few items are left, which were used as often as before.
+        (0..9).for_each(|_| eviction.touch(b"b"));
+        eviction.tick(&pool, 3000);
+        assert_eq!((eviction.uses.len(), rounds(&eviction, b"b")), (16_384, u32::from(USES_MAX)));
+        eviction.tick(&pool, 0);
+        assert_eq!(eviction.uses.len(), COUNTERS_MIN);
     }
 }

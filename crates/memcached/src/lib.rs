@@ -65,6 +65,7 @@ pub use config::Config;
 pub use error::Error;
 pub use eviction::{LimitSource, MemoryLimit};
 pub use server::{Handle, Listener, Server};
+pub use stats::Figures;
 
 /// The map that has the items.
 pub const MAP_NAME: &str = "memcached";

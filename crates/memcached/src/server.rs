@@ -2,12 +2,13 @@
 
 use crate::event_loop::EventLoop;
 use crate::items::Items;
+use crate::stats::Figures;
 use crate::{Config, Error, MAP_NAME};
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Token, Waker};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tembo::Pool;
 
@@ -82,7 +83,8 @@ impl Server {
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let handle = Handle { requested: Arc::default(), waker };
+        let handle =
+            Handle { requested: Arc::default(), waker, commands: Arc::default(), figures: Arc::default() };
         Ok(Server { poll, listener, local, handle, config, pool })
     }
 
@@ -110,14 +112,35 @@ impl Server {
     }
 }
 
-/// Stops a [`Server`]. Can be cloned and sent.
+/// Stops a [`Server`], and has its figures. Can be cloned and sent.
 #[derive(Clone, Debug)]
 pub struct Handle {
     requested: Arc<AtomicBool>,
     waker: Arc<Waker>,
+    commands: Arc<AtomicU64>,
+    figures: Arc<Mutex<Figures>>,
 }
 
 impl Handle {
+    /// The commands that clients have had run since the start. It follows after each turn.
+    pub fn commands(&self) -> u64 {
+        self.commands.load(Ordering::Relaxed)
+    }
+
+    /// What has happened since the start, or since a client's `stats reset`. It follows ten times a second.
+    pub fn figures(&self) -> Figures {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn note_commands(&self, commands: u64) {
+        // Only the thread that serves adds.
+        self.commands.store(self.commands() + commands, Ordering::Relaxed);
+    }
+
+    pub(crate) fn publish(&self, figures: Figures) {
+        *self.figures.lock().unwrap_or_else(PoisonError::into_inner) = figures;
+    }
+
     /// Lets [`Server::run`] return after the turn under way. Returns at once.
     pub fn shutdown(&self) {
         // ORDER: release, so that what this thread did before is seen by the one that stops.

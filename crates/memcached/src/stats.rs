@@ -34,7 +34,55 @@ pub(crate) struct Stats {
     pub(crate) store_no_memory: u64,
 }
 
+/// Figures of a server, for others that watch it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Figures {
+    /// Items that are there.
+    pub items: u64,
+    /// Clients that are connected.
+    pub clients: u64,
+    /// Connections that were made and served.
+    pub connections: u64,
+    /// Connections beyond the limit.
+    pub rejected_connections: u64,
+    /// Keys that a client asked for and that had an item.
+    pub hits: u64,
+    /// Keys that had none.
+    pub misses: u64,
+    /// Items that were stored.
+    pub stored_items: u64,
+    /// Items that made room for others.
+    pub evicted_items: u64,
+    /// Items whose time had come and that were removed.
+    pub expired_items: u64,
+    /// Clients that gave a wrong account.
+    pub failed_authentications: u64,
+    /// Bytes from clients.
+    pub received_bytes: u64,
+    /// Bytes to clients.
+    pub sent_bytes: u64,
+}
+
 impl Stats {
+    /// The figures, with so many items, and as many that made room.
+    pub(crate) fn figures(&self, items: u64, evicted_items: u64) -> Figures {
+        Figures {
+            items,
+            clients: self.curr_connections,
+            connections: self.total_connections,
+            rejected_connections: self.rejected_connections,
+            hits: self.get_hits,
+            misses: self.get_misses,
+            stored_items: self.total_items,
+            evicted_items,
+            expired_items: self.reclaimed,
+            failed_authentications: self.auth_errors,
+            received_bytes: self.bytes_read,
+            sent_bytes: self.bytes_written,
+        }
+    }
+
     /// Names and values, in memcached's order.
     pub(crate) fn counters(&self) -> [(&'static str, u64); 29] {
         [

@@ -6,8 +6,9 @@ use crate::state::State;
 impl Executor<'_, '_> {
     /// Does what is due of a compaction. No batch is open.
     pub(crate) fn compact(&mut self) {
-        let State { compactor, config, now, stats, .. } = &mut *self.state;
-        compactor.run(self.keys.pool(), &config.compaction, *now, stats.commands);
+        let State { compactor, config, now, stats, neighbour, .. } = &mut *self.state;
+        let commands = stats.commands + neighbour.as_ref().map_or(0, |neighbour| neighbour.commands());
+        compactor.run(self.keys.pool(), &config.compaction, *now, commands);
     }
 
     /// Does a little of the deferred work: reclaims space of cleared databases, and removes up to `limit`

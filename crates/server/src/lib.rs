@@ -127,6 +127,7 @@ mod machine;
 mod master;
 mod metrics;
 mod monitor;
+mod neighbour;
 mod password;
 mod permission;
 mod pubsub;
@@ -162,6 +163,7 @@ pub use keyspace::check::{CheckError, CheckReport, CollectionsReport, DatabaseRe
 pub use keyspace::format::{
     CLUSTER as CLUSTER_MAP, COLLECTIONS as COLLECTIONS_MAP, REPLICATION as REPLICATION_MAP, counting_of,
 };
+pub use neighbour::{Figure, Neighbour};
 pub use password::Password;
 pub use replica::{Master, ReplicaSettings};
 pub use server::{Handle, Listener, Server};

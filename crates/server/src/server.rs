@@ -23,6 +23,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::{ModeError, prepare};
 use crate::machine::clients_allowed;
 use crate::metrics::Endpoint;
+use crate::neighbour::Neighbour;
 use crate::state::State;
 use crate::tls::Tls;
 use tembo::Pool;
@@ -250,6 +251,12 @@ impl Server {
     /// there is none before the server runs.
     pub fn eviction_limit(&self) -> EvictionLimit {
         self.state.eviction.limit.clone()
+    }
+
+    /// Takes notice of a server of another protocol over the same pool: its clients are work for which
+    /// compaction makes way, and its figures are shown with the metrics.
+    pub fn set_neighbour(&mut self, neighbour: impl Neighbour + 'static) {
+        self.state.neighbour = Some(Arc::new(neighbour));
     }
 
     /// A handle that stops the server from another thread.

@@ -24,6 +24,7 @@ use crate::log::{Kind, Log};
 use crate::master::Replicas;
 use crate::master::failover::Failover;
 use crate::metrics::Board;
+use crate::neighbour::Neighbour;
 use crate::password::Password;
 use crate::random::Random;
 use crate::replica::Role;
@@ -176,6 +177,7 @@ pub(crate) struct State {
     pub(crate) stopping: bool,
     /// Where figures are published, if anybody may ask for some.
     pub(crate) board: Option<Arc<Board>>,
+    pub(crate) neighbour: Option<Arc<dyn Neighbour>>,
     pub(crate) supervision: Supervision,
 }
 
@@ -225,6 +227,7 @@ impl State {
             next_client: 1,
             stopping: false,
             board: None,
+            neighbour: None,
             supervision,
         }
     }

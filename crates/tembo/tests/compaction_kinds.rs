@@ -238,6 +238,41 @@ fn a_pool_of_any_kind_that_was_full_of_short_values_holds_long_ones() {
     }
 }
 
+/// A pool of fixed length has short values with holes between them, and no chunk is left but those that its
+/// creation kept: a compaction needs no more.
+#[test]
+fn a_compaction_in_a_full_pool_needs_no_more_than_creation_reserved() {
+    const BYTES: u64 = 16 << 20;
+    for name in all_kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new().durability(Durability::PageCache).create(true);
+        let options = options.initial_bytes(BYTES).max_bytes(BYTES);
+        let pool = options.open(dir.path().join("full.pool")).unwrap();
+        pool.set_compact_unasked(false);
+        let kind = Kind::new(&pool, name);
+        let count = fill(&kind, 0, 100);
+        (0..count).filter(|number| number % 10 > 0).for_each(|number| kind.remove(number));
+        kind.settle();
+        // They take whole chunks.
+        let long = [256 << 10, 64 << 10, 20 << 10].map(|len| (len, fill(&kind, (len as u64) << 32, len)));
+        let before = pool.stats();
+        assert_eq!(before.pool_bytes, BYTES, "{name}");
+        assert!(before.unused_bytes <= BYTES / 32, "{name}: {before:?}");
+        let compacted = pool.compact().unwrap_or_else(|e| panic!("{name}: {e}"));
+        println!("{name}: {} of {BYTES} bytes unused before, {compacted:?}", before.unused_bytes);
+        assert!(compacted.freed_bytes > BYTES / 4, "{name}: {compacted:?}");
+        assert!(pool.stats().pool_bytes <= BYTES, "{name}");
+        let is_there = |number, len| kind.get(number) == Some(vec![number as u8; len]);
+        assert!((0..count).step_by(10).all(|number| is_there(number, 100)), "{name}");
+        for (len, count) in long {
+            let first = (len as u64) << 32;
+            assert!((first..first + count).all(|number| is_there(number, len)), "{name}: {len}");
+        }
+        drop(kind);
+        pool.check().unwrap();
+    }
+}
+
 /// Puts short values until there are so many, and removes nine tenths of them.
 fn thin(map: &Map, count: u64) -> Vec<u64> {
     (0..count).for_each(|number| _ = map.put(key(number), [number as u8; 100]).unwrap());

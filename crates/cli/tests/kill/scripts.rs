@@ -108,3 +108,42 @@ fn no_script_is_half_there_after_kill_9() {
     println!("{kills} kills (seed {seed}, durability {durability}): {scripts} scripts, none half there");
     assert!(scripts > 5 * kills, "the load was too light to mean anything: {scripts} scripts");
 }
+
+/// A script that has written and does not end answers BUSY, can only be killed with its server, and leaves
+/// nothing behind.
+#[test]
+fn nothing_of_a_script_that_ran_out_of_time_is_there_after_kill_9() {
+    const ENDLESS: &str = "
+        for i = 1, 49 do redis.call('set', KEYS[1] .. ':' .. i, ARGV[1]) end
+        redis.call('del', 'kept')
+        while true do end";
+    let durability = std::env::var("TEMBO_KILL_DURABILITY").unwrap_or_else(|_| "auto".to_owned());
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let pool: PathBuf = directory.path().join("endless.pool");
+    for kill in 0..3_u64 {
+        let server = ServerProcess::start(&pool, &durability);
+        let mut connection = Client::connect(server.addr).unwrap();
+        connection.call(&[b"CONFIG", b"SET", b"busy-reply-threshold", b"10"]).unwrap();
+        assert!(
+            matches!(connection.call(&[b"INCR", b"kept"]), Ok(Value::Integer(count)) if count as u64 == kill + 1)
+        );
+        let mut request = Vec::new();
+        write_request(&mut request, ["EVAL", ENDLESS, "1", "key", "1"]);
+        connection.stream.write_all(&request).unwrap();
+        let is_error =
+            |value: &Value, word: &[u8]| matches!(value, Value::Error(line) if line.starts_with(word));
+        let mut other = Client::connect(server.addr).unwrap();
+        while !is_error(&other.call(&[b"PING"]).unwrap(), b"BUSY ") {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(is_error(&other.call(&[b"SCRIPT", b"KILL"]).unwrap(), b"UNKILLABLE "));
+        server.kill();
+        assert_pool_is_sound(&pool, kill);
+        let server = ServerProcess::start(&pool, &durability);
+        let mut connection = Client::connect(server.addr).unwrap();
+        let kept = connection.call(&[b"GET", b"kept"]).unwrap();
+        assert_eq!(kept.as_bytes(), Some((kill + 1).to_string().as_bytes()));
+        assert_eq!(connection.call(&[b"DBSIZE"]).unwrap(), Value::Integer(1));
+        server.kill();
+    }
+}

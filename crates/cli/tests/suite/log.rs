@@ -306,15 +306,16 @@ fn a_request_of_another_protocol_is_refused_and_logged_at_every_port() {
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let logged = Logged::start(&format!(
-        "--tls-port {free} --tls-cert-file {} --tls-key-file {} --tls-auth-clients no --memcached 127.0.0.1:0",
+        "--tls-port {free} --tls-cert-file {} --tls-key-file {} --tls-auth-clients no --memcached 127.0.0.1:0 \
+         --metrics 127.0.0.1:0",
         cert.display(),
         key.display()
     ));
-    let (tls, memcached) = (port_of(&logged, "tls"), port_of(&logged, "memcached"));
+    let [tls, memcached, metrics] = ["tls", "memcached", "metrics"].map(|name| port_of(&logged, name));
     let http = b"GET / HTTP/1.1\r\nHost: hunter2\r\n\r\n";
     let hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
     let redis = b"*2\r\n$3\r\nGET\r\n$7\r\nhunter2\r\n";
-    let cases: [(u16, &[u8], &str); 8] = [
+    let cases: [(u16, &[u8], &str); 12] = [
         (logged.server.port, http, "it sent a line of HTTP. A web page"),
         (logged.server.port, hello, "began with TLS, which is not spoken here"),
         (tls, http, "did not begin with TLS, which is spoken at this port"),
@@ -323,6 +324,10 @@ fn a_request_of_another_protocol_is_refused_and_logged_at_every_port() {
         (memcached, http, "is disconnected: it sent a line of HTTP"),
         (memcached, hello, "is disconnected: it speaks TLS"),
         (memcached, redis, "is disconnected: it speaks the protocol of Redis"),
+        (memcached, &[0x80; 24], "is disconnected: it speaks the binary protocol"),
+        (metrics, hello, "is refused at the port of metrics: it did not send HTTP"),
+        (metrics, redis, "is refused at the port of metrics"),
+        (metrics, b"get hunter2\r\n", "is refused at the port of metrics"),
     ];
     for (port, bytes, part) in cases {
         intrude(port, bytes);

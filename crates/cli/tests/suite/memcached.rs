@@ -3,9 +3,9 @@
 use crate::serve::Server;
 use crate::support::Workspace;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ARGUMENTS: &str = "--pool a.pool --memcached 127.0.0.1:0";
 
@@ -53,6 +53,72 @@ fn both_protocols_are_served_out_of_one_pool() {
     pool.open_map("memcached").unwrap().put("a", "short").unwrap();
     drop(pool);
     workspace.run("check a.pool").fails_with("the item a of the map \"memcached\" is damaged");
+}
+
+/// A page of the server's endpoint of metrics.
+fn metrics(server: &Server) -> String {
+    let address = server.greeting.lines().find_map(|line| line.trim().strip_prefix("metrics ")).unwrap();
+    let address = address.trim().trim_start_matches("http://").split('/').next().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
+}
+
+/// The guide has a row for each metric of memcached clients; they follow within a second.
+#[test]
+fn memcached_clients_are_seen_in_the_metrics() {
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, &format!("{ARGUMENTS} --metrics 127.0.0.1:0"));
+    let mut client = Client::of(&server);
+    assert_eq!(client.says("set a 0 0 1\n1"), "STORED");
+    assert_eq!(client.says("mg a"), "HD");
+    assert_eq!(client.says("get b"), "END");
+    let expected = [
+        ("items", 1),
+        ("clients", 1),
+        ("commands_total", 3),
+        ("hits_total", 1),
+        ("misses_total", 1),
+        ("stored_items_total", 1),
+        ("evicted_items_total", 0),
+    ];
+    let lines = expected.map(|(name, value)| format!("\ntembo_memcached_{name} {value}\n"));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let page = loop {
+        let page = metrics(&server);
+        if lines.iter().all(|line| page.contains(line.as_str())) {
+            break page;
+        }
+        assert!(Instant::now() < deadline, "{page}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let guide = include_str!("../../../../docs/guide/memcached.md");
+    let mut shown = 0;
+    for line in page.lines().filter_map(|line| line.strip_prefix("# HELP tembo_memcached_")) {
+        let (name, help) = line.split_once(' ').unwrap();
+        let row = |kind| format!("| `tembo_memcached_{name}` | {kind} | {} |\n", help.trim_end_matches('.'));
+        assert!(guide.contains(&row("counter")) || guide.contains(&row("gauge")), "{line}");
+        shown += 1;
+    }
+    assert_eq!(guide.matches("| `tembo_memcached_").count(), shown);
+    server.stop();
+}
+
+/// Datagrams are not listened to: memcached's UDP port made floods larger by spoofed addresses.
+#[test]
+fn datagrams_are_refused() {
+    let workspace = Workspace::new();
+    let server = Server::start(&workspace, ARGUMENTS);
+    let address = server.greeting.lines().find_map(|line| line.trim().strip_prefix("memcached")).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(address.trim()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket.send(b"\0\0\0\0\0\x01\0\0stats\r\n").unwrap();
+    let outcome = socket.recv(&mut [0; 64]).map_err(|error| error.kind());
+    assert_eq!(outcome, Err(std::io::ErrorKind::ConnectionRefused));
+    server.stop();
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! TLS by the commands of its guide, as they stand there.
+//!
+//! `TEMBO_INSTALL=1 cargo test -p tembo-cli --test suite guide` installs the command as well, which takes
+//! minutes; else the one of the tests is where it would be.
 
 use crate::serve::Server;
 use crate::support::Workspace;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 const GUIDE: &str = include_str!("../../../../docs/guide/tls.md");
@@ -13,9 +17,32 @@ fn blocks(port: u16) -> Vec<String> {
     parts.map(|block| block.replace("6380", &port.to_string())).collect()
 }
 
+/// A shell that finds the command `tembo` in the workspace.
+fn shell_of(workspace: &Workspace, script: &str) -> Command {
+    let path = format!("{}:{}", workspace.path("root/bin").display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).current_dir(workspace.path("")).env("PATH", path);
+    command
+}
+
+/// Installs the command into the workspace.
+fn install(workspace: &Workspace, block: &str) {
+    let root = workspace.path("root");
+    if std::env::var_os("TEMBO_INSTALL").is_none() {
+        std::fs::create_dir_all(root.join("bin")).unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tembo"), root.join("bin/tembo")).unwrap();
+        return;
+    }
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Command::new("sh");
+    command.args(["-c", block]).current_dir(sources).env("CARGO_INSTALL_ROOT", root);
+    // Those of the tests must not decide how it is built.
+    command.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS");
+    assert!(command.status().unwrap().success(), "{block}");
+}
+
 fn shell(workspace: &Workspace, block: &str) -> (bool, String) {
-    let script = format!("set -e\n{block}");
-    let output = Command::new("sh").args(["-c", &script]).current_dir(workspace.path("")).output().unwrap();
+    let output = shell_of(workspace, &format!("set -e\n{block}")).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
@@ -36,11 +63,13 @@ fn the_commands_of_the_guide_lead_to_a_first_set() {
     }
     let workspace = Workspace::new();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let [prepare, serve, client] = &blocks(port)[..] else { panic!("the guide has other blocks") };
+    let [installing, prepare, serve, client] = &blocks(port)[..] else {
+        panic!("the guide has other blocks")
+    };
+    install(&workspace, installing);
     let (is_done, text) = shell(&workspace, prepare);
     assert!(is_done, "{text}");
-    let mut command = workspace.command(serve.strip_prefix("tembo ").unwrap());
-    let server = Server::spawn(command.stderr(Stdio::piped()));
+    let server = Server::spawn(shell_of(&workspace, &format!("exec {serve}")).stderr(Stdio::piped()));
     assert_eq!(server.port, port, "there is a plain port: {}", server.greeting);
     let (is_done, text) = shell(&workspace, client);
     assert!(is_done && text == "OK\nhello\n", "{text}");

@@ -112,6 +112,8 @@ fn nobody_is_served_without_an_account_where_there_are_accounts() {
         ("mn\r\n", "CLIENT_ERROR unauthenticated\r\n"),
         ("set auth 0 0 9\r\nann wrong\r\n", "CLIENT_ERROR authentication failure\r\n"),
         ("set auth 0 0 1000\r\n", "CLIENT_ERROR unauthenticated\r\n"),
+        // A line of keys may be long, but not before there is an account.
+        (&format!("get {}", "k".repeat(3000)), "CLIENT_ERROR line too long\r\n"),
     ] {
         let mut client = served.client();
         client.send(request.as_bytes());

@@ -13,8 +13,10 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::board::{Board, Readiness};
-use super::http::{self, Asked, OK, Page, Parsed, REQUEST_BYTES_MAX, UNAVAILABLE, response};
+use super::http::{self, Asked, BAD, OK, Page, Parsed, REQUEST_BYTES_MAX, UNAVAILABLE, response};
 use super::text::{self, OPENMETRICS, PROMETHEUS};
+use crate::config::LogLevel;
+use crate::log::{Kind, Log};
 
 /// Connections at a time. Beyond it the oldest is closed.
 const CONNECTIONS_MAX: usize = 32;
@@ -58,7 +60,8 @@ impl Endpoint {
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let board = Arc::new(Board::new(Waker::new(poll.registry(), WAKER)?, stuck_after));
-        let server = HttpServer { poll, listener, board: board.clone(), conns: Vec::new() };
+        let server =
+            HttpServer { poll, listener, board: board.clone(), conns: Vec::new(), log: Log::default() };
         let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(move || server.run())?;
         Ok(Endpoint { address, board, thread: Some(thread) })
     }
@@ -102,6 +105,7 @@ struct HttpServer {
     board: Arc<Board>,
     /// In the order in which they came, each with its number.
     conns: Vec<(usize, Conn)>,
+    log: Log,
 }
 
 impl HttpServer {
@@ -115,9 +119,10 @@ impl HttpServer {
                 _ => {}
             }
             has_more = self.accept(&mut next);
-            let (board, now) = (&self.board, Instant::now());
+            let (board, now, log) = (&self.board, Instant::now(), &mut self.log);
+            log.tick(now);
             // There are few, and readiness is found out by trying.
-            self.conns.retain_mut(|(_, conn)| conn.advance(board, now));
+            self.conns.retain_mut(|(_, conn)| conn.advance(board, now, log));
         }
     }
 
@@ -152,14 +157,14 @@ impl HttpServer {
 
 impl Conn {
     /// Does what can be done; whether the connection is still of use.
-    fn advance(&mut self, board: &Board, now: Instant) -> bool {
+    fn advance(&mut self, board: &Board, now: Instant, log: &mut Log) -> bool {
         loop {
             let is_late = now >= self.deadline;
             let next = match &mut self.stage {
                 Stage::Receiving(_) | Stage::Sending(..) | Stage::Closing if is_late => return false,
                 Stage::Receiving(bytes) => match receive(&mut self.stream, bytes) {
                     Ok(false) => return true,
-                    Ok(true) => self.begin(board),
+                    Ok(true) => self.begin(board, now, log),
                     Err(_) => return false,
                 },
                 Stage::Awaiting(asked, seen) => {
@@ -198,11 +203,16 @@ impl Conn {
     }
 
     /// Begins to answer a request that is whole or wrong; the answer, unless it takes figures.
-    fn begin(&mut self, board: &Board) -> Option<Vec<u8>> {
+    fn begin(&mut self, board: &Board, now: Instant, log: &mut Log) -> Option<Vec<u8>> {
         let Stage::Receiving(bytes) = &self.stage else { return None };
         let asked = match http::parse(bytes) {
             Parsed::Whole(asked) => asked,
-            Parsed::Refused(status) => return Some(response(status, PLAIN, &format!("{status}\n"), false)),
+            Parsed::Refused(status) => {
+                if status == BAD {
+                    self.note_foreign(now, log);
+                }
+                return Some(response(status, PLAIN, &format!("{status}\n"), false));
+            }
             // Only a request that is not partial gets here.
             Parsed::Partial => return Some(Vec::new()),
         };
@@ -228,6 +238,14 @@ impl Conn {
                 None
             }
         }
+    }
+
+    /// Logs that a request is of another protocol.
+    #[cold]
+    fn note_foreign(&self, now: Instant, log: &mut Log) {
+        let peer = self.stream.peer_addr().map_or_else(|_| "a client".to_owned(), |peer| peer.to_string());
+        let message = format_args!("{peer} is refused at the port of metrics: it did not send HTTP");
+        log.write(LogLevel::Notice, now, LogLevel::Warning, Kind::Security, message);
     }
 }
 

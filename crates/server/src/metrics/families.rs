@@ -99,6 +99,12 @@ pub(super) fn gather(facts: &Facts<'_>) -> Vec<Family> {
     replication(facts, &mut out);
     links(facts, &mut out);
     scripts_and_messages(facts, &mut out);
+    for figure in facts.state.neighbour.iter().flat_map(|neighbour| neighbour.figures()) {
+        match figure.is_counter {
+            true => out.counter(figure.name, figure.help, figure.value),
+            false => out.gauge(figure.name, figure.help, figure.value),
+        }
+    }
     out.0
 }
 

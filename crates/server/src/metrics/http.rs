@@ -37,7 +37,8 @@ pub(super) enum Parsed {
 
 pub(super) const OK: &str = "200 OK";
 pub(super) const UNAVAILABLE: &str = "503 Service Unavailable";
-const BAD: &str = "400 Bad Request";
+/// It is not HTTP.
+pub(super) const BAD: &str = "400 Bad Request";
 const NOT_FOUND: &str = "404 Not Found";
 const NOT_ALLOWED: &str = "405 Method Not Allowed";
 const TOO_LARGE: &str = "431 Request Header Fields Too Large";
