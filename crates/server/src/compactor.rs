@@ -4,7 +4,9 @@
 //! `activedefrag` and `active-defrag-*` have, or when a client asks for it. A step takes a millisecond or a
 //! little more, and a pause follows, as long as the step was and the settings say, so that it takes the share
 //! of time that they allow beside clients. While no client has a command run steps take more of it, and
-//! all after the pool has grown over its holes. A write that finds no space has all of it done at once.
+//! all after the pool has grown over its holes: where no compaction is under way, and where one is after it has
+//! grown by a sixteenth, since writes and moves share what is free until the first slabs are empty. A write
+//! that finds no space has all of it done at once.
 
 use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};
@@ -23,6 +25,8 @@ const LEARNING_PERCENT: u64 = 10;
 const WORTH_BYTES: u64 = 16 << 20;
 /// From so much unused space on, if it is a quarter of the file, the end of the pool is emptied, and cut.
 const UNUSED_BYTES: u64 = 64 << 20;
+/// The share of the pool by which it may grow over its holes beside a compaction that makes way for clients.
+const GROWTH_SHARE: u64 = 16;
 /// As `WORTH_BYTES`, for a write that finds no space.
 const WORTH_BYTES_IF_FULL: u64 = 1 << 20;
 
@@ -32,6 +36,8 @@ pub(crate) struct Compactor {
     running: Option<Compaction>,
     /// The unused bytes when the running one began.
     unused_before: u64,
+    /// The pool's length then.
+    length_before: u64,
     /// The percentage of time that steps may take beside clients.
     cycle: u64,
     /// The commands that clients had had run at the last step.
@@ -64,6 +70,7 @@ impl Compactor {
         Compactor {
             running: None,
             unused_before: 0,
+            length_before: 0,
             cycle: 100,
             commands: 0,
             is_wanted: false,
@@ -134,10 +141,11 @@ impl Compactor {
         if settings.is_on && !self.knows_all && !self.learn(pool) {
             return;
         }
-        if self.running.is_none() && !self.begin(pool, settings, now) {
+        let has_begun = self.running.is_none();
+        if has_begun && !self.begin(pool, settings, now) {
             return;
         }
-        if has_outgrown {
+        if has_outgrown && (has_begun || self.has_grown(pool)) {
             self.cycle = 100;
         }
         let began = Instant::now();
@@ -147,6 +155,11 @@ impl Compactor {
             let cycle = if is_idle { self.cycle.max(IDLE_PERCENT) } else { self.cycle };
             self.next = ended + pause(ended - began, cycle);
         }
+    }
+
+    /// Whether the pool has become much longer since the running one began.
+    fn has_grown(&self, pool: &Pool) -> bool {
+        pool.stats().pool_bytes > self.length_before + self.length_before / GROWTH_SHARE
     }
 
     /// Does all of it at once, for a write that found no space; returns whether that has made room.
@@ -206,7 +219,7 @@ impl Compactor {
         if self.running.is_none() && is_long {
             self.unused_not_below = pool.stats().unused_bytes + UNUSED_BYTES;
         }
-        self.unused_before = pool.stats().unused_bytes;
+        (self.unused_before, self.length_before) = (pool.stats().unused_bytes, pool.stats().pool_bytes);
         self.since = self.running.is_some().then_some(now);
         if self.running.is_none() {
             self.not_below = spare + WORTH_BYTES;

@@ -9,6 +9,7 @@
 
 use foldhash::fast::RandomState;
 use std::hash::BuildHasher;
+use tembo_pmem::prefetch_for_store;
 
 use super::Kind;
 use crate::random::Random;
@@ -35,10 +36,15 @@ pub(crate) struct Frequency {
     pub(crate) decay_minutes: u64,
 }
 
+/// Entries that lie in one line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Bucket([u64; BUCKET_LEN]);
+
 #[derive(Clone, Debug)]
 struct Segment {
     /// A power of two of them.
-    buckets: Vec<[u64; BUCKET_LEN]>,
+    buckets: Vec<Bucket>,
     /// The keys that it has, about.
     keys: u64,
 }
@@ -52,7 +58,7 @@ impl Segment {
 
     fn bucket(&mut self, hash: u64) -> &mut [u64; BUCKET_LEN] {
         let mask = self.buckets.len() - 1;
-        &mut self.buckets[hash as usize & mask]
+        &mut self.buckets[hash as usize & mask].0
     }
 }
 
@@ -75,7 +81,7 @@ pub(crate) struct Accesses {
 impl Accesses {
     pub(crate) fn new(kind: Kind, frequency: Frequency, now_ms: u64) -> Accesses {
         Accesses {
-            segments: vec![Segment { buckets: vec![[0; BUCKET_LEN]], keys: 0 }; SEGMENTS],
+            segments: vec![Segment { buckets: vec![Bucket([0; BUCKET_LEN])], keys: 0 }; SEGMENTS],
             kind,
             frequency,
             hasher: RandomState::default(),
@@ -109,12 +115,20 @@ impl Accesses {
         self.hasher.hash_one((database as u8, key))
     }
 
+    /// Has the entries brought to the processor among which the key's will be.
+    #[inline]
+    pub(crate) fn prefetch(&self, database: usize, key: &[u8]) {
+        let hash = self.hash(database, key);
+        let buckets = &self.segments[segment_of(hash)].buckets;
+        prefetch_for_store(&buckets[hash as usize & (buckets.len() - 1)]);
+    }
+
     /// The key's entry: where it is, and its use.
     fn find(&self, hash: u64) -> Option<(usize, u64)> {
         let segment = &self.segments[segment_of(hash)];
         let bucket = &segment.buckets[hash as usize & (segment.buckets.len() - 1)];
-        let at = bucket.iter().position(|entry| entry >> TAG_SHIFT == tag(hash))?;
-        Some((at, bucket[at] & USE_MASK))
+        let at = bucket.0.iter().position(|entry| entry >> TAG_SHIFT == tag(hash))?;
+        Some((at, bucket.0[at] & USE_MASK))
     }
 
     /// Notes that a key is used.

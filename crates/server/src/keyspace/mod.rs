@@ -366,12 +366,17 @@ impl<'p> Keyspace<'p> {
 
     /// A hint that `keys` are needed soon.
     pub(crate) fn prefetch<'k>(&mut self, database: usize, keys: impl IntoIterator<Item = &'k [u8]>) {
-        let Keyspace { pool, batch, databases, layout, .. } = self;
+        let Keyspace { pool, batch, databases, layout, accesses, .. } = self;
+        let keys = keys.into_iter().inspect(|key| {
+            if let Some(accesses) = accesses {
+                accesses.prefetch(database, key);
+            }
+        });
         let (Some(maps), Ok(batch)) = (databases[database].as_deref(), writer(pool, batch)) else { return };
         match layout {
             Layout::Plain => batch.prefetch(&maps.data, keys),
             Layout::Slots => {
-                let places: Vec<_> = keys.into_iter().map(slots::place_of).collect();
+                let places: Vec<_> = keys.map(slots::place_of).collect();
                 batch.prefetch(&maps.data, places.iter().map(|place| &place[..]));
             }
         }
