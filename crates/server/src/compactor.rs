@@ -4,9 +4,10 @@
 //! `activedefrag` and `active-defrag-*` have, or when a client asks for it. A step takes a millisecond or a
 //! little more, and a pause follows, as long as the step was and the settings say, so that it takes the share
 //! of time that they allow beside clients. While no client has a command run steps take more of it, and
-//! all after the pool has grown over its holes: where no compaction is under way, and where one is after it has
-//! grown by a sixteenth, since writes and moves share what is free until the first slabs are empty. A write
-//! that finds no space has all of it done at once.
+//! all after the pool has grown over its holes. A write that finds no space has all of it done at once.
+//!
+//! Growth beside a compaction that is under way counts from a sixteenth of the pool on: writes and moves
+//! share what is free until the first slabs are empty.
 
 use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};

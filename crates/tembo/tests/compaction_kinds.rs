@@ -253,11 +253,12 @@ fn a_compaction_in_a_full_pool_needs_no_more_than_creation_reserved() {
         let count = fill(&kind, 0, 100);
         (0..count).filter(|number| number % 10 > 0).for_each(|number| kind.remove(number));
         kind.settle();
-        // They take whole chunks.
-        let long = [256 << 10, 64 << 10, 20 << 10].map(|len| (len, fill(&kind, (len as u64) << 32, len)));
+        // They take whole chunks, and those that are left slabs of their own.
+        let lens = [256 << 10, 64 << 10, 20 << 10, 9 << 10, 5 << 10, 3 << 10];
+        let long = lens.map(|len| (len, fill(&kind, (len as u64) << 32, len)));
         let before = pool.stats();
         assert_eq!(before.pool_bytes, BYTES, "{name}");
-        assert!(before.unused_bytes <= BYTES / 32, "{name}: {before:?}");
+        assert!(before.unused_bytes <= BYTES / 12, "{name}: {before:?}");
         let compacted = pool.compact().unwrap_or_else(|e| panic!("{name}: {e}"));
         println!("{name}: {} of {BYTES} bytes unused before, {compacted:?}", before.unused_bytes);
         assert!(compacted.freed_bytes > BYTES / 4, "{name}: {compacted:?}");

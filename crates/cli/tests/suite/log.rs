@@ -277,13 +277,10 @@ fn a_log_that_nobody_reads_stops_nothing() {
 fn port_of(logged: &Logged, name: &str) -> u16 {
     let greeting = &logged.server.greeting;
     let line = greeting.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("no {name} in {greeting}"))
-        .trim()
-        .rsplit(':')
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap()
+    let line = line.unwrap_or_else(|| panic!("no {name} in {greeting}"));
+    // That of metrics has a path behind it.
+    let port = line.rsplit(':').next().unwrap().split('/').next().unwrap();
+    port.trim().parse().unwrap()
 }
 
 /// Sends this to a port, and waits for the end of the connection.
