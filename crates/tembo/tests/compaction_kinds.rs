@@ -238,8 +238,8 @@ fn a_pool_of_any_kind_that_was_full_of_short_values_holds_long_ones() {
     }
 }
 
-/// A pool of fixed length has short values with holes between them, and no chunk is left but those that its
-/// creation kept: a compaction needs no more.
+/// A pool of fixed length has short values with holes between them, and no room for a further long value: a
+/// compaction needs no more. At most a twelfth is free then: what the pool keeps, and what lies in pieces.
 #[test]
 fn a_compaction_in_a_full_pool_needs_no_more_than_creation_reserved() {
     const BYTES: u64 = 16 << 20;
