@@ -239,10 +239,12 @@ fn a_pool_of_any_kind_that_was_full_of_short_values_holds_long_ones() {
 }
 
 /// A pool of fixed length has short values with holes between them, and no room for a further long value: a
-/// compaction needs no more. At most a twelfth is free then: what the pool keeps, and what lies in pieces.
+/// compaction needs no more. Free then are the 256 KiB that the pool keeps, four times as many where no piece
+/// is as long as half of that, and what is too short for a value.
 #[test]
 fn a_compaction_in_a_full_pool_needs_no_more_than_creation_reserved() {
     const BYTES: u64 = 16 << 20;
+    const KEPT_BYTES: u64 = BYTES / 64;
     for name in all_kinds() {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::new().durability(Durability::PageCache).create(true);
@@ -258,7 +260,7 @@ fn a_compaction_in_a_full_pool_needs_no_more_than_creation_reserved() {
         let long = lens.map(|len| (len, fill(&kind, (len as u64) << 32, len)));
         let before = pool.stats();
         assert_eq!(before.pool_bytes, BYTES, "{name}");
-        assert!(before.unused_bytes <= BYTES / 12, "{name}: {before:?}");
+        assert!(before.unused_bytes <= 4 * KEPT_BYTES + (64 << 10), "{name}: {before:?}");
         let compacted = pool.compact().unwrap_or_else(|e| panic!("{name}: {e}"));
         println!("{name}: {} of {BYTES} bytes unused before, {compacted:?}", before.unused_bytes);
         assert!(compacted.freed_bytes > BYTES / 4, "{name}: {compacted:?}");

@@ -58,7 +58,12 @@ impl Lane {
         if kept_space != KeptSpace::None && inner.alloc.has_closed() {
             // A compaction goes on as long as there is space for what it moves.
             let room = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks: usable };
-            match inner.alloc.reserve(region, &mut self.arena, wanted, &room) {
+            let mut found = inner.alloc.reserve(region, &mut self.arena, wanted, &room);
+            if kept_space == KeptSpace::All {
+                // What a removal notes is soon free again, wherever it lies. What moves stays.
+                found = self.or_reserve_larger(found, wanted, &room);
+            }
+            match found {
                 Err(e) if e.is_full() => {}
                 outcome => return outcome,
             }
@@ -74,14 +79,20 @@ impl Lane {
             outcome => return outcome.map_err(|_| full),
         }
         room.kept_chunks = usable;
-        match (inner.alloc.reserve(region, &mut self.arena, wanted, &room), wanted) {
-            // Where no slab fits any more, a larger block or a chunk may.
+        let found = inner.alloc.reserve(region, &mut self.arena, wanted, &room);
+        self.or_reserve_larger(found, wanted, &room).map_err(|_| full)
+    }
+
+    /// Where no slab fits any more, a larger block or a chunk may.
+    fn or_reserve_larger(&mut self, found: Result<Block>, wanted: Wanted, room: &Room<'_>) -> Result<Block> {
+        let inner: &PoolInner = &self.pool.inner;
+        match (found, wanted) {
             (Err(e), Wanted::Bytes(bytes) | Wanted::Words(bytes)) if e.is_full() => {
                 let larger = inner.alloc.reserve_larger(&mut self.arena, bytes);
-                let chunks = || inner.alloc.reserve_whole_chunks(region, bytes, &room);
-                larger.map_or_else(chunks, Ok).map_err(|_| full)
+                let chunks = || inner.alloc.reserve_whole_chunks(&inner.log.region, bytes, room);
+                larger.map_or_else(chunks, Ok)
             }
-            (outcome, _) => outcome.map_err(|_| full),
+            (outcome, _) => outcome,
         }
     }
 
