@@ -151,6 +151,11 @@ impl Pool {
         self.inner.alloc.take_outgrown_waste()
     }
 
+    /// What [`take_outgrown_waste`](Self::take_outgrown_waste) would return; the next call returns it again.
+    pub fn has_outgrown_waste(&self) -> bool {
+        self.inner.alloc.has_outgrown_waste()
+    }
+
     /// Gives the free end of the pool up, but for `slack_bytes`, if it is at least `least_bytes` long, and
     /// cuts the file there. The pool keeps its [least length](Self::min_bytes), and can grow again. Commits
     /// wait while the length changes; the file is cut after that. Where there is a journal, it is written

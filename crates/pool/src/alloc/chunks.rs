@@ -31,6 +31,7 @@ impl Allocator {
                 if let Some(place) = self.take_used_or_new(shared, region, chunks, room.kept_chunks)? {
                     // There is no room elsewhere. New blocks lie there from now on, so none is moved.
                     self.has_closed.store(false, Ordering::Release);
+                    self.miss_run_again(shared, region);
                     return Ok(place);
                 }
                 shared.evacuated = Some(evacuated);

@@ -11,6 +11,7 @@
 //! the compaction is called off.
 
 use super::allocator::{Allocator, Shared};
+use super::classes::MAX_SLAB_CHUNKS;
 use super::slab::Slab;
 use super::sparse::CloseLimits;
 use super::zone::walk_chunks;
@@ -68,6 +69,9 @@ pub(super) struct StuckBlocks {
     pub(super) is_sure: bool,
 }
 
+/// A slab has fewer chunks than this.
+const SIZES: usize = MAX_SLAB_CHUNKS as usize + 1;
+
 /// The sums of the units outside of a run, and of those in it.
 #[derive(Debug)]
 struct Tally<'a> {
@@ -75,12 +79,14 @@ struct Tally<'a> {
     /// By class: free blocks outside, and blocks in use inside.
     room: Vec<u64>,
     moving: Vec<u64>,
-    /// Chunks of the slabs that the blocks inside need besides the room outside.
-    slab_chunks: u64,
+    /// By the chunks of a slab: chunks of the slabs that the blocks inside need besides the room outside.
+    slab_chunks: [u64; SIZES],
     /// Chunks of the extents inside.
     extent_chunks: u64,
     /// Free chunks outside.
     free_chunks: u64,
+    /// By the chunks of a slab: those of the free chunks outside that such slabs can take.
+    run_chunks: [u64; SIZES],
     /// Bytes that are in use inside, and its chunks.
     moved_bytes: u64,
     chunks: u64,
@@ -96,16 +102,20 @@ impl<'a> Tally<'a> {
             allocator,
             room: vec![0; classes],
             moving: vec![0; classes],
-            slab_chunks: 0,
+            slab_chunks: [0; SIZES],
             extent_chunks: 0,
             free_chunks: 0,
+            run_chunks: [0; SIZES],
             moved_bytes: 0,
             chunks: 0,
             fixed: 0,
         };
         for unit in units {
             match &unit.what {
-                What::Free => tally.free_chunks += unit.chunks,
+                What::Free => {
+                    tally.free_chunks += unit.chunks;
+                    tally.turn_runs(unit.chunks, false);
+                }
                 What::Slab { slab, used, is_listed: true } => {
                     tally.room[slab.class_number] += slab.class.blocks - used;
                 }
@@ -115,11 +125,19 @@ impl<'a> Tally<'a> {
         tally
     }
 
-    /// The chunks of new slabs that a class needs.
-    fn needed(&self, class: usize) -> u64 {
-        let Some(shape) = self.allocator.classes.get(class) else { return 0 };
+    /// The chunks of new slabs that a class needs, and those of one slab.
+    fn needed(&self, class: usize) -> (u64, usize) {
+        let Some(shape) = self.allocator.classes.get(class) else { return (0, 0) };
         let homeless = self.moving[class].saturating_sub(self.room[class] * FILLED_AT_MOST_PERCENT / 100);
-        homeless.div_ceil(shape.blocks) * shape.chunks
+        (homeless.div_ceil(shape.blocks) * shape.chunks, shape.chunks as usize)
+    }
+
+    /// Counts a free run as inside, or as outside.
+    fn turn_runs(&mut self, chunks: u64, into: bool) {
+        for (size, sum) in (1..).zip(&mut self.run_chunks[1..]) {
+            let usable = chunks / size * size;
+            *sum = if into { *sum - usable } else { *sum + usable };
+        }
     }
 
     /// Moves a unit into the run, or out of it again.
@@ -132,7 +150,10 @@ impl<'a> Tally<'a> {
         };
         add(&mut self.chunks, unit.chunks);
         match &unit.what {
-            What::Free => take(&mut self.free_chunks, unit.chunks),
+            What::Free => {
+                take(&mut self.free_chunks, unit.chunks);
+                self.turn_runs(unit.chunks, into);
+            }
             What::Fixed => add(&mut self.fixed, 1),
             What::Extent => {
                 add(&mut self.extent_chunks, unit.chunks);
@@ -140,12 +161,13 @@ impl<'a> Tally<'a> {
             }
             What::Slab { slab, used, is_listed } => {
                 let class = slab.class_number;
-                self.slab_chunks -= self.needed(class);
+                let (needed, size) = self.needed(class);
+                self.slab_chunks[size] -= needed;
                 add(&mut self.moving[class], *used);
                 if *is_listed {
                     take(&mut self.room[class], slab.class.blocks - used);
                 }
-                self.slab_chunks += self.needed(class);
+                self.slab_chunks[size] += self.needed(class).0;
                 add(&mut self.moved_bytes, used * slab.class.block_bytes);
             }
         }
@@ -156,10 +178,19 @@ impl<'a> Tally<'a> {
         self.fixed == 0 && self.taken_chunks() + kept_chunks <= self.free_chunks
     }
 
+    /// Whether free runs outside are long enough for the slabs that the moves need: a run that a slab takes
+    /// has at least `larger / size` places for slabs of each smaller size.
+    fn has_runs(&self) -> bool {
+        (1..SIZES).all(|size| {
+            let slabs = |larger: usize| self.slab_chunks[larger] / larger as u64 * (larger / size) as u64;
+            (size..SIZES).map(slabs).sum::<u64>() <= self.run_chunks[size] / size as u64
+        })
+    }
+
     /// The free chunks outside that moves take: extents may need more than their sum, as free chunks lie in
     /// pieces.
     fn taken_chunks(&self) -> u64 {
-        self.slab_chunks + self.extent_chunks + self.extent_chunks / 4
+        self.slab_chunks.iter().sum::<u64>() + self.extent_chunks + self.extent_chunks / 4
     }
 
     /// The free chunks outside that are left then.
@@ -211,7 +242,8 @@ impl Allocator {
     ) -> Result<Option<Evacuation>> {
         let units = self.survey(shared, region, fixed)?;
         let mut tally = Tally::new(self, &units);
-        let (mut first, mut best): (usize, Option<(u64, Range<usize>)>) = (0, None);
+        // The cheapest whose slabs surely find runs elsewhere comes first.
+        let (mut first, mut best): (usize, Option<((bool, u64), Range<usize>)>) = (0, None);
         for (last, unit) in units.iter().enumerate() {
             let is_beside = last > first && self.end_of(&units[last - 1]) == unit.off;
             if !is_beside || matches!(unit.what, What::Fixed) {
@@ -227,12 +259,16 @@ impl Allocator {
                 tally.turn(&units[first], false);
                 first += 1;
             }
-            let is_best = best.as_ref().is_none_or(|(bytes, _)| tally.moved_bytes < *bytes);
-            if tally.chunks >= chunks && is_best && (tally.moved_bytes == 0 || tally.fits(0)) {
-                best = Some((tally.moved_bytes, first..last + 1));
+            let (is_free, bytes) = (tally.moved_bytes == 0, tally.moved_bytes);
+            let is_better = |cost: (bool, u64)| best.as_ref().is_none_or(|(least, _)| cost < *least);
+            if tally.chunks >= chunks && is_better((false, bytes)) && (is_free || tally.fits(0)) {
+                let cost = (!is_free && !tally.has_runs(), bytes);
+                if is_better(cost) {
+                    best = Some((cost, first..last + 1));
+                }
             }
         }
-        let found = best.filter(|(bytes, _)| *bytes > 0).map(|(_, run)| {
+        let found = best.filter(|((_, bytes), _)| *bytes > 0).map(|(_, run)| {
             let end = self.end_of(&units[run.end - 1]);
             evacuate(&units[run], end)
         });
@@ -360,4 +396,51 @@ fn cover(units: &mut Vec<Unit>, free: Vec<Unit>, geometry: &Geometry) {
     units.retain(|unit| !(matches!(unit.what, What::Fixed) && unit.chunks == 1 && is_free(unit.off)));
     units.extend(free);
     units.sort_unstable_by_key(|unit| unit.off);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Pool};
+
+    /// Free chunks that lie alone are no room for slabs of several chunks; runs of the same sum are.
+    #[test]
+    fn slabs_of_several_chunks_find_room_in_runs_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new().create(true).geometry(Geometry::tiny()).initial_bytes(1 << 20);
+        let options = options.max_bytes(1 << 20);
+        let pool = Pool::open(dir.path().join("a.pool"), &options).unwrap();
+        let mut lane = pool.lane().unwrap();
+        let mut tx = lane.begin();
+        let class = pool.inner.alloc.classes.class_for(1500).unwrap();
+        let shape = pool.inner.alloc.classes.get(class).unwrap();
+        let blocks = 4 * shape.blocks;
+        (0..blocks).for_each(|_| _ = tx.alloc(1500).unwrap());
+        tx.commit().unwrap();
+        drop(lane);
+        let alloc = &pool.inner.alloc;
+        let units = alloc.survey(&alloc.shared.lock(), pool.region(), None).unwrap();
+        let of_class =
+            |unit: &Unit| matches!(&unit.what, What::Slab { slab, .. } if slab.class_number == class);
+        let inside: Vec<Unit> = units.into_iter().filter(of_class).collect();
+        let moved: u64 = inside.iter().map(|unit| unit.chunks).sum();
+        assert!(shape.chunks > 1 && moved >= 4 * shape.chunks);
+        for (length, expected) in [(1, false), (shape.chunks - 1, false), (shape.chunks, true), (moved, true)]
+        {
+            let free = (0..moved.div_ceil(length)).map(|i| Unit {
+                off: 0x100_0000 * (i + 1),
+                chunks: length,
+                what: What::Free,
+            });
+            let outside: Vec<Unit> = free.collect();
+            let mut tally = Tally::new(alloc, &outside);
+            inside.iter().for_each(|unit| tally.turn(unit, true));
+            assert!(tally.fits(0));
+            assert_eq!(tally.has_runs(), expected, "{length}");
+            tally.turn(&outside[0], true);
+            assert!(!tally.has_runs(), "{length}");
+            tally.turn(&outside[0], false);
+            assert_eq!(tally.has_runs(), expected, "{length}");
+        }
+    }
 }

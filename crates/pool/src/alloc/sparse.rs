@@ -125,9 +125,22 @@ impl Allocator {
         spans
     }
 
-    /// Allows allocations from closed slabs again.
-    pub(crate) fn open_closed(&self) {
+    /// Calls a compaction off, because the pool was found full: allows allocations from closed slabs again.
+    pub(crate) fn open_closed(&self, region: &Region) {
         let mut shared = self.shared.lock();
+        if shared.evacuated.is_some() {
+            self.miss_run_again(&mut shared, region);
+        }
+        self.open_all(&mut shared);
+    }
+
+    /// A compaction that was to make a run is called off: the run is missed as before.
+    pub(super) fn miss_run_again(&self, shared: &mut Shared, region: &Region) {
+        let made = shared.made_chunks.saturating_sub(self.kept_chunks(region));
+        shared.missed_chunks = shared.missed_chunks.max(made);
+    }
+
+    fn open_all(&self, shared: &mut Shared) {
         // ORDER: before anybody can allocate from these slabs.
         self.has_closed.store(false, Ordering::Release);
         shared.evacuated = None;
@@ -146,8 +159,9 @@ impl Allocator {
 
     /// Ends a compaction.
     pub(crate) fn end_compaction(&self) {
-        self.open_closed();
-        self.shared.lock().is_compacting = false;
+        let mut shared = self.shared.lock();
+        self.open_all(&mut shared);
+        shared.is_compacting = false;
     }
 
     /// The chunks of the run that a large block, or a slab of several chunks, has not found since the last
@@ -183,8 +197,12 @@ impl Allocator {
 
     /// Whether the pool has grown since the last call while a compaction could have made room.
     pub(crate) fn take_outgrown_waste(&self) -> bool {
+        self.has_outgrown_waste() && self.has_outgrown_waste.swap(false, Ordering::Relaxed)
+    }
+
+    /// The same, without forgetting it.
+    pub(crate) fn has_outgrown_waste(&self) -> bool {
         self.has_outgrown_waste.load(Ordering::Relaxed)
-            && self.has_outgrown_waste.swap(false, Ordering::Relaxed)
     }
 }
 

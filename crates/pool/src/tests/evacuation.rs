@@ -234,3 +234,34 @@ fn a_slab_that_found_no_run_gets_one_also_after_sparse_slabs_were_emptied() {
         blocks.check();
     }
 }
+
+/// Others fill the pool while a run is being emptied for a large block: the compaction is called off, and the
+/// run is missed as before. The next one makes it once there is room.
+#[test]
+fn a_run_is_missed_again_after_its_compaction_was_called_off() {
+    let mut blocks = Blocks::new(8 * MIB);
+    let count = blocks.fill(0, 1000);
+    (0..count).filter(|number| number % 8 == 0).for_each(|number| blocks.remove(number));
+    while blocks.compact(false).is_some() {}
+    (4001..4400).filter(|number| number % 2 == 1).for_each(|number| blocks.remove(number));
+    blocks.put(NUMBERS - 1, 256 << 10).unwrap_err();
+    let missed = blocks.pool.missed_run_bytes();
+    assert!(missed >= 256 << 10);
+    blocks.pool.recall_slabs();
+    drop(blocks.lane.begin());
+    let compaction = blocks.pool.compaction().unwrap().unwrap();
+    assert!(!compaction.is_empty() && blocks.pool.missed_run_bytes() == 0);
+    blocks.fill(count, 300);
+    assert!(compaction.is_called_off());
+    assert!(blocks.pool.missed_run_bytes() >= missed);
+    compaction.complete().unwrap();
+    (4000..6000).filter(|number| number % 8 > 0).for_each(|number| {
+        if blocks.blocks.contains_key(&number) {
+            blocks.remove(number);
+        }
+    });
+    blocks.pool.trim().unwrap();
+    while blocks.compact(false).is_some() {}
+    blocks.put(NUMBERS - 1, 256 << 10).unwrap();
+    blocks.check();
+}

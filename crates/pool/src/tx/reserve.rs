@@ -70,7 +70,7 @@ impl Lane {
         }
         // The slabs that this lane holds for other sizes may be empty too.
         inner.alloc.put_arena(&mut self.arena);
-        inner.alloc.open_closed();
+        inner.alloc.open_closed(region);
         inner.reclaim_all()?;
         self.dissolve_empty_slabs(true)?;
         let mut room = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks };

@@ -148,7 +148,7 @@ impl World {
         let limits = CloseLimits { floor_bytes: 0, fixed: None };
         let spans = self.allocator.close(&self.region, limits).unwrap().unwrap();
         if is(Mutant::OpensEarly) {
-            self.allocator.open_closed();
+            self.allocator.open_closed(&self.region);
         }
         if is(Mutant::ForgetsTheRun) {
             self.allocator.forget_run();
