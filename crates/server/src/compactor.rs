@@ -294,4 +294,39 @@ mod tests {
         let pauses = [1, 25, 50, 100].map(|cycle| pause(STEP, cycle).as_millis());
         assert_eq!(pauses, [99, 3, 1, 0]);
     }
+
+    /// A pool grows a little beside most compactions. If that gave them all of the time, clients would wait
+    /// for each.
+    #[test]
+    fn a_little_growth_beside_a_compaction_does_not_give_it_all_of_the_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = tembo::Options::new().durability(tembo::Durability::PageCache).create(true);
+        let options = options.initial_bytes(500 << 20).compact_unasked(false);
+        let pool = options.open(directory.path().join("pool")).unwrap();
+        let map = pool.open_map("map").unwrap();
+        let key = |i: u32| i.to_be_bytes();
+        (0..400_000).for_each(|i| _ = map.put(key(i), [1; 1000]).unwrap());
+        (0..400_000).filter(|i| i % 10 > 0).for_each(|i| _ = map.remove(key(i)).unwrap());
+        let (settings, mut compactor) = (CompactionSettings::default(), Compactor::new());
+        let mut now = Instant::now() + LOOK_PERIOD;
+        while !compactor.is_running() {
+            compactor.run(&pool, &settings, now, 1);
+            now += LOOK_PERIOD;
+        }
+        // The lengths at which it made way for clients, and the first at which it did not.
+        let mut lengths = vec![pool.stats().pool_bytes];
+        for i in 400_000.. {
+            map.put(key(i), [2; 10_000]).unwrap();
+            compactor.run(&pool, &settings, Instant::now(), i.into());
+            assert!(compactor.is_running(), "it has ended too early for the test: {lengths:?}");
+            lengths.push(pool.stats().pool_bytes);
+            lengths.dedup();
+            if compactor.cycle == 100 {
+                break;
+            }
+        }
+        println!("{lengths:?}");
+        let (first, last) = (lengths[0], lengths[lengths.len() - 1]);
+        assert!(lengths.len() > 2 && last > first + first / GROWTH_SHARE, "{lengths:?}");
+    }
 }

@@ -491,7 +491,7 @@ impl Pool {
         match change() {
             Err(full @ Error::Full { .. }) => self.change_again(full, &change),
             outcome => {
-                if self.shared.pool.take_outgrown_waste() && self.compact_for_room() {
+                if self.shared.pool.has_outgrown_waste() && self.compact_outgrown() {
                     let _ = self.cut_unasked();
                 }
                 outcome
@@ -509,6 +509,15 @@ impl Pool {
             }
         }
         Err(full)
+    }
+
+    /// After the pool has grown over its holes: compacts it, if that is not switched off; returns whether it
+    /// has made room. A program that compacts the pool itself finds out by
+    /// [`take_outgrown_waste`](Self::take_outgrown_waste).
+    #[cold]
+    pub(crate) fn compact_outgrown(&self) -> bool {
+        let is_off = self.shared.compacting.is_off.load(Ordering::Relaxed);
+        !is_off && self.shared.pool.take_outgrown_waste() && self.compact_for_room()
     }
 
     /// Compacts the pool, if that is not switched off and may help; returns whether it has made room.

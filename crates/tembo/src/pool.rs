@@ -439,8 +439,10 @@ impl Pool {
     /// [`Error::Pool`](crate::Error::Pool) after the device failed.
     pub fn batch(&self) -> Result<Batch<'_>> {
         // Before the batch has the turn that a compaction needs.
-        if self.shared.feed_starved() || self.shared.pool.take_outgrown_waste() {
+        if self.shared.feed_starved() {
             self.compact_for_room();
+        } else if self.shared.pool.has_outgrown_waste() {
+            self.compact_outgrown();
         }
         Batch::begin(&self.shared)
     }
