@@ -17,7 +17,9 @@ use crate::size::human_bytes;
 use crate::unfinished::Unfinished;
 use serde::Serialize;
 use std::path::Path;
-use tembo::{FixedMap, HashTable, Kind, Map, MapOptions, Options, Pool, Quoted, Snapshot, TableSnapshot};
+use tembo::{
+    FixedMap, HashTable, Kind, Listed, Map, MapOptions, Options, Pool, Quoted, Snapshot, TableSnapshot,
+};
 
 /// Most entries that go into a map together.
 const GROUP_ENTRIES: usize = 64;
@@ -51,29 +53,16 @@ pub(crate) fn run(arguments: &Compact, into: &Path) -> Outcome {
     for listed in &listed {
         rewriting.copy(&listed.name, &listed.kind)?;
     }
-    rewriting.progress = Progress::new("comparing", None);
-    for listed in &listed {
-        if !rewriting.is_equal(&listed.name, &listed.kind)? {
-            let name = Quoted(&listed.name);
-            return Err(Failure::Failed(format!("{name} is not the same in the copy; nothing was made")));
-        }
-    }
-    let Rewriting { source, target, entries, progress } = rewriting;
-    target.check()?;
-    target.cut(1, 0)?;
-    drop(progress);
-    let (source_bytes, pool_bytes) = (source.stats().pool_bytes, target.stats().pool_bytes);
-    drop(target);
-    unfinished.publish(into).map_err(Failure::at_file("giving the new pool its name", into))?;
-    let report = Report { structures: listed.len(), entries, source_bytes, pool_bytes };
+    let report = rewriting.verify_and_publish(&listed, unfinished, into)?;
     if arguments.json {
         return print_json(&report);
     }
     print(&format!(
-        "{}: {entries} entries in {}, which were {}\n",
+        "{}: {} entries in {}, which were {}\n",
         into.display(),
-        human_bytes(pool_bytes),
-        human_bytes(source_bytes)
+        report.entries,
+        human_bytes(report.pool_bytes),
+        human_bytes(report.source_bytes)
     ))
 }
 
@@ -232,6 +221,30 @@ fn visit_all<'e>(
 }
 
 impl Rewriting {
+    /// Gives the copy its name, once it was compared with the source and checked.
+    fn verify_and_publish(
+        mut self,
+        listed: &[Listed],
+        unfinished: Unfinished,
+        into: &Path,
+    ) -> Outcome<Report> {
+        self.progress = Progress::new("comparing", None);
+        for Listed { name, kind, .. } in listed {
+            if !self.is_equal(name, kind)? {
+                let name = Quoted(name);
+                return Err(Failure::Failed(format!("{name} is not the same in the copy; nothing was made")));
+            }
+        }
+        let Rewriting { source, target, entries, progress } = self;
+        target.check()?;
+        target.cut(1, 0)?;
+        drop(progress);
+        let (source_bytes, pool_bytes) = (source.stats().pool_bytes, target.stats().pool_bytes);
+        drop(target);
+        unfinished.publish(into).map_err(Failure::at_file("giving the new pool its name", into))?;
+        Ok(Report { structures: listed.len(), entries, source_bytes, pool_bytes })
+    }
+
     fn gone(name: &str) -> Failure {
         Failure::Failed(format!("{} is not there any more", Quoted(name)))
     }
@@ -387,6 +400,90 @@ where
             (None, None) => return Ok(true),
             (Some(a), Some(b)) if same(&a, &b) => {}
             _ => return Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tembo::Durability;
+    use tembo::heap::PArr;
+
+    tembo::heap::brand!(Altered);
+
+    /// A structure of each kind, those with versions with a snapshot of `old`.
+    fn fill(pool: &Pool) {
+        let heap = pool.open_heap::<Altered, PArr<u64>>().unwrap();
+        let made = heap.write(|tx, root| {
+            let numbers = tx.alloc_array(10, |i| i as u64)?;
+            tx.link_array(*root, numbers)
+        });
+        made.unwrap();
+        pool.open_map("map").unwrap().put(b"key", b"value").unwrap();
+        let versioned = pool.open_map_with("versioned", MapOptions::new().versioned(true)).unwrap();
+        versioned.put(b"key", b"old").unwrap();
+        versioned.snapshot().unwrap().keep("kept").unwrap();
+        versioned.put(b"key", b"new").unwrap();
+        let table = pool.open_hash_table("table").unwrap();
+        table.put(b"key", b"old").unwrap();
+        table.snapshot().keep("kept").unwrap();
+        table.put(b"key", b"new").unwrap();
+        pool.open_fixed_map("fixed").unwrap().put(1, 2).unwrap();
+        let store = pool.open_store("store").unwrap();
+        store.put(&store.keyspace("words").unwrap(), "key", "value").unwrap();
+    }
+
+    /// Faults of a copy: what is missing, and what is another.
+    const FAULTS: [(&str, fn(&Pool)); 10] = [
+        ("nothing", |_| {}),
+        ("map", |pool| _ = pool.open_map("map").unwrap().put(b"key", b"other").unwrap()),
+        ("map", |pool| _ = pool.open_map("map").unwrap().put(b"more", b"value").unwrap()),
+        ("versioned", |pool| _ = pool.find_map("versioned").unwrap().unwrap().remove(b"key").unwrap()),
+        ("versioned", |pool| {
+            let map = pool.find_map("versioned").unwrap().unwrap();
+            map.snapshot().unwrap().keep("more").unwrap();
+        }),
+        ("table", |pool| _ = pool.open_hash_table("table").unwrap().put(b"key", b"other").unwrap()),
+        ("table", |pool| pool.open_hash_table("table").unwrap().snapshot().keep("more").unwrap()),
+        ("fixed", |pool| _ = pool.open_fixed_map("fixed").unwrap().put(1, 3).unwrap()),
+        ("store", |pool| {
+            let store = pool.open_store("store").unwrap();
+            store.put(&store.keyspace("words").unwrap(), "key", "value").unwrap();
+        }),
+        ("Altered", |pool| {
+            let heap = pool.open_heap::<Altered, PArr<u64>>().unwrap();
+            heap.write(|tx, root| tx.put(tx.follow_array(*root)?.at(3), 77)).unwrap();
+        }),
+    ];
+
+    #[test]
+    fn a_copy_that_differs_gets_no_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let (old, into) = (directory.path().join("old.pool"), directory.path().join("new.pool"));
+        let options = Options::new().durability(Durability::PageCache).initial_bytes(0);
+        fill(&options.clone().create(true).open(&old).unwrap());
+        for (of, alter) in FAULTS {
+            let source = Options::new().read_only(true).open(&old).unwrap();
+            let listed = source.list().unwrap();
+            let unfinished = Unfinished::new(&into).unwrap();
+            let target = options.clone().create_in_file(unfinished.file(), &into).unwrap();
+            let mut rewriting = Rewriting { source, target, entries: 0, progress: Progress::new("", None) };
+            for Listed { name, kind, .. } in &listed {
+                rewriting.copy(name, kind).unwrap();
+            }
+            alter(&rewriting.target);
+            match rewriting.verify_and_publish(&listed, unfinished, &into) {
+                Ok(report) => {
+                    assert_eq!((of, report.structures), ("nothing", 6));
+                    std::fs::remove_file(&into).unwrap();
+                }
+                Err(Failure::Failed(why)) => {
+                    assert!(why.contains("is not the same") && of != "nothing", "{why}")
+                }
+                Err(e) => panic!("{of}: {e:?}"),
+            }
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "{of}");
         }
     }
 }
