@@ -31,14 +31,14 @@ const FILLED_AT_MOST_PERCENT: u64 = 90;
 
 /// Chunks with one owner.
 #[derive(Debug)]
-struct Unit {
-    off: u64,
-    chunks: u64,
-    what: What,
+pub(crate) struct Unit {
+    pub(crate) off: u64,
+    pub(crate) chunks: u64,
+    pub(crate) what: What,
 }
 
 #[derive(Debug)]
-enum What {
+pub(crate) enum What {
     Free,
     Fixed,
     Extent,
@@ -74,7 +74,7 @@ const SIZES: usize = MAX_SLAB_CHUNKS as usize + 1;
 
 /// The sums of the units outside of a run, and of those in it.
 #[derive(Debug)]
-struct Tally<'a> {
+pub(crate) struct Tally<'a> {
     allocator: &'a Allocator,
     /// By class: free blocks outside, and blocks in use inside.
     room: Vec<u64>,
@@ -96,7 +96,7 @@ struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     /// All units are outside.
-    fn new(allocator: &'a Allocator, units: &[Unit]) -> Tally<'a> {
+    pub(crate) fn new(allocator: &'a Allocator, units: &[Unit]) -> Tally<'a> {
         let classes = allocator.classes.len();
         let mut tally = Tally {
             allocator,
@@ -141,7 +141,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Moves a unit into the run, or out of it again.
-    fn turn(&mut self, unit: &Unit, into: bool) {
+    pub(crate) fn turn(&mut self, unit: &Unit, into: bool) {
         let add = |sum: &mut u64, amount: u64| {
             *sum = if into { *sum + amount } else { *sum - amount };
         };
@@ -174,13 +174,13 @@ impl<'a> Tally<'a> {
     }
 
     /// Whether there is room outside for all that moves, and `kept_chunks` are left.
-    fn fits(&self, kept_chunks: u64) -> bool {
+    pub(crate) fn fits(&self, kept_chunks: u64) -> bool {
         self.fixed == 0 && self.taken_chunks() + kept_chunks <= self.free_chunks
     }
 
     /// Whether free runs outside are long enough for the slabs that the moves need: a run that a slab takes
     /// has at least `larger / size` places for slabs of each smaller size.
-    fn has_runs(&self) -> bool {
+    pub(crate) fn has_runs(&self) -> bool {
         (1..SIZES).all(|size| {
             let slabs = |larger: usize| self.slab_chunks[larger] / larger as u64 * (larger / size) as u64;
             (size..SIZES).map(slabs).sum::<u64>() <= self.run_chunks[size] / size as u64
@@ -313,6 +313,12 @@ impl Allocator {
         Ok(units)
     }
 
+    /// All units.
+    #[cfg(test)]
+    pub(crate) fn survey_all(&self, region: &Region) -> Result<Vec<Unit>> {
+        self.survey(&self.shared.lock(), region, None)
+    }
+
     /// The number of chunks of the slab at `off`, and its state.
     fn survey_slab(&self, off: u64, shared: &Shared, listed: &HashSet<u64>) -> (u64, What) {
         let Some(slab) = self.slabs.get(self.geometry.chunk_key(off)).filter(|slab| slab.off == off) else {
@@ -396,51 +402,4 @@ fn cover(units: &mut Vec<Unit>, free: Vec<Unit>, geometry: &Geometry) {
     units.retain(|unit| !(matches!(unit.what, What::Fixed) && unit.chunks == 1 && is_free(unit.off)));
     units.extend(free);
     units.sort_unstable_by_key(|unit| unit.off);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Options, Pool};
-
-    /// Free chunks that lie alone are no room for slabs of several chunks; runs of the same sum are.
-    #[test]
-    fn slabs_of_several_chunks_find_room_in_runs_only() {
-        let dir = tempfile::tempdir().unwrap();
-        let options = Options::new().create(true).geometry(Geometry::tiny()).initial_bytes(1 << 20);
-        let options = options.max_bytes(1 << 20);
-        let pool = Pool::open(dir.path().join("a.pool"), &options).unwrap();
-        let mut lane = pool.lane().unwrap();
-        let mut tx = lane.begin();
-        let class = pool.inner.alloc.classes.class_for(1500).unwrap();
-        let shape = pool.inner.alloc.classes.get(class).unwrap();
-        let blocks = 4 * shape.blocks;
-        (0..blocks).for_each(|_| _ = tx.alloc(1500).unwrap());
-        tx.commit().unwrap();
-        drop(lane);
-        let alloc = &pool.inner.alloc;
-        let units = alloc.survey(&alloc.shared.lock(), pool.region(), None).unwrap();
-        let of_class =
-            |unit: &Unit| matches!(&unit.what, What::Slab { slab, .. } if slab.class_number == class);
-        let inside: Vec<Unit> = units.into_iter().filter(of_class).collect();
-        let moved: u64 = inside.iter().map(|unit| unit.chunks).sum();
-        assert!(shape.chunks > 1 && moved >= 4 * shape.chunks);
-        for (length, expected) in [(1, false), (shape.chunks - 1, false), (shape.chunks, true), (moved, true)]
-        {
-            let free = (0..moved.div_ceil(length)).map(|i| Unit {
-                off: 0x100_0000 * (i + 1),
-                chunks: length,
-                what: What::Free,
-            });
-            let outside: Vec<Unit> = free.collect();
-            let mut tally = Tally::new(alloc, &outside);
-            inside.iter().for_each(|unit| tally.turn(unit, true));
-            assert!(tally.fits(0));
-            assert_eq!(tally.has_runs(), expected, "{length}");
-            tally.turn(&outside[0], true);
-            assert!(!tally.has_runs(), "{length}");
-            tally.turn(&outside[0], false);
-            assert_eq!(tally.has_runs(), expected, "{length}");
-        }
-    }
 }

@@ -79,3 +79,6 @@ pub(crate) use block::{Block, Home, Room, Wanted};
 pub(crate) use chunks::full;
 pub(crate) use sparse::CloseLimits;
 pub(crate) use tail::CutRule;
+
+#[cfg(test)]
+pub(crate) use evacuation::{Tally, Unit, What};

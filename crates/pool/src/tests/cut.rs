@@ -7,6 +7,7 @@ use crate::layout::{COMMITTED_BITS, PAGE_BYTES, PmHeader, seal};
 use crate::{Geometry, Options, Pool};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{Durability, offset_of};
 
 const MIB: u64 = 1 << 20;
@@ -305,12 +306,15 @@ fn cut_beside_writers(durability: Durability) {
     let pool = Pool::open(&path, &options(durability)).unwrap();
     let table = new_table(&pool);
     let rounds = if cfg!(debug_assertions) { 40 } else { 200 };
+    let cuts = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        let pool = &pool;
+        let (pool, cuts) = (&pool, &cuts);
         let writers: Vec<_> = (0..2u64)
             .map(|writer| {
                 scope.spawn(move || {
-                    for round in 0..rounds {
+                    // Beside other programs no cut may have come between yet.
+                    let is_on = |round: &u64| *round < rounds || cuts.load(Ordering::Relaxed) == 0;
+                    for round in (0..100 * rounds).take_while(is_on) {
                         put(pool, table, 20 * writer, 3, 10_000 + 7000 * (round % 9));
                         put(pool, table, 20 * writer + 5, 3, 40);
                         remove(pool, table, 20 * writer..20 * writer + 2);
@@ -318,12 +322,11 @@ fn cut_beside_writers(durability: Durability) {
                 })
             })
             .collect();
-        let mut cuts = 0;
         while writers.iter().any(|writer| !writer.is_finished()) {
-            cuts += u64::from(cut(pool) > 0);
+            cuts.fetch_add(u64::from(cut(pool) > 0), Ordering::Relaxed);
         }
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        assert!(cuts > 0);
+        assert!(cuts.load(Ordering::Relaxed) > 0);
     });
     cut(&pool);
     pool.marks().unwrap();

@@ -1,5 +1,6 @@
 //! Evacuations: the end of a pool, and runs of chunks in its middle, are emptied at the least cost.
 
+use crate::alloc::{Tally, Unit, What};
 use crate::{Compaction, Geometry, KeptSpace, Lane, Options, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -264,4 +265,43 @@ fn a_run_is_missed_again_after_its_compaction_was_called_off() {
     while blocks.compact(false).is_some() {}
     blocks.put(NUMBERS - 1, 256 << 10).unwrap();
     blocks.check();
+}
+
+/// Free chunks that lie alone are no room for slabs of several chunks; runs of the same sum are.
+#[test]
+fn slabs_of_several_chunks_find_room_in_runs_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().create(true).geometry(Geometry::tiny()).initial_bytes(1 << 20);
+    let options = options.max_bytes(1 << 20);
+    let pool = Pool::open(dir.path().join("a.pool"), &options).unwrap();
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let class = pool.inner.alloc.classes.class_for(1500).unwrap();
+    let shape = pool.inner.alloc.classes.get(class).unwrap();
+    let blocks = 4 * shape.blocks;
+    (0..blocks).for_each(|_| _ = tx.alloc(1500).unwrap());
+    tx.commit().unwrap();
+    drop(lane);
+    let alloc = &pool.inner.alloc;
+    let units = alloc.survey_all(pool.region()).unwrap();
+    let of_class = |unit: &Unit| matches!(&unit.what, What::Slab { slab, .. } if slab.class_number == class);
+    let inside: Vec<Unit> = units.into_iter().filter(of_class).collect();
+    let moved: u64 = inside.iter().map(|unit| unit.chunks).sum();
+    assert!(shape.chunks > 1 && moved >= 4 * shape.chunks);
+    for (length, expected) in [(1, false), (shape.chunks - 1, false), (shape.chunks, true), (moved, true)] {
+        let free = (0..moved.div_ceil(length)).map(|i| Unit {
+            off: 0x100_0000 * (i + 1),
+            chunks: length,
+            what: What::Free,
+        });
+        let outside: Vec<Unit> = free.collect();
+        let mut tally = Tally::new(alloc, &outside);
+        inside.iter().for_each(|unit| tally.turn(unit, true));
+        assert!(tally.fits(0));
+        assert_eq!(tally.has_runs(), expected, "{length}");
+        tally.turn(&outside[0], true);
+        assert!(!tally.has_runs(), "{length}");
+        tally.turn(&outside[0], false);
+        assert_eq!(tally.has_runs(), expected, "{length}");
+    }
 }
