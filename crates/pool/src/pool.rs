@@ -14,6 +14,7 @@ use crate::inner::{Pool, PoolInner};
 use crate::layout::{DROPPED_OFF, Geometry, PAGE_BYTES};
 use crate::log::handle::Log;
 use crate::log::recover::{self, Recovery};
+use crate::tx::Tx;
 use crate::tx::lane::Lane;
 use crate::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -25,6 +26,9 @@ use std::sync::atomic::AtomicU64;
 use tembo_pmem::{Access, Durability, OfProcess, Region};
 use tembo_sync::register_heavy_fence;
 use uuid::Uuid;
+
+/// The shortest run of free space that goes back to the file system.
+const RUN_BYTES_MIN: u64 = 1 << 20;
 
 /// Sizes of a pool that are known without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -351,15 +355,36 @@ impl Pool {
     ///
     /// As for a commit.
     pub fn trim(&self) -> Result<u64> {
-        const RUN_BYTES_MIN: u64 = 1 << 20;
         self.trim_runs(RUN_BYTES_MIN)
     }
 
     /// As [`trim`](Self::trim), with runs of at least so many bytes.
     pub(crate) fn trim_runs(&self, least_bytes: u64) -> Result<u64> {
-        let mut lane = self.lane()?;
         self.inner.reclaim_all()?;
-        lane.dissolve_empty_slabs(true)?;
+        self.lane()?.dissolve_empty_slabs(true)?;
+        self.punch(least_bytes)
+    }
+
+    /// As [`trim`](Self::trim), in the lane of a transaction that has changed nothing. A pool with one writer
+    /// goes on with one lane then.
+    ///
+    /// # Errors
+    ///
+    /// As for a commit.
+    pub fn trim_in(&self, mut tx: Tx<'_>) -> Result<u64> {
+        self.inner.reclaim_all()?;
+        tx.dissolve_empty_slabs()?;
+        drop(tx);
+        self.punch(RUN_BYTES_MIN)
+    }
+
+    /// Whether no thread has written in a second lane, and nothing else has made commits look for those of
+    /// other lanes. From then on a commit takes longer, until the pool is opened again.
+    pub fn has_one_lane(&self) -> bool {
+        !self.inner.log.line_owners.is_on()
+    }
+
+    fn punch(&self, least_bytes: u64) -> Result<u64> {
         if !self.inner.alloc.has_free_run(least_bytes) {
             return Ok(0);
         }

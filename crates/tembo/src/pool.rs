@@ -605,7 +605,15 @@ impl Pool {
     ///
     /// As for a commit.
     pub fn trim(&self) -> Result<u64> {
-        Ok(self.shared.pool.trim()?)
+        let pool = &self.shared.pool;
+        // A second lane would make all commits that follow slower.
+        if self.shared.has_writers()
+            && pool.has_one_lane()
+            && let Ok(tx) = self.shared.begin("a turn to trim the pool")
+        {
+            return Ok(pool.trim_in(tx)?);
+        }
+        Ok(pool.trim()?)
     }
 
     /// Reads the whole pool and proves that every structure is sound and every allocated block reachable

@@ -238,6 +238,13 @@ impl std::fmt::Debug for Tx<'_> {
     }
 }
 
+impl Tx<'_> {
+    /// Makes the chunks of all slabs without blocks free, at once and whatever becomes of the transaction.
+    pub(crate) fn dissolve_empty_slabs(&mut self) -> Result<()> {
+        self.lane.dissolve_empty_slabs(true).map(drop)
+    }
+}
+
 impl Drop for Tx<'_> {
     #[inline]
     fn drop(&mut self) {
