@@ -434,7 +434,7 @@ mod tests {
         store.put(&store.keyspace("words").unwrap(), "key", "value").unwrap();
     }
 
-    /// Faults of a copy: what is missing, and what is another.
+    /// Faults of a copy: the structure that is not the same, and the change that makes it so.
     const FAULTS: [(&str, fn(&Pool)); 10] = [
         ("nothing", |_| {}),
         ("map", |pool| _ = pool.open_map("map").unwrap().put(b"key", b"other").unwrap()),

@@ -360,13 +360,16 @@ impl Pool {
 
     /// As [`trim`](Self::trim), with runs of at least so many bytes.
     pub(crate) fn trim_runs(&self, least_bytes: u64) -> Result<u64> {
+        // The second lane that is ever taken makes the records of the first dead.
+        let mut lane = self.lane()?;
         self.inner.reclaim_all()?;
-        self.lane()?.dissolve_empty_slabs(true)?;
+        lane.dissolve_empty_slabs(true)?;
+        drop(lane);
         self.punch(least_bytes)
     }
 
     /// As [`trim`](Self::trim), in the lane of a transaction that has changed nothing. A pool with one writer
-    /// goes on with one lane then.
+    /// goes on with one lane then; it waits meanwhile.
     ///
     /// # Errors
     ///

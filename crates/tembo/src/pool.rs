@@ -599,7 +599,8 @@ impl Pool {
         self.shared.pool.limbo_bytes()
     }
 
-    /// Gives unused space back to the file system; returns the bytes. Reads much of the pool.
+    /// Gives unused space back to the file system; returns the bytes. Reads much of the pool. If one lane has
+    /// written so far, the writers of maps wait for it, and it waits for a batch of another thread.
     ///
     /// # Errors
     ///

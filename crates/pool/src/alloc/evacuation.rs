@@ -8,7 +8,10 @@
 //! lane gives it up, which it is asked to do with its next transaction. The blocks of the others move if
 //! there is room for them outside of the run: in slabs of their class, or in free chunks. While the run is
 //! being emptied, nothing is allocated in it (`Shared::evacuated`), unless there is no room elsewhere: then
-//! the compaction is called off.
+//! the compaction is called off, and the run is missed as before.
+//!
+//! Free chunks in pieces are no room for a slab of several chunks. So a run comes first whose slabs seem to
+//! find free runs elsewhere, whatever another one costs.
 
 use super::allocator::{Allocator, Shared};
 use super::classes::MAX_SLAB_CHUNKS;
@@ -178,8 +181,8 @@ impl<'a> Tally<'a> {
         self.fixed == 0 && self.taken_chunks() + kept_chunks <= self.free_chunks
     }
 
-    /// Whether free runs outside are long enough for the slabs that the moves need: a run that a slab takes
-    /// has at least `larger / size` places for slabs of each smaller size.
+    /// Whether free runs outside seem to be enough for the slabs that the moves need: a slab takes at least
+    /// `larger / size` places of each smaller size. Extents are not counted, so there may be too few.
     pub(crate) fn has_runs(&self) -> bool {
         (1..SIZES).all(|size| {
             let slabs = |larger: usize| self.slab_chunks[larger] / larger as u64 * (larger / size) as u64;
@@ -242,7 +245,7 @@ impl Allocator {
     ) -> Result<Option<Evacuation>> {
         let units = self.survey(shared, region, fixed)?;
         let mut tally = Tally::new(self, &units);
-        // The cheapest whose slabs surely find runs elsewhere comes first.
+        // The cheapest whose slabs seem to find runs elsewhere comes first.
         let (mut first, mut best): (usize, Option<((bool, u64), Range<usize>)>) = (0, None);
         for (last, unit) in units.iter().enumerate() {
             let is_beside = last > first && self.end_of(&units[last - 1]) == unit.off;

@@ -134,7 +134,7 @@ impl Allocator {
         self.open_all(&mut shared);
     }
 
-    /// A compaction that was to make a run is called off: the run is missed as before.
+    /// Notes that the run which a compaction was to make is missed as before, because it is called off.
     pub(super) fn miss_run_again(&self, shared: &mut Shared, region: &Region) {
         let made = shared.made_chunks.saturating_sub(self.kept_chunks(region));
         shared.missed_chunks = shared.missed_chunks.max(made);
