@@ -219,6 +219,12 @@ impl Pool {
         self.inner.alloc.has_made_run(self.region())
     }
 
+    /// Whether a compaction was to empty a run of chunks since the last call, and nobody has found one since
+    /// that is as long as the one that was missed.
+    pub fn take_tried_run(&self) -> bool {
+        self.inner.alloc.take_tried_run()
+    }
+
     /// Bytes of free blocks in slabs that also have allocated ones, as far as this process knows them.
     pub fn spare_bytes(&self) -> u64 {
         self.inner.alloc.spare_bytes()

@@ -163,20 +163,37 @@ impl Compactor {
         pool.stats().pool_bytes > self.length_before + self.length_before / GROWTH_SHARE
     }
 
-    /// Does all of it at once, for a write that found no space; returns whether that has made room.
+    /// Does all of it at once, for a write that found no space; returns whether that has made room. If a
+    /// compaction is under way, that one goes first; its slabs were chosen when the pool had others, and
+    /// clients may have taken the room that it needs, so that another one follows if it makes no room.
     pub(crate) fn make_room(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
-        let missed_bytes = pool.missed_run_bytes();
         let is_futile = !self.run.may_be_made(pool) && pool.spare_bytes() < self.not_below_if_full;
         if !settings.is_on || self.running.is_none() && is_futile {
             return false;
         }
-        if self.running.is_none() {
+        let mut has_room = self.running.is_some() && self.make_room_by_running(pool);
+        // The first one may empty sparse slabs, and the second one a run for a large block.
+        for _ in 0..2 {
+            if has_room {
+                break;
+            }
             self.is_wanted = true;
             self.begin(pool, settings, now);
+            has_room = self.make_room_by_running(pool);
+            if pool.missed_run_bytes() == 0 {
+                break;
+            }
         }
+        self.not_below_if_full = pool.spare_bytes() + WORTH_BYTES_IF_FULL;
+        has_room
+    }
+
+    /// Ends the compaction that is under way; returns whether that has made room.
+    fn make_room_by_running(&mut self, pool: &Pool) -> bool {
+        let missed_bytes = pool.missed_run_bytes();
+        self.unused_before = pool.stats().unused_bytes;
         let before = (self.finished, self.unused_before);
         while self.step(pool, Duration::MAX) {}
-        self.not_below_if_full = pool.spare_bytes() + WORTH_BYTES_IF_FULL;
         // A run of free chunks for a large value may have been made of as many pieces.
         let has_made_run = pool.has_made_run();
         self.run.note_compaction(pool, missed_bytes);
@@ -328,5 +345,48 @@ mod tests {
         println!("{lengths:?}");
         let (first, last) = (lengths[0], lengths[lengths.len() - 1]);
         assert!(lengths.len() > 2 && last > first + first / GROWTH_SHARE, "{lengths:?}");
+    }
+
+    /// A compaction that is under way when the pool becomes full has slabs that were chosen long ago, and
+    /// clients have taken the space that it freed or needs. Writes are not refused for that.
+    #[test]
+    fn a_full_pool_is_compacted_anew_if_the_compaction_under_way_makes_no_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = tembo::Options::new().durability(tembo::Durability::PageCache).create(true);
+        let options = options.initial_bytes(64 << 20).max_bytes(64 << 20).compact_unasked(false);
+        let pool = options.open(directory.path().join("pool")).unwrap();
+        let map = pool.open_map("map").unwrap();
+        let settings = CompactionSettings { least_bytes: 4 << 20, ..CompactionSettings::default() };
+        let (mut compactor, mut now) = (Compactor::new(), Instant::now());
+        let mut run = |compactor: &mut Compactor| {
+            now += LOOK_PERIOD;
+            compactor.run(&pool, &settings, now, 1);
+        };
+        let put = |i: u32, bytes| map.put(i.to_be_bytes(), vec![1; bytes]);
+        let count = (0..).take_while(|&i| put(i, 100).is_ok()).count() as u32;
+        let remove = |i: u32| assert!(map.remove(i.to_be_bytes()).unwrap());
+        // Half of the keys go: a third of the pool becomes free. Then a fifth goes.
+        (0..count).filter(|i| i % 2 > 0).for_each(remove);
+        while compactor.finished() == 0 {
+            run(&mut compactor);
+        }
+        let mut gone = (0..count).filter(|i| i % 10 < 4 && i % 2 == 0);
+        while !compactor.is_running() {
+            gone.by_ref().take(1000).for_each(remove);
+            run(&mut compactor);
+        }
+        gone.for_each(remove);
+        let (mut long, mut compactions) = (0, 0);
+        loop {
+            match put(count + long, 1000) {
+                Ok(_) => long += 1,
+                Err(_) if compactor.make_room(&pool, &settings, Instant::now()) => compactions += 1,
+                Err(_) => break,
+            }
+        }
+        // A pool of which less than an eighth is free, in pieces, counts as full.
+        let free = pool.stats().unused_bytes + pool.spare_bytes();
+        println!("{free} bytes free after {compactions} compactions, with {long} long values");
+        assert!(free <= (64 << 20) / 8 + WORTH_BYTES_IF_FULL, "{free} bytes free when a write is refused");
     }
 }

@@ -445,8 +445,8 @@ pub struct MissedRun {
     bytes: u64,
     /// The pool's unused bytes then.
     unused_bytes: u64,
-    /// A compaction has tried, and the run was missed still: it may have emptied sparse slabs first.
-    is_tried: bool,
+    /// A compaction that was to make it was called off: the run was missed still.
+    was_called_off: bool,
 }
 
 impl MissedRun {
@@ -458,16 +458,22 @@ impl MissedRun {
         missed_bytes > 0 && !(was_in_vain && pool.stats().unused_bytes < self.unused_bytes + WORTH_BYTES)
     }
 
-    /// Notes the outcome of a compaction, before which so many bytes were missed.
+    /// Notes the outcome of the compactions since the last call, before which so many bytes were missed.
+    /// Those that were to make no run do not count.
     pub fn note_compaction(&mut self, pool: &Pool, missed_bytes: u64) {
-        if pool.has_made_run() {
-            *self = MissedRun::default();
-        } else if missed_bytes > 0 && (self.is_tried || pool.missed_run_bytes() == 0) {
-            let unused_bytes = pool.stats().unused_bytes;
-            *self = MissedRun { bytes: missed_bytes, unused_bytes, is_tried: false };
-        } else {
-            self.is_tried = missed_bytes > 0;
+        let has_made_run = pool.has_made_run();
+        if !pool.shared.pool.take_tried_run() && !has_made_run {
+            return;
         }
+        let is_in_vain = self.was_called_off || pool.missed_run_bytes() == 0;
+        *self = match has_made_run {
+            true => MissedRun::default(),
+            false if is_in_vain => {
+                let unused_bytes = pool.stats().unused_bytes;
+                MissedRun { bytes: missed_bytes, unused_bytes, was_called_off: false }
+            }
+            false => MissedRun { was_called_off: true, ..*self },
+        };
     }
 }
 

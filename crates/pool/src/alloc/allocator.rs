@@ -41,6 +41,8 @@ pub(super) struct Shared {
     pub(super) has_emptied_first: bool,
     /// The chunks of the run that the last compaction was to empty, or 0.
     pub(super) made_chunks: u64,
+    /// A compaction was to make the run that is missed, or one that was.
+    pub(super) has_tried_run: bool,
     /// The zone that last supplied new chunks, and the zone that the media word names as such.
     pub(super) newest: usize,
     pub(super) noted_newest: u64,
@@ -93,6 +95,7 @@ impl Allocator {
             missed_chunks: 0,
             has_emptied_first: false,
             made_chunks: 0,
+            has_tried_run: false,
             zones,
         };
         let slabs = SlabTable::new(geometry.chunk_key(region.max_bytes()) + 1);

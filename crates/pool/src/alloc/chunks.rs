@@ -21,6 +21,7 @@ impl Allocator {
             if let Some(place) = self.take_used_or_new(shared, region, chunks, room.kept_chunks)? {
                 if shared.missed_chunks <= chunks {
                     (shared.missed_chunks, shared.has_emptied_first) = (0, false);
+                    shared.has_tried_run = false;
                 }
                 return Ok(place);
             }

@@ -65,7 +65,7 @@ impl Allocator {
         region: &Region,
         limits: CloseLimits,
     ) -> Result<Vec<Range<u64>>> {
-        shared.has_emptied_first = false;
+        (shared.has_emptied_first, shared.has_tried_run) = (false, true);
         let wanted = std::mem::take(&mut shared.missed_chunks) + self.kept_chunks(region);
         let mut run = self.run_to_empty(shared, region, (wanted, limits.fixed))?;
         if run.is_none() && !shared.stuck.is_empty() {
@@ -179,6 +179,11 @@ impl Allocator {
             behind >= made || zone.runs().any(|(_, chunks)| chunks >= made)
         };
         made > 0 && shared.zones.iter().any(has_one)
+    }
+
+    /// Whether a compaction was to empty a run since the last call, and none was found since.
+    pub(crate) fn take_tried_run(&self) -> bool {
+        std::mem::take(&mut self.shared.lock().has_tried_run)
     }
 
     /// Bytes of free blocks in the slabs that are known and that no lane holds.
