@@ -154,6 +154,7 @@ use ring::Ring;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use tembo_sync::nap;
 
 /// The least length of a ring, heads included.
 pub const RING_MIN_BYTES: u64 = 64 << 10;
@@ -628,14 +629,6 @@ impl State {
     fn fail(&mut self, error: &dyn std::fmt::Display) -> SyncError {
         let message = self.failure.get_or_insert_with(|| error.to_string()).clone();
         SyncError { message }
-    }
-}
-
-/// Sleeps by the system call itself, which is no cancellation point of POSIX threads.
-pub(crate) fn nap(length: Duration) {
-    if let Ok(length) = rustix::thread::Timespec::try_from(length) {
-        // A signal may end it early.
-        let _ = rustix::thread::nanosleep(&length);
     }
 }
 
