@@ -5,10 +5,10 @@
 
 use std::io::{self, Write};
 
+use crate::encodings::{Encodings, NodeSize};
 use crate::listpack::{self, Builder};
 use crate::number::{parse_canonical, parse_score, write_score};
 use crate::output::Output;
-use crate::writer::{Encodings, NodeSize};
 use crate::{Element, Kind, intset, types};
 
 /// A node of a list that has this many bytes is large enough, whatever its number of elements.
