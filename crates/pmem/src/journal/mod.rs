@@ -135,16 +135,18 @@ mod lengths;
 mod medium;
 mod notes;
 mod pages;
+mod reader;
 mod replay;
 mod resume;
 mod ring;
 mod worker;
 
+pub use crate::error::JournalError;
 pub(crate) use disk_file::DiskFile;
 pub(crate) use layout::clip;
 pub use layout::{PmRingHead, PmRingRecord};
 pub use medium::Medium;
-pub use replay::{JournalError, Line, Records, Replayed, read_lines, recover};
+pub use replay::{Line, Records, Replayed, read_lines, recover};
 pub(crate) use worker::Worker;
 
 use crate::private::PrivatePages;

@@ -110,7 +110,7 @@ impl PrivatePages {
     pub(crate) fn new(range: &AddressRange, backing: Backing, limit_bytes: u64) -> PrivatePages {
         let page_bytes = match backing {
             Backing::Mapped => rustix::param::page_size() as u64,
-            Backing::Copied => crate::map::PAGE_BYTES,
+            Backing::Copied => crate::PAGE_BYTES,
         };
         PrivatePages {
             base: range.base(),
