@@ -16,6 +16,15 @@ pub(crate) const RECORD_HEAD_BYTES: u64 = 8;
 /// Records up to this size are composed on the stack and written at once.
 const SMALL_RECORD_BYTES: usize = 512;
 
+/// Where the value of a record lies in the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValuePlace {
+    /// Its first byte.
+    pub off: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
 /// Refuses a key or a value that is too long; returns the bytes of the value, which is the concatenation of
 /// `value`.
 #[inline]

@@ -3,10 +3,10 @@
 //! A changed node is a *draft*: a copy in memory. Drafts get their blocks at the commit, so a node that is
 //! made and given up in one version takes no block.
 
-use super::compact::Moves;
 use super::deferred_stamps::DeferredStamps;
 use super::layout::RootWord;
 use super::layout::{MAX_VERSION, at};
+use super::moves::Moves;
 use super::old_scan::OldScan;
 use super::queue::{Dead, Queues, Reclaim};
 use super::readers::Retained;

@@ -104,6 +104,7 @@ mod kept;
 mod kept_list;
 pub(crate) mod layout;
 mod map;
+mod moves;
 mod node;
 mod old_scan;
 mod queue;

@@ -2,12 +2,12 @@
 
 use super::WbTree;
 use super::clear::{children_left, next_doomed_off};
-use super::counting::Counting;
 use super::layout::{
     COUNTING_FORMAT, FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LENGTHS, MAP_BYTES, MAX_HEIGHT,
     SEPARATOR_HEAD_BYTES, SeparatorWord, TreeWord, field,
 };
 use super::node::{Inner, Leaf, Media, Record, View, separator_bytes};
+use super::sums::Counting;
 use crate::error::{Result, corrupt};
 use crate::key_prefix::{fingerprint, lcp, prefix8};
 use crate::record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};

@@ -3,10 +3,10 @@
 use super::super::builder::BuildVersion;
 use super::super::bytes::VersionedBytes;
 use super::super::checker::{CheckNodes, Checker};
-use super::super::compact::Moves;
 use super::super::deferred_stamps::DeferredStamps;
 use super::super::dropped::{Dismantle, Load, Remains};
 use super::super::layout::RootWord;
+use super::super::moves::Moves;
 use super::super::queue::{Dead, Reclaim};
 use super::super::structure::{VersionedStructure, Visit};
 use super::super::view::View;
