@@ -135,7 +135,7 @@ impl Encoder {
 
     fn unpack_listpack<W: Write>(&self, out: &mut Output<W>, blob: &[u8]) -> io::Result<()> {
         let malformed = |_| io::Error::other("a listpack of our own is malformed");
-        let mut cursor = listpack::Cursor::begin(blob).map_err(malformed)?;
+        let mut cursor = listpack::ListpackCursor::begin(blob).map_err(malformed)?;
         let (mut text, mut is_score) = (Vec::new(), false);
         while let Some(entry) = cursor.next(blob).map_err(malformed)? {
             entry.write(&mut text);

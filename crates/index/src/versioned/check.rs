@@ -1,6 +1,6 @@
 //! Proves a map whole without changing it. The invariants are in the heads of the modules.
 
-use super::checker::{Checker, Walk, expect, expect_zero};
+use super::checker::{VersionChecker, Walk, expect, expect_zero};
 use super::kept_list::{self, KeptVersion};
 use super::layout::{HEAD_BYTES, KEPT_BYTES, at};
 use super::map::VersionedMap;
@@ -64,7 +64,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         }
         let newest = load_version(region, header)?;
         let kept = kept_list::load(region, header, newest.number)?;
-        let mut checker = Checker::new(region, marks, seed, newest.number, &kept);
+        let mut checker = VersionChecker::new(region, marks, seed, newest.number, &kept);
         checker.check_version::<S>(Walk::Newest, newest)?;
         for queue in [at!(PmCddsHead.young), at!(PmCddsHead.old)] {
             let off = header + queue;
