@@ -90,7 +90,7 @@ impl MapKind {
         header.saturating_add(match self {
             MapKind::Plain => plain::field!(PmMap.next_dropped),
             MapKind::Fixed => fixed::NEXT_DROPPED_AT,
-            MapKind::Versioned | MapKind::Hash => versioned::at!(PmCddsHead.next_dropped),
+            MapKind::Versioned | MapKind::Hash => versioned::at!(PmVersionedHead.next_dropped),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Key-value records: the form that keys and values have on media in all maps of byte strings.
 //!
-//! A record is a word with both lengths, then the key, then the value. It is written into a fresh block,
-//! and never changes once it is published. `PmRecord` and `PmCddsRecord` document that word for their maps.
+//! A record is a word with both lengths, then the key, then the value. It is written into a fresh block, and
+//! never changes once it is published. `PmRecord` and `PmVersionedRecord` document that word for their maps.
 
 use crate::error::{Error, Result};
 use tembo_pool::Tx;

@@ -252,9 +252,9 @@ impl<S: BuildVersion> VersionBuilder<S> {
             words[field as usize / 8] = now;
             mask |= u8::from(now != before) << (field / 8);
         };
-        store(at!(PmCddsHead.version), version.number, self.before.number);
-        store(at!(PmCddsHead.root), version.root.0, self.before.root.0);
-        store(at!(PmCddsHead.length), version.length, self.before.length);
+        store(at!(PmVersionedHead.version), version.number, self.before.number);
+        store(at!(PmVersionedHead.root), version.root.0, self.before.root.0);
+        store(at!(PmVersionedHead.length), version.length, self.before.length);
         // PERSIST(I5): one redo record has these words and everything above, and covers the new blocks.
         tx.store_line(self.header, mask, &words)?;
         Ok(Some(version))

@@ -131,7 +131,7 @@ impl VersionChecker<'_, '_> {
         }
         for _ in 0..queue.count {
             if idx == CHUNK_ITEMS {
-                chunk = self.region.load_u64(chunk + at!(PmCddsChunk.next))?;
+                chunk = self.region.load_u64(chunk + at!(PmVersionedChunk.next))?;
                 self.check_chunk(chunk)?;
                 idx = 0;
             }
@@ -149,7 +149,7 @@ impl VersionChecker<'_, '_> {
 
     fn check_chunk(&mut self, chunk: u64) -> Result<()> {
         self.marks.reach(chunk, CHUNK_BYTES)?;
-        expect_zero(self.region, chunk + at!(PmCddsChunk.reserved), 1)
+        expect_zero(self.region, chunk + at!(PmVersionedChunk.reserved), 1)
     }
 
     fn check_dead<S: CheckNodes>(&mut self, item: u64, dead: Dead) -> Result<()> {
