@@ -15,7 +15,7 @@ impl Pool {
     /// [`Error::Full`](crate::Error::Full); [`Error::OtherKind`](crate::Error::OtherKind) if the name belongs
     /// to another kind of structure; [`Error::ReadOnly`](crate::Error::ReadOnly) if there is no such map and
     /// none can be created; [`Error::WouldWait`](crate::Error::WouldWait) if there is none, and this thread
-    /// has a [`Batch`] or is in a closure that [`Map::modify`] calls.
+    /// has a [`Batch`](crate::Batch) or is in a closure that [`Map::modify`] calls.
     pub fn open_map(&self, name: &str) -> Result<Map> {
         self.open_map_with(name, MapOptions::new())
     }
