@@ -10,6 +10,7 @@ pub(crate) use store::{
     Encoding, Place, Range, Reading, SnapshotChoice, Store, StoreAction, StoreSnapshot, Writing,
 };
 
+use crate::address::listen_address;
 use crate::memcached::MemcachedChoices;
 use crate::observation::ObservationChoices;
 use crate::size::Size;
@@ -17,7 +18,7 @@ use crate::tls::TlsChoices;
 use crate::top::Top;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tembo::{Durability, FlushInstruction, Options};
 use tembo_server::{LogLevel, Password};
@@ -663,16 +664,6 @@ fn log_level() -> ValueParser {
 
 fn at_least_one() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..)
-}
-
-/// An address with a port, or a host name with one.
-pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    let expected = "expected ADDR:PORT, as 127.0.0.1:6379, [::1]:6379 or localhost:6379";
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    let mut found = text.to_socket_addrs().map_err(|e| format!("{e}; {expected}"))?;
-    found.next().ok_or_else(|| format!("the name has no address; {expected}"))
 }
 
 #[cfg(test)]

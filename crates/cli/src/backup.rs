@@ -1,7 +1,8 @@
 //! `tembo backup`, `tembo verify` and `tembo restore`.
 
 use crate::args::{Backup, Restore, Verify};
-use crate::failure::{Failure, Kind, Outcome, with_causes};
+use crate::causes::with_causes;
+use crate::failure::{Failure, Kind, Outcome};
 use crate::progress::Progress;
 use crate::report::{print, print_json};
 use crate::size::human_bytes;

@@ -18,7 +18,7 @@ const STEP: Duration = Duration::from_millis(50);
 const CUT_BYTES_MIN: u64 = 1 << 20;
 
 #[derive(Debug, Default, Serialize)]
-struct Report {
+struct CompactReport {
     moved_bytes: u64,
     freed_bytes: u64,
     cut_bytes: u64,
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Compact) -> Outcome {
     let least = arguments.min_bytes.map_or(0, |min| min.bytes);
     let pool = Options::new().durability(durability(arguments)?).min_bytes(least).open(&arguments.pool)?;
     note_unknown(&pool)?;
-    let mut report = Report::default();
+    let mut report = CompactReport::default();
     let mut progress = Progress::new("moving bytes", None);
     while let Some(compaction) = pool.compaction()?
         && report.add_round(&pool, compaction, &mut progress)?
@@ -62,7 +62,7 @@ fn durability(arguments: &Compact) -> Outcome<Durability> {
     Ok(if pool.stats().journal_bytes == 0 { Durability::PageCache } else { Durability::Auto })
 }
 
-impl Report {
+impl CompactReport {
     /// Runs a compaction to its end, and cuts the file; returns whether anything was gained.
     fn add_round(
         &mut self,

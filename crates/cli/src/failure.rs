@@ -1,13 +1,11 @@
-//! From errors to messages and exit codes.
+//! From errors to failures of the command: their messages and kinds.
 
-use crate::report::print_json;
+use crate::causes::pool_error;
 use crate::texts;
 use serde::Serialize;
-use signal_hook::consts::SIGPIPE;
 use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
-use std::process::ExitCode;
 use tembo::store::Error as StoreError;
 use tembo::{IndexError, PoolError, PoolErrorKind};
 
@@ -95,15 +93,6 @@ impl Kind {
     }
 }
 
-/// The error of the pool that an error of the store comes from, if it does.
-pub(crate) fn pool_error(error: &tembo::Error) -> Option<&PoolError> {
-    match error {
-        tembo::Error::Pool(error) | tembo::Error::Index(IndexError::Pool(error)) => Some(error),
-        tembo::Error::Heap(error) => error.pool_error(),
-        _ => None,
-    }
-}
-
 impl Failure {
     /// A failure with what was being done before the error.
     pub(crate) fn during(doing: impl Display) -> impl FnOnce(io::Error) -> Failure {
@@ -170,83 +159,9 @@ impl From<tembo::Error> for Failure {
     }
 }
 
-/// An error and what caused it, on one line, without saying anything twice.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let message = error.to_string();
-        if !text.contains(&message) {
-            text = format!("{text}: {message}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
-/// The output of a failed command that was asked for JSON.
-#[derive(Serialize)]
-struct Refusal {
-    error: String,
-    kind: Kind,
-}
-
-/// Says what went wrong on standard error, with `json` on standard output too, and gives the exit code: 0
-/// done, 1 failed, 2 wrong usage; `tembo check` has more.
-pub(crate) fn exit_code(outcome: Outcome, pool: Option<&Path>, json: bool) -> ExitCode {
-    let Err(failure) = outcome else { return ExitCode::SUCCESS };
-    let message = failure.about(pool);
-    if !message.is_empty() {
-        eprintln!("tembo: {message}");
-        if json {
-            // Where it cannot be printed either, the exit code says enough.
-            let _ = print_json(&Refusal { error: message, kind: failure.kind() });
-        }
-    }
-    match failure {
-        Failure::Failed(_) | Failure::Store(..) | Failure::Named(..) => ExitCode::FAILURE,
-        Failure::Answered(code) => ExitCode::from(code),
-        Failure::Usage(_) => ExitCode::from(2),
-        Failure::OutputClosed => {
-            // Ends the process, unless the signal is blocked.
-            let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
-            ExitCode::FAILURE
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("{text}")]
-    struct Chain {
-        text: &'static str,
-        #[source]
-        cause: Option<Box<Chain>>,
-    }
-
-    fn chain(texts: &[&'static str]) -> Option<Box<Chain>> {
-        let (text, rest) = texts.split_first()?;
-        Some(Box::new(Chain { text, cause: chain(rest) }))
-    }
-
-    #[test]
-    fn causes_are_said_once() {
-        let error = chain(&["opening a.pool: no such file", "no such file", "os error 2"]).unwrap();
-        assert_eq!(with_causes(&*error), "opening a.pool: no such file: os error 2");
-    }
-
-    #[test]
-    fn exit_codes_tell_failure_from_wrong_usage() {
-        let code = |failure| format!("{:?}", exit_code(Err(failure), None, false));
-        assert_eq!(format!("{:?}", exit_code(Ok(()), None, false)), format!("{:?}", ExitCode::from(0)));
-        assert_eq!(code(Failure::Failed("x".into())), format!("{:?}", ExitCode::from(1)));
-        assert_eq!(code(Failure::Store(Kind::Absent, "x".into())), format!("{:?}", ExitCode::from(1)));
-        assert_eq!(code(Failure::Answered(4)), format!("{:?}", ExitCode::from(4)));
-        assert_eq!(code(Failure::Usage("x".into())), format!("{:?}", ExitCode::from(2)));
-    }
 
     #[test]
     fn a_message_names_the_pool_once() {

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::report::{Lines, print, print_json};
 use crate::served::{Served, holder};
 use crate::size::human_bytes;
-use crate::snapshot::{Named, listed, named};
+use crate::snapshot::{ListedSnapshot, listed, named};
 use crate::space::Space;
 use crate::store::{StoreDescription, describe_served};
 use serde::Serialize;
@@ -76,7 +76,7 @@ struct TypeDescription {
 #[derive(Debug, Serialize)]
 struct MapDescription {
     name: String,
-    kind: Kind,
+    kind: MapTypes,
     /// Maps of 8-byte keys keep no count, and counting would read them as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     entries: Option<u64>,
@@ -85,13 +85,13 @@ struct MapDescription {
     version: Option<u64>,
     /// Its named snapshots.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    snapshots: Vec<Named>,
+    snapshots: Vec<ListedSnapshot>,
 }
 
 /// The types of a map's keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum MapTypes {
     /// Byte strings.
     Bytes,
     /// Byte strings, in a map that keeps versions.
@@ -163,17 +163,17 @@ fn describe(path: &Path, pool: &Pool) -> Outcome<Description> {
             let entries = Some(map.len()?);
             maps.push(if map.is_versioned() {
                 let (version, snapshots) = (Some(map.version()?), named(&map)?);
-                MapDescription { name, kind: Kind::Versioned, entries, version, snapshots }
+                MapDescription { name, kind: MapTypes::Versioned, entries, version, snapshots }
             } else {
-                MapDescription::new(name, Kind::Bytes, entries)
+                MapDescription::new(name, MapTypes::Bytes, entries)
             });
         }
     }
     let fixed = pool.fixed_map_names()?;
-    maps.extend(fixed.into_iter().map(|name| MapDescription::new(name, Kind::Fixed, None)));
+    maps.extend(fixed.into_iter().map(|name| MapDescription::new(name, MapTypes::Fixed, None)));
     maps.extend(pool.hash_tables()?.into_iter().map(|(name, table)| MapDescription {
         name,
-        kind: Kind::Hash,
+        kind: MapTypes::Hash,
         entries: Some(table.length),
         version: Some(table.version),
         snapshots: listed(table.kept),
@@ -217,17 +217,18 @@ fn describe_heap(pool: &Pool) -> Outcome<Option<HeapDescription>> {
 
 impl MapDescription {
     /// Describes a map that keeps no versions.
-    fn new(name: String, kind: Kind, entries: Option<u64>) -> MapDescription {
+    fn new(name: String, kind: MapTypes, entries: Option<u64>) -> MapDescription {
         MapDescription { name, kind, entries, version: None, snapshots: Vec::new() }
     }
 
     fn text(&self) -> String {
         let entries = match (self.kind, self.entries) {
-            (Kind::Fixed, _) => return "8-byte keys and values".to_owned(),
+            (MapTypes::Fixed, _) => return "8-byte keys and values".to_owned(),
             (_, Some(1)) => "1 entry".to_owned(),
             (_, entries) => format!("{} entries", entries.unwrap_or(0)),
         };
-        let entries = if self.kind == Kind::Hash { format!("{entries} without an order") } else { entries };
+        let entries =
+            if self.kind == MapTypes::Hash { format!("{entries} without an order") } else { entries };
         self.version.map_or(entries.clone(), |version| format!("{entries}, version {version}"))
     }
 }
@@ -290,7 +291,7 @@ mod tests {
 
     fn sample() -> Description {
         let map = |name: &str, kind, entries| MapDescription::new(name.to_owned(), kind, entries);
-        let versioned = MapDescription { version: Some(9), ..map("log", Kind::Versioned, Some(3)) };
+        let versioned = MapDescription { version: Some(9), ..map("log", MapTypes::Versioned, Some(3)) };
         Description {
             path: "a.pool".to_owned(),
             uuid: "67e55044-10b1-426f-9247-bb680e5fe0c8".to_owned(),
@@ -301,11 +302,11 @@ mod tests {
             journal_bytes: 0,
             journal_lines: None,
             maps: vec![
-                map("db0", Kind::Bytes, Some(12)),
-                map("ids", Kind::Fixed, None),
+                map("db0", MapTypes::Bytes, Some(12)),
+                map("ids", MapTypes::Fixed, None),
                 versioned,
-                MapDescription { version: Some(5), ..map("tags", Kind::Hash, Some(2)) },
-                map("été", Kind::Bytes, Some(1)),
+                MapDescription { version: Some(5), ..map("tags", MapTypes::Hash, Some(2)) },
+                map("été", MapTypes::Bytes, Some(1)),
             ],
             stores: Vec::new(),
             heap: None,

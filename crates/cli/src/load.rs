@@ -4,8 +4,9 @@
 //! sees a part of it, and an interrupted load leaves nothing behind (`unfinished`).
 
 use crate::args::Load;
+use crate::causes::with_causes;
 use crate::dump::{Item, ReadError, Reader};
-use crate::failure::{Failure, Outcome, with_causes};
+use crate::failure::{Failure, Outcome};
 use crate::maps::note_unknown;
 use crate::progress::Progress;
 use crate::unclean;

@@ -21,7 +21,7 @@ use tracing_subscriber::registry::LookupSpan;
 pub(crate) fn start(format: LogFormat) {
     let subscriber = fmt()
         .log_internal_errors(false)
-        .event_format(Line { format, to_journal: goes_to_journal() })
+        .event_format(LineFormat { format, to_journal: goes_to_journal() })
         .with_max_level(Level::TRACE)
         .with_writer(std::io::stderr)
         .finish();
@@ -47,7 +47,7 @@ fn parse_stream(announced: &str) -> Option<(u64, u64)> {
 }
 
 /// The form of a line.
-struct Line {
+struct LineFormat {
     format: LogFormat,
     to_journal: bool,
 }
@@ -115,7 +115,7 @@ fn name_of(level: Level) -> (&'static str, u8) {
     }
 }
 
-impl<S, N> FormatEvent<S, N> for Line
+impl<S, N> FormatEvent<S, N> for LineFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -139,7 +139,7 @@ where
     }
 }
 
-impl Line {
+impl LineFormat {
     fn write_text(&self, writer: &mut Writer<'_>, level: &str, fields: Fields) -> fmt::Result {
         let mut message = fields.message;
         for (name, value) in fields.others.iter().filter(|(name, _)| *name != KIND) {

@@ -1,15 +1,18 @@
 //! The `tembo` command: a server and the tools for its pools.
 //!
 //! `args` has the arguments; each subcommand is a module with a `run` that returns an `Outcome`, from
-//! which `failure` makes the exit code.
+//! which `exit_code` makes the exit code.
 #![forbid(unsafe_code)]
 
+mod address;
 mod args;
 mod backup;
 mod bench;
+mod causes;
 mod check;
 mod compact;
 mod dump;
+mod exit_code;
 mod failure;
 mod info;
 mod load;
@@ -62,5 +65,5 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::run(bench),
         Command::Top(top) => top::run(top),
     };
-    failure::exit_code(outcome, arguments.command.pool(), arguments.command.wants_json())
+    exit_code::exit_code(outcome, arguments.command.pool(), arguments.command.wants_json())
 }

@@ -12,7 +12,7 @@ const RECLAIM_STEPS: usize = 16;
 
 /// Something that has a name.
 #[derive(Debug, Serialize)]
-struct Named {
+struct NamedStructure {
     name: String,
     kind: &'static str,
     /// A description of a structure that this program does not know, with advice.
@@ -29,13 +29,13 @@ pub(crate) fn run(arguments: &Maps) -> Outcome {
             Kind::Unknown(unknown) => Some(format!("{}; {}", unknown.what(), unknown.advice())),
             _ => None,
         };
-        Named { name: listed.name, kind, unknown }
+        NamedStructure { name: listed.name, kind, unknown }
     });
-    let named: Vec<Named> = named.collect();
+    let named: Vec<NamedStructure> = named.collect();
     if arguments.json { print_json(&named) } else { print(&text(&named)) }
 }
 
-fn text(named: &[Named]) -> String {
+fn text(named: &[NamedStructure]) -> String {
     let width = named.iter().map(|named| named.name.chars().count()).max().unwrap_or(0);
     let lines = named.iter().map(|named| match &named.unknown {
         Some(unknown) => format!("{:width$}  {unknown}\n", named.name),
@@ -82,8 +82,12 @@ mod tests {
     #[test]
     fn people_get_aligned_lines() {
         let named = [
-            Named { name: "a".into(), kind: "map", unknown: None },
-            Named { name: "future".into(), kind: "unknown", unknown: Some("of the kind X; wait".into()) },
+            NamedStructure { name: "a".into(), kind: "map", unknown: None },
+            NamedStructure {
+                name: "future".into(),
+                kind: "unknown",
+                unknown: Some("of the kind X; wait".into()),
+            },
         ];
         assert_eq!(text(&named), "a       map\nfuture  of the kind X; wait\n");
         assert_eq!(text(&[]), "");

@@ -1,7 +1,8 @@
 //! `tembo serve --memcached`: clients of memcached beside those of Redis.
 
-use crate::args::listen_address;
-use crate::failure::{Failure, Outcome, with_causes};
+use crate::address::listen_address;
+use crate::causes::with_causes;
+use crate::failure::{Failure, Outcome};
 use crate::size::Size;
 use clap::Args;
 use std::io::ErrorKind;

@@ -1,6 +1,6 @@
 //! The options of `serve` for watching it.
 
-use crate::args::listen_address;
+use crate::address::listen_address;
 use clap::Args;
 use std::net::SocketAddr;
 use tembo_server::{Config, LogFormat};

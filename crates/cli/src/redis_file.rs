@@ -4,7 +4,8 @@
 //! written. A new pool is filled without a name, as one of `tembo load` is.
 
 use crate::args::{Export, Import};
-use crate::failure::{Failure, Kind, Outcome, with_causes};
+use crate::causes::with_causes;
+use crate::failure::{Failure, Kind, Outcome};
 use crate::maps::note_unknown;
 use crate::progress::Progress;
 use crate::unclean;

@@ -29,7 +29,7 @@ const GROUP_BYTES: usize = 1 << 20;
 const NAMES_MIN: u32 = 128;
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct Rewritten {
     structures: usize,
     entries: u64,
     source_bytes: u64,
@@ -227,7 +227,7 @@ impl Rewriting {
         listed: &[Listed],
         unfinished: Unfinished,
         into: &Path,
-    ) -> Outcome<Report> {
+    ) -> Outcome<Rewritten> {
         self.progress = Progress::new("comparing", None);
         for Listed { name, kind, .. } in listed {
             if !self.is_equal(name, kind)? {
@@ -242,7 +242,7 @@ impl Rewriting {
         let (source_bytes, pool_bytes) = (source.stats().pool_bytes, target.stats().pool_bytes);
         drop(target);
         unfinished.publish(into).map_err(Failure::at_file("giving the new pool its name", into))?;
-        Ok(Report { structures: listed.len(), entries, source_bytes, pool_bytes })
+        Ok(Rewritten { structures: listed.len(), entries, source_bytes, pool_bytes })
     }
 
     fn gone(name: &str) -> Failure {

@@ -1,7 +1,8 @@
 //! `tembo serve`: a pool for Redis clients.
 
 use crate::args::Serve;
-use crate::failure::{Failure, Outcome, with_causes};
+use crate::causes::with_causes;
+use crate::failure::{Failure, Outcome};
 use crate::maps::note_unknown;
 use crate::memcached::Running;
 use crate::report::{Lines, print};

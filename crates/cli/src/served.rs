@@ -1,6 +1,7 @@
 //! Pools that another process has open, and whose stores it serves.
 
-use crate::failure::{Failure, Kind, Outcome, pool_error};
+use crate::causes::pool_error;
+use crate::failure::{Failure, Kind, Outcome};
 use std::path::{Path, PathBuf};
 use tembo::PoolErrorKind;
 use tembo::store::remote::{RemoteStore, socket_of};

@@ -21,12 +21,12 @@ struct Listed {
     map: String,
     /// The newest version.
     version: u64,
-    snapshots: Vec<Named>,
+    snapshots: Vec<ListedSnapshot>,
 }
 
 /// A named snapshot.
 #[derive(Debug, Serialize)]
-pub(crate) struct Named {
+pub(crate) struct ListedSnapshot {
     name: String,
     version: u64,
     entries: u64,
@@ -184,17 +184,17 @@ fn list(path: &Path, only: Option<&str>, json: bool) -> Outcome {
 }
 
 /// The named snapshots of a map that keeps versions.
-pub(crate) fn named(map: &Map) -> Outcome<Vec<Named>> {
+pub(crate) fn named(map: &Map) -> Outcome<Vec<ListedSnapshot>> {
     Ok(listed(map.snapshots()?))
 }
 
 /// Snapshots as they are printed.
-pub(crate) fn listed(kept: Vec<KeptSnapshot>) -> Vec<Named> {
+pub(crate) fn listed(kept: Vec<KeptSnapshot>) -> Vec<ListedSnapshot> {
     let kept = kept.into_iter();
-    kept.map(|kept| Named { name: kept.name, version: kept.version, entries: kept.length }).collect()
+    kept.map(|kept| ListedSnapshot { name: kept.name, version: kept.version, entries: kept.length }).collect()
 }
 
-impl Named {
+impl ListedSnapshot {
     /// The description of a snapshot, without its name.
     pub(crate) fn text(&self) -> String {
         let entries = if self.entries == 1 { "entry" } else { "entries" };
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn people_get_aligned_lines() {
-        let named = |name: &str, version, entries| Named { name: name.to_owned(), version, entries };
+        let named = |name: &str, version, entries| ListedSnapshot { name: name.to_owned(), version, entries };
         let listed = [
             Listed {
                 map: "a".into(),

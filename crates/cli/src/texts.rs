@@ -2,7 +2,7 @@
 //!
 //! `tests/suite/errors.rs` has every text with what leads to it.
 
-use crate::failure::{pool_error, with_causes};
+use crate::causes::{pool_error, with_causes};
 use clap::error::{ContextKind, ContextValue};
 use std::io;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! Pools that were open when the machine stopped, or were copied meanwhile: refused, or checked first where
 //! that is accepted.
 
-use crate::failure::{Failure, Outcome, with_causes};
+use crate::causes::with_causes;
+use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use std::path::Path;
 use tembo::{Error, Options, Pool, PoolErrorKind};

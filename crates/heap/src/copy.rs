@@ -63,7 +63,7 @@ pub fn copy(from: &Pool, to: &Pool, mut note: impl FnMut(u64)) -> Result<()> {
     tx.commit_and_begin()?;
     note((copies.len() - noted) as u64);
     for (number, object) in reached.objects.iter().enumerate() {
-        for Lead { at, target, .. } in source.image(*object)?.leads {
+        for ObjectPointer { at, target, .. } in source.image(*object)?.leads {
             if let Some(target) = reached.numbers.get(&target) {
                 tx.store(words_off(copies[number], at), copies[*target])?;
             }
@@ -96,8 +96,9 @@ pub fn are_same(one: &Pool, other: &Pool) -> Result<bool> {
     if a.generation()? != b.generation()? || !a.types.iter().eq(b.types.iter()) {
         return Ok(false);
     }
-    let number =
-        |reached: &Reached, lead: &Lead| (lead.at, lead.kind, reached.numbers.get(&lead.target).copied());
+    let number = |reached: &Reached, lead: &ObjectPointer| {
+        (lead.at, lead.kind, reached.numbers.get(&lead.target).copied())
+    };
     for (ours_off, theirs_off) in ours.objects.iter().zip(&theirs.objects) {
         let (image, copy) = (a.image(*ours_off)?, b.image(*theirs_off)?);
         // A weak pointer to what is dead is as good as a null one.
@@ -132,7 +133,7 @@ struct Reached {
 
 /// A pointer of an object that is not null.
 #[derive(Debug, Clone, Copy)]
-struct Lead {
+struct ObjectPointer {
     /// The number of its word.
     at: usize,
     kind: PointerKind,
@@ -144,7 +145,7 @@ struct Image {
     kind: Kind,
     is_tagged: bool,
     words: Vec<u64>,
-    leads: Vec<Lead>,
+    leads: Vec<ObjectPointer>,
 }
 
 impl Image {
@@ -190,7 +191,7 @@ impl<'s> Source<'s> {
         let (mut next, mut weak) = (0, Vec::new());
         while let Some(object) = objects.get(next).copied() {
             next += 1;
-            for Lead { kind, target, .. } in self.image(object)?.leads {
+            for ObjectPointer { kind, target, .. } in self.image(object)?.leads {
                 if kind == PointerKind::Weak {
                     weak.push(target);
                     continue;
@@ -259,12 +260,12 @@ impl<'s> Source<'s> {
 }
 
 /// The pointers of the value at these bytes of an image that are not null.
-fn leads_of(info: &TypeInfo, words: &[u64], value: u64, leads: &mut Vec<Lead>) -> Result<()> {
+fn leads_of(info: &TypeInfo, words: &[u64], value: u64, leads: &mut Vec<ObjectPointer>) -> Result<()> {
     let word = |off| Ok(words.get(((value + off) / 8) as usize).copied().unwrap_or(0));
     for_each_pointer(info, &word, |off, pointer| {
         let at = ((value + off) / 8) as usize;
         let target = words.get(at).copied().unwrap_or(0);
-        leads.extend((target != 0).then_some(Lead { at, kind: pointer.kind, target }));
+        leads.extend((target != 0).then_some(ObjectPointer { at, kind: pointer.kind, target }));
         Ok(())
     })
 }

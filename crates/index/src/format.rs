@@ -1,9 +1,11 @@
 //! The format document, made from the code: `docs/format.md` is checked against this.
 
-use crate::u64tree::layout::{PmFixedChild, PmFixedInner, PmFixedLeaf, PmFixedLine, PmFixedTree};
-use crate::versioned::hash::layout::{PmCddsTrieEntry, PmCddsTrieNode};
-use crate::versioned::layout::{PmCddsChunk, PmCddsDead, PmCddsHead, PmCddsKept, PmCddsQueue, PmCddsRecord};
-use crate::versioned::tree::layout::{PmCddsEntry, PmCddsNode, PmCddsStamps};
+use crate::u64tree::layout::{PmU64Child, PmU64Inner, PmU64Leaf, PmU64Line, PmU64Tree};
+use crate::versioned::hash::layout::{PmVersionedTrieEntry, PmVersionedTrieNode};
+use crate::versioned::layout::{
+    PmVersionedChunk, PmVersionedDead, PmVersionedHead, PmVersionedKept, PmVersionedQueue, PmVersionedRecord,
+};
+use crate::versioned::tree::layout::{PmVersionedEntry, PmVersionedNode, PmVersionedStamps};
 use crate::wbtree::layout::{PmEntry, PmInner, PmLeaf, PmLength, PmMap, PmRecord, PmSeparator};
 use tembo_pool::format::section;
 
@@ -17,21 +19,21 @@ pub fn describe() -> String {
     section::<PmInner>(&mut out);
     section::<PmRecord>(&mut out);
     section::<PmSeparator>(&mut out);
-    section::<PmFixedTree>(&mut out);
-    section::<PmFixedLeaf>(&mut out);
-    section::<PmFixedLine>(&mut out);
-    section::<PmFixedInner>(&mut out);
-    section::<PmFixedChild>(&mut out);
-    section::<PmCddsHead>(&mut out);
-    section::<PmCddsQueue>(&mut out);
-    section::<PmCddsNode>(&mut out);
-    section::<PmCddsEntry>(&mut out);
-    section::<PmCddsStamps>(&mut out);
-    section::<PmCddsTrieNode>(&mut out);
-    section::<PmCddsTrieEntry>(&mut out);
-    section::<PmCddsRecord>(&mut out);
-    section::<PmCddsKept>(&mut out);
-    section::<PmCddsChunk>(&mut out);
-    section::<PmCddsDead>(&mut out);
+    section::<PmU64Tree>(&mut out);
+    section::<PmU64Leaf>(&mut out);
+    section::<PmU64Line>(&mut out);
+    section::<PmU64Inner>(&mut out);
+    section::<PmU64Child>(&mut out);
+    section::<PmVersionedHead>(&mut out);
+    section::<PmVersionedQueue>(&mut out);
+    section::<PmVersionedNode>(&mut out);
+    section::<PmVersionedEntry>(&mut out);
+    section::<PmVersionedStamps>(&mut out);
+    section::<PmVersionedTrieNode>(&mut out);
+    section::<PmVersionedTrieEntry>(&mut out);
+    section::<PmVersionedRecord>(&mut out);
+    section::<PmVersionedKept>(&mut out);
+    section::<PmVersionedChunk>(&mut out);
+    section::<PmVersionedDead>(&mut out);
     out
 }

@@ -11,6 +11,7 @@
 //! version. [`VersionedHash`] does the same without an order. Start with the heads of
 //! `wbtree/mod.rs`, `u64tree/mod.rs` and `versioned/mod.rs`.
 
+mod direction;
 mod dropped;
 mod error;
 pub mod format;
@@ -27,7 +28,7 @@ use tembo_pool::turns;
 pub use dropped::{check_dropped, drop_map, has_dropped, reclaim_dropped};
 pub use error::{Error, Result};
 pub use map_kind::{MapFormat, MapKind};
-pub use record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+pub use record::{MAX_KEY_BYTES, MAX_VALUE_BYTES, ValuePlace};
 #[doc(hidden)]
 pub use tembo_pool::turns::HeldHere;
 #[cfg(feature = "research")]
@@ -41,6 +42,6 @@ pub use versioned::{
 };
 pub use wbtree::{
     CompactionStep, ConcurrentWriter, Cursor, Entry, InsertHeld, InsertHint, KeyPlace, OwnedRecord,
-    PREFETCH_KEYS_MAX, Range, Value, ValuePlace, WbTree, WriterLocks, Writers,
+    PREFETCH_KEYS_MAX, Range, Value, WbTree, WriterLocks, Writers,
 };
 pub use wbtree::{Counting, Ranked, WEIGHT_BYTES};

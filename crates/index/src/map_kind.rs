@@ -1,7 +1,11 @@
 //! The kinds of maps, and how their heads are told apart.
 
 use crate::error::{Result, corrupt};
-use crate::{u64tree, versioned, wbtree};
+use crate::u64tree::layout as fixed;
+use crate::versioned::hash::layout as hash;
+use crate::versioned::layout as versioned;
+use crate::versioned::tree::layout as tree;
+use crate::wbtree::layout as plain;
 use tembo_pool::Pool;
 
 /// A kind of map.
@@ -44,20 +48,20 @@ impl MapKind {
     /// The kind of root that leads to such a map.
     pub fn root_kind(self) -> u32 {
         match self {
-            MapKind::Plain => wbtree::layout::ROOT_KIND,
-            MapKind::Versioned => versioned::tree::layout::ROOT_KIND,
-            MapKind::Hash => versioned::hash::layout::ROOT_KIND,
-            MapKind::Fixed => u64tree::layout::ROOT_KIND,
+            MapKind::Plain => plain::ROOT_KIND,
+            MapKind::Versioned => tree::ROOT_KIND,
+            MapKind::Hash => hash::ROOT_KIND,
+            MapKind::Fixed => fixed::ROOT_KIND,
         }
     }
 
     /// The first word of such a map's head.
     pub(crate) fn format(self) -> u64 {
         match self {
-            MapKind::Plain => wbtree::layout::FORMAT,
-            MapKind::Versioned => versioned::tree::layout::FORMAT,
-            MapKind::Hash => versioned::hash::layout::FORMAT,
-            MapKind::Fixed => u64tree::layout::FORMAT,
+            MapKind::Plain => plain::FORMAT,
+            MapKind::Versioned => tree::FORMAT,
+            MapKind::Hash => hash::FORMAT,
+            MapKind::Fixed => fixed::FORMAT,
         }
     }
 
@@ -73,7 +77,7 @@ impl MapKind {
 
     /// The first word of such a map's head, in the newest format.
     fn newest_format(self) -> u64 {
-        if self == MapKind::Plain { wbtree::layout::COUNTING_FORMAT } else { self.format() }
+        if self == MapKind::Plain { plain::COUNTING_FORMAT } else { self.format() }
     }
 
     /// Whether this library reads maps of this kind with such a first word.
@@ -84,9 +88,9 @@ impl MapKind {
     /// The offset of the word in a dropped map's head that leads to the next.
     pub(crate) fn next_off(self, header: u64) -> u64 {
         header.saturating_add(match self {
-            MapKind::Plain => wbtree::layout::field!(PmMap.next_dropped),
-            MapKind::Fixed => u64tree::layout::NEXT_DROPPED_AT,
-            MapKind::Versioned | MapKind::Hash => versioned::layout::at!(PmCddsHead.next_dropped),
+            MapKind::Plain => plain::field!(PmMap.next_dropped),
+            MapKind::Fixed => fixed::NEXT_DROPPED_AT,
+            MapKind::Versioned | MapKind::Hash => versioned::at!(PmVersionedHead.next_dropped),
         })
     }
 

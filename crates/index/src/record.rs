@@ -1,7 +1,7 @@
 //! Key-value records: the form that keys and values have on media in all maps of byte strings.
 //!
-//! A record is a word with both lengths, then the key, then the value. It is written into a fresh block,
-//! and never changes once it is published. `PmRecord` and `PmCddsRecord` document that word for their maps.
+//! A record is a word with both lengths, then the key, then the value. It is written into a fresh block, and
+//! never changes once it is published. `PmRecord` and `PmVersionedRecord` document that word for their maps.
 
 use crate::error::{Error, Result};
 use tembo_pool::Tx;
@@ -15,6 +15,15 @@ pub const MAX_VALUE_BYTES: u64 = 512 << 20;
 pub(crate) const RECORD_HEAD_BYTES: u64 = 8;
 /// Records up to this size are composed on the stack and written at once.
 const SMALL_RECORD_BYTES: usize = 512;
+
+/// Where the value of a record lies in the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValuePlace {
+    /// Its first byte.
+    pub off: u64,
+    /// Its length.
+    pub bytes: u64,
+}
 
 /// Refuses a key or a value that is too long; returns the bytes of the value, which is the concatenation of
 /// `value`.

@@ -6,17 +6,20 @@
 //! bounded: by the longest value, a line of keys, and about a megabyte and a value of replies.
 
 use crate::conn::Conn;
-use crate::eviction::TRIES_MAX;
 use crate::foreign::{Warnings, is_http, protocol_of};
-use crate::items::Items;
+use crate::handle::Handle;
+use crate::items::{Items, unix_seconds};
 use crate::request::{Step, failure_line, line_of, put_line};
-use crate::server::{Handle, LISTENER, WAKER, unix_seconds};
 use crate::text::Turn;
+use crate::victims::TRIES_MAX;
 use crate::{Config, Error};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use std::io::{ErrorKind, Write as _};
 use std::time::{Duration, Instant};
+
+pub(crate) const LISTENER: Token = Token(usize::MAX);
+pub(crate) const WAKER: Token = Token(usize::MAX - 1);
 
 /// The time between two looks at items whose time may have come, and at silent clients.
 const TICK: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use crate::eviction::{Eviction, LimitSource};
 use crate::item::{HEAD_BYTES, Item, ItemHead, STATE_KEY, State};
 use crate::stats::Stats;
 use std::ops::Bound;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tembo::{Batch, Map, Pool};
 
 /// The count of unique numbers that one change of the state reserves.
@@ -31,6 +31,12 @@ impl From<tembo::Error> for Failure {
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// Seconds since 1970.
+pub(crate) fn unix_seconds() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+}
 
 /// The items of a pool, and the batch of the turn.
 pub(crate) struct Items<'p> {

@@ -51,6 +51,7 @@ mod error;
 mod event_loop;
 mod eviction;
 mod foreign;
+mod handle;
 mod item;
 mod items;
 mod meta;
@@ -58,13 +59,15 @@ mod request;
 mod server;
 mod stats;
 mod text;
+mod victims;
 
 pub use accounts::Accounts;
 pub use check::check;
 pub use config::Config;
 pub use error::Error;
 pub use eviction::{LimitSource, MemoryLimit};
-pub use server::{Handle, Listener, Server};
+pub use handle::Handle;
+pub use server::{Listener, Server};
 pub use stats::Figures;
 
 /// The map that has the items.

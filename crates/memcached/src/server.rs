@@ -1,19 +1,13 @@
 //! The server: its address, and its beginning and end.
 
-use crate::event_loop::EventLoop;
-use crate::items::Items;
-use crate::stats::Figures;
+use crate::event_loop::{EventLoop, LISTENER, WAKER};
+use crate::handle::Handle;
+use crate::items::{Items, unix_seconds};
 use crate::{Config, Error, MAP_NAME};
 use mio::net::TcpListener;
-use mio::{Interest, Poll, Token, Waker};
+use mio::{Interest, Poll, Waker};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tembo::Pool;
-
-pub(crate) const LISTENER: Token = Token(usize::MAX);
-pub(crate) const WAKER: Token = Token(usize::MAX - 1);
 
 /// A memcached server over a pool.
 ///
@@ -55,12 +49,6 @@ impl Listener {
     }
 }
 
-/// Seconds since 1970.
-pub(crate) fn unix_seconds() -> u32 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
-}
-
 impl Server {
     /// Listens on the configured address. Clients can connect from now on, and are served by [`Server::run`].
     ///
@@ -82,9 +70,7 @@ impl Server {
         let Listener { inner: mut listener, local } = listener;
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let handle =
-            Handle { requested: Arc::default(), waker, commands: Arc::default(), figures: Arc::default() };
+        let handle = Handle::new(Waker::new(poll.registry(), WAKER)?);
         Ok(Server { poll, listener, local, handle, config, pool })
     }
 
@@ -109,47 +95,5 @@ impl Server {
         let map = self.pool.open_map(MAP_NAME)?;
         let items = Items::open(&self.pool, &map, unix_seconds(), self.config.memory_limit.clone())?;
         EventLoop::new(&mut self.poll, &self.listener, &self.handle, &self.config, items).run()
-    }
-}
-
-/// Stops a [`Server`], and has its figures. Can be cloned and sent.
-#[derive(Clone, Debug)]
-pub struct Handle {
-    requested: Arc<AtomicBool>,
-    waker: Arc<Waker>,
-    commands: Arc<AtomicU64>,
-    figures: Arc<Mutex<Figures>>,
-}
-
-impl Handle {
-    /// The commands that clients have had run since the start. It follows after each turn.
-    pub fn commands(&self) -> u64 {
-        self.commands.load(Ordering::Relaxed)
-    }
-
-    /// What has happened since the start, or since a client's `stats reset`. It follows ten times a second.
-    pub fn figures(&self) -> Figures {
-        self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn note_commands(&self, commands: u64) {
-        // Only the thread that serves adds.
-        self.commands.store(self.commands() + commands, Ordering::Relaxed);
-    }
-
-    pub(crate) fn publish(&self, figures: Figures) {
-        *self.figures.lock().unwrap_or_else(PoisonError::into_inner) = figures;
-    }
-
-    /// Lets [`Server::run`] return after the turn under way. Returns at once.
-    pub fn shutdown(&self) {
-        // ORDER: release, so that what this thread did before is seen by the one that stops.
-        self.requested.store(true, Ordering::Release);
-        // Without the wake-up the server notices at its next tick.
-        let _ = self.waker.wake();
-    }
-
-    pub(crate) fn is_requested(&self) -> bool {
-        self.requested.load(Ordering::Acquire)
     }
 }

@@ -29,6 +29,11 @@ pub enum Domain {
 }
 
 impl Domain {
+    /// Whether durable stores outlive this boot.
+    pub(crate) fn outlives_boots(self) -> bool {
+        matches!(self, Domain::Synced | Domain::Dax | Domain::DaxCpuCache) || self.has_journal()
+    }
+
     /// The failures that an acknowledged write survives, in words.
     pub fn survives(self) -> &'static str {
         match self {

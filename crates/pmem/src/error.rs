@@ -1,7 +1,5 @@
 //! The errors of regions.
 
-use crate::fork::FORKED;
-use crate::journal::JournalError;
 use std::io;
 
 /// An offset read from media, or computed from one, does not lie in the region or is not aligned.
@@ -43,6 +41,26 @@ pub struct SyncError {
     /// The operating system's message.
     pub message: String,
 }
+
+/// Why a journal could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file could not be read or written.
+    #[error("the journal could not be read or written: {0}")]
+    Io(#[from] io::Error),
+    /// The ring makes no sense.
+    #[error("the journal at offset {off} is damaged: {what}")]
+    Damaged {
+        /// Where the journal lies.
+        off: u64,
+        /// The fault.
+        what: String,
+    },
+}
+
+/// The message for the use of a handle in a child.
+pub(crate) const FORKED: &str = "this process was forked from the one that opened the pool, and cannot use what that one has \
+                                 open; open the pool in this process, when the other one has closed it";
 
 /// Why a region could not be mapped or grown.
 #[derive(Debug, thiserror::Error)]

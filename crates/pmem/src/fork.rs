@@ -19,7 +19,7 @@
 //! A child that is made without these handlers (`_Fork`, `vfork`, or the system call itself) may do no more
 //! than run another program.
 
-use crate::RegionError;
+use crate::error::{FORKED, RegionError};
 use rustix::io::{Errno, FdFlags};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -63,10 +63,6 @@ fn refuse_left_behind(at: *const u8) {
         entries = entry.next.load(Ordering::Relaxed);
     }
 }
-
-/// The message for the use of a handle in a child.
-pub(crate) const FORKED: &str = "this process was forked from the one that opened the pool, and cannot use what that one has \
-                                 open; open the pool in this process, when the other one has closed it";
 
 /// A value that is dropped only in the process that made it. In a child it is left as it is: other threads of
 /// the parent may have been changing it, or have held its locks.

@@ -1,8 +1,9 @@
 //! Space: growing the file in place, giving unused ranges back, and taking them again.
 
-use crate::map::{AddressRange, HUGE_PAGE_BYTES, PAGE_BYTES, Sharing, round_up};
-use crate::region::{Region, outlives_boots};
-use crate::{Access, RegionError, RegionOptions, SyncError};
+use crate::huge_pages::allocate_huge;
+use crate::map::{Sharing, round_up};
+use crate::region::Region;
+use crate::{Access, PAGE_BYTES, RegionError, RegionOptions, SyncError};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -37,7 +38,7 @@ impl Region {
         match &self.file {
             Some(file) => {
                 allocate_file(file, old, new, self.huge_pages)?;
-                if outlives_boots(self.domain()) {
+                if self.domain().outlives_boots() {
                     // PERSIST: the file's new length must be durable before the pool counts on it (of a
                     // journal: I7).
                     rustix::fs::fsync(file)
@@ -232,48 +233,6 @@ pub(crate) fn allocate_file(file: &File, old: u64, new: u64, huge_pages: bool) -
         let _ = file.set_len(old);
     }
     outcome
-}
-
-fn is_on_tmpfs(file: &File) -> bool {
-    const MAGIC: u64 = 0x0102_1994;
-    rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type as u64 == MAGIC)
-}
-
-/// Moves the first `bytes` bytes of a mapped file into huge pages, where that is possible: on tmpfs, if the
-/// system has any, and where anything is allocated.
-pub(crate) fn gather_into_huge(file: &File, range: &AddressRange, bytes: u64) {
-    /// After this many failures without a success, the rest is not tried.
-    const FAILURES_MAX: u64 = 8;
-    if !is_on_tmpfs(file) {
-        return;
-    }
-    let mut gathered = 0;
-    for page in 0..bytes / HUGE_PAGE_BYTES {
-        gathered += u64::from(range.collapse(page * HUGE_PAGE_BYTES));
-        if gathered == 0 && page + 1 == FAILURES_MAX {
-            return;
-        }
-    }
-}
-
-/// Allocates the bytes from `old` to `new` in huge pages, where that is possible: on tmpfs, if the system has
-/// any.
-fn allocate_huge(file: &File, old: u64, new: u64) {
-    let (from, to) = (round_up(old, HUGE_PAGE_BYTES), new & !(HUGE_PAGE_BYTES - 1));
-    if from >= to || !is_on_tmpfs(file) || file.set_len(new).is_err() {
-        return;
-    }
-    let Ok(range) = AddressRange::reserve(to, to) else { return };
-    if range.map_file(file, from, to, Sharing::Shared).is_err() {
-        return;
-    }
-    for at in (from..to).step_by(HUGE_PAGE_BYTES as usize) {
-        // The system makes a huge page only where there is a page already.
-        let first = rustix::fs::fallocate(file, FallocateFlags::empty(), at, PAGE_BYTES);
-        if first.is_err() || !range.collapse(at) {
-            return;
-        }
-    }
 }
 
 fn write_zeros(file: &File, old: u64, new: u64) -> Result<(), RegionError> {

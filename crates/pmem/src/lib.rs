@@ -26,12 +26,14 @@
 //! `observer.rs` (how simulators listen), `media.rs` (layout assertions), `counters.rs` (the cost of an
 //! operation).
 
+mod access;
 mod counters;
 mod domain;
 mod error;
 mod flush;
 mod fork;
 mod grow;
+mod huge_pages;
 pub mod journal;
 mod map;
 mod media;
@@ -43,6 +45,7 @@ mod private;
 mod region;
 mod shrink;
 
+pub use access::Access;
 pub use counters::{Counts, WriteBacks, snapshot, write_backs};
 pub use domain::{Domain, Durability};
 pub use error::{OutOfBounds, RegionError, SyncError};
@@ -51,9 +54,7 @@ pub use fork::{OfProcess, assert_not_left_behind, forks};
 pub use media::{Field, MediaLayout};
 pub use observer::{Observer, ThreadTag};
 pub use paging::is_in_memory;
-pub use region::{
-    Access, Line, LineStores, LoadableWords, Region, RegionOptions, WritableLine, prefetch_for_store,
-};
+pub use region::{Line, LineStores, LoadableWords, Region, RegionOptions, WritableLine, prefetch_for_store};
 pub use shrink::CUT_MARK;
 
 #[doc(hidden)]
@@ -64,6 +65,9 @@ pub const LINE_BYTES: u64 = 64;
 
 /// Bytes in a word, the unit of atomicity.
 pub const WORD_BYTES: u64 = 8;
+
+/// The page size that file lengths are rounded to.
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 #[doc(hidden)]
 mod static_assertion_support {

@@ -1,9 +1,11 @@
 //! A reserved address range, of which a growing front is mapped.
 
+use crate::PAGE_BYTES;
+use crate::access::Access;
+use crate::error::RegionError;
 use crate::fork::Entry;
 #[cfg(miri)]
 use crate::miri as mm;
-use crate::{Access, RegionError};
 use rustix::io::Errno;
 #[cfg(not(miri))]
 use rustix::mm;
@@ -21,9 +23,6 @@ const BASE_ALIGN: usize = HUGE_PAGE_BYTES as usize;
 
 /// More than any address space has.
 const MAX_RANGE_BYTES: u64 = 1 << 60;
-
-/// The page size that file lengths are rounded to.
-pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// How a file is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@
 //! until it is made accessible, so loads from inaccessible memory are reported. No file can be mapped, so
 //! only the simulated domain can be tested, and not the instructions that the others use.
 
-use crate::map::PAGE_BYTES;
+use crate::PAGE_BYTES;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::alloc::{Layout, alloc, dealloc};

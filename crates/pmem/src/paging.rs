@@ -11,7 +11,7 @@
 //! others ask only if some were not.
 
 use crate::Domain;
-use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
+use crate::map::{AddressRange, Sharing};
 use crate::private::memory_bytes;
 use rustix::fs::fstatfs;
 use rustix::mm::Advice;
@@ -40,7 +40,7 @@ pub(crate) struct Paging {
 
 /// The part of a call in the count of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+pub(crate) enum Turn {
     Look,
     Ask,
     Pass,
@@ -68,7 +68,7 @@ impl Paging {
     }
 
     /// The part of the next call. ORDER: the counts are estimates, so that all is relaxed.
-    fn turn(&self) -> Turn {
+    pub(crate) fn turn(&self) -> Turn {
         match self.calls.fetch_add(1, Ordering::Relaxed) % CALLS {
             0 => {
                 self.missing.store(0, Ordering::Relaxed);
@@ -81,12 +81,12 @@ impl Paging {
     }
 
     /// Whether pages are asked for, or it is time to look.
-    fn is_asking(&self) -> bool {
+    pub(crate) fn is_asking(&self) -> bool {
         let lacks = self.missing.load(Ordering::Relaxed) >= MISSING_MIN;
         lacks || self.calls.load(Ordering::Relaxed) % CALLS < LOOKS
     }
 
-    fn note_missing(&self) {
+    pub(crate) fn note_missing(&self) {
         self.missing.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -108,46 +108,6 @@ impl Paging {
         let from = if self.is_single.swap(true, Ordering::Relaxed) { from } else { 0 };
         range.advise(from, to, Advice::LinuxNoHugepage);
         range.advise(from, to, Advice::Random);
-    }
-}
-
-impl crate::Region {
-    /// Whether the region is, or was, larger than memory: its pages come from a disk one by one.
-    #[inline(always)]
-    pub fn is_larger_than_memory(&self) -> bool {
-        self.paging.is_single()
-    }
-
-    /// Whether it pays to [ask for](Self::ask_for) what is needed soon: pages were not there of late, or nobody
-    /// has looked lately.
-    #[inline(always)]
-    pub fn lacks_pages(&self) -> bool {
-        self.paging.is_single() && self.paging.is_asking()
-    }
-
-    /// Asks the kernel to read the pages of a range that are on the disk only, and does not wait, where the
-    /// region is larger than memory. Elsewhere nothing happens. Never faults.
-    #[inline(always)]
-    pub fn ask_for(&self, off: u64, bytes: u64) {
-        if self.paging.is_single() {
-            self.ask_for_pages(off, bytes);
-        }
-    }
-
-    #[cold]
-    fn ask_for_pages(&self, off: u64, bytes: u64) {
-        let turn = self.paging.turn();
-        let (from, to) = (off / PAGE_BYTES * PAGE_BYTES, round_up(off.saturating_add(bytes), PAGE_BYTES));
-        if turn == Turn::Pass || to > round_up(self.len(), PAGE_BYTES) {
-            return;
-        }
-        if turn == Turn::Look {
-            if self.range.has_page(from) {
-                return;
-            }
-            self.paging.note_missing();
-        }
-        self.range.advise(from, to, Advice::WillNeed);
     }
 }
 

@@ -10,9 +10,9 @@
 //! file, and they would come back in space that has to read as zero. So everything is written home before the
 //! region becomes shorter, the record of the shorter length too, and replay begins behind all that.
 
-use crate::map::{PAGE_BYTES, Sharing, round_up};
+use crate::map::{Sharing, round_up};
 use crate::region::Region;
-use crate::{Domain, RegionError};
+use crate::{Domain, PAGE_BYTES, RegionError};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 

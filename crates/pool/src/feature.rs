@@ -1,8 +1,6 @@
 //! The bits of the header's `incompatible` and `features`, and the groups that they form
 //! (`file/features.rs`).
 
-use crate::layout::Geometry;
-
 /// A part of the format that is not in every pool. A build that does not know it must notice it, and not pass
 /// over it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +47,6 @@ impl Feature {
             Feature::WideClasses => 1 << 25,
         }
     }
-}
-
-/// The features of files that this build makes or opens for writing: those that it announces before it needs
-/// them.
-pub(crate) fn of_files(geometry: &Geometry) -> u64 {
-    let classes = Feature::FineClasses.bit() | Feature::WideClasses.bit();
-    Feature::Opening.bit() | if geometry.has_fine_classes() { classes } else { 0 }
 }
 
 /// The bits that this build does not know.

@@ -3,7 +3,7 @@
 use crate::alloc::Allocator;
 use crate::alloc::check::Marks;
 use crate::ending::Ending;
-use crate::feature::{Feature, has_unknown_classes, of_files};
+use crate::feature::{Feature, has_unknown_classes};
 use crate::file::create::{self, NewPool};
 use crate::file::header::{self, Header, seed_of};
 use crate::file::opening::{Here, Opened, Opening};
@@ -217,8 +217,8 @@ impl Pool {
         region.journal().iter().for_each(|journal| journal.put_off(true));
         let recovered = recover::recover(&region, &geometry, seed, || {
             let is_writable_file = opened.to_mark.is_some() || opened.opening.is_some();
-            if is_writable_file && features & of_files(&geometry) != of_files(&geometry) {
-                (features, lacks_features) = (features | of_files(&geometry), true);
+            if is_writable_file && features & features::of_files(&geometry) != features::of_files(&geometry) {
+                (features, lacks_features) = (features | features::of_files(&geometry), true);
             }
             // Features come first: the `opening` word is covered by one.
             if lacks_features && is_writable {

@@ -5,10 +5,10 @@
 
 use std::io::{self, Write};
 
+use crate::encodings::{Encodings, NodeSize};
 use crate::listpack::{self, Builder};
 use crate::number::{parse_canonical, parse_score, write_score};
 use crate::output::Output;
-use crate::writer::{Encodings, NodeSize};
 use crate::{Element, Kind, intset, types};
 
 /// A node of a list that has this many bytes is large enough, whatever its number of elements.
@@ -135,7 +135,7 @@ impl Encoder {
 
     fn unpack_listpack<W: Write>(&self, out: &mut Output<W>, blob: &[u8]) -> io::Result<()> {
         let malformed = |_| io::Error::other("a listpack of our own is malformed");
-        let mut cursor = listpack::Cursor::begin(blob).map_err(malformed)?;
+        let mut cursor = listpack::ListpackCursor::begin(blob).map_err(malformed)?;
         let (mut text, mut is_score) = (Vec::new(), false);
         while let Some(entry) = cursor.next(blob).map_err(malformed)? {
             entry.write(&mut text);

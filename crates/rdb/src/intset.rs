@@ -11,13 +11,13 @@ const HEADER_BYTES: usize = 8;
 
 /// A walk over an intset.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cursor {
+pub(crate) struct IntsetCursor {
     at: usize,
     width: usize,
     before: Option<i64>,
 }
 
-impl Cursor {
+impl IntsetCursor {
     pub(crate) fn begin(blob: &[u8]) -> Result<Self, Malformed> {
         let header = bytes_at(blob, 0, HEADER_BYTES)?;
         let word =
@@ -29,7 +29,7 @@ impl Cursor {
         if u64::from(word(4)) * width as u64 != (blob.len() - HEADER_BYTES) as u64 {
             return Err(Malformed { at: 4, what: "it has another number of integers" });
         }
-        Ok(Cursor { at: HEADER_BYTES, width, before: None })
+        Ok(IntsetCursor { at: HEADER_BYTES, width, before: None })
     }
 
     /// The next integer; `None` at the end.
@@ -81,15 +81,15 @@ mod tests {
             &[i64::MIN, 0, 0x8000_0000, i64::MAX],
         ] {
             let blob = build(integers);
-            let mut cursor = Cursor::begin(&blob).unwrap();
+            let mut cursor = IntsetCursor::begin(&blob).unwrap();
             for &integer in integers {
                 assert_eq!(cursor.next(&blob), Ok(Some(Entry::Integer(integer))));
             }
             assert_eq!(cursor.next(&blob), Ok(None));
         }
-        assert!(Cursor::begin(&build(&[1, 2])[..10]).is_err());
+        assert!(IntsetCursor::begin(&build(&[1, 2])[..10]).is_err());
         let blob = build(&[2, 1]);
-        let mut cursor = Cursor::begin(&blob).unwrap();
+        let mut cursor = IntsetCursor::begin(&blob).unwrap();
         assert!(cursor.next(&blob).is_ok() && cursor.next(&blob).is_err());
     }
 }

@@ -52,6 +52,7 @@
 
 mod checksum;
 mod encoder;
+mod encodings;
 mod error;
 mod input;
 mod intset;
@@ -68,10 +69,11 @@ mod writer;
 mod ziplist;
 mod zipmap;
 
+pub use encodings::{Encodings, NodeSize};
 pub use error::{Error, Problem};
 pub use reader::{Event, Key, KeyMeta, Reader, Skipped, Unread};
 pub use skip::ModuleType;
-pub use writer::{Encodings, NodeSize, Writer, dump_payload};
+pub use writer::{Writer, dump_payload};
 
 /// Longest string that a reader takes by default: the longest that Redis stores by default.
 pub const STRING_BYTES_MAX: u64 = 512 << 20;

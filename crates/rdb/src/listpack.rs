@@ -41,7 +41,7 @@ impl Entry<'_> {
 
 /// A walk over a listpack.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cursor {
+pub(crate) struct ListpackCursor {
     at: usize,
     seen: u64,
 }
@@ -63,13 +63,13 @@ pub(crate) fn signed_le(bytes: &[u8]) -> i64 {
     i64::from_le_bytes(wide) >> (64 - 8 * bytes.len())
 }
 
-impl Cursor {
+impl ListpackCursor {
     pub(crate) fn begin(blob: &[u8]) -> Result<Self, Malformed> {
         let header = bytes_at(blob, 0, HEADER_BYTES)?;
         if u64::from(u32::from_le_bytes([header[0], header[1], header[2], header[3]])) != blob.len() as u64 {
             return malformed(0, "its length is another one");
         }
-        Ok(Cursor { at: HEADER_BYTES, seen: 0 })
+        Ok(ListpackCursor { at: HEADER_BYTES, seen: 0 })
     }
 
     /// The next entry; `None` at the end.
@@ -234,7 +234,7 @@ mod tests {
         let mut builder = Builder::new();
         items.iter().for_each(|item| builder.push(item));
         let blob = builder.finish();
-        let (mut cursor, mut out) = (Cursor::begin(&blob).unwrap(), Vec::new());
+        let (mut cursor, mut out) = (ListpackCursor::begin(&blob).unwrap(), Vec::new());
         for item in &items {
             cursor.next(&blob).unwrap().unwrap().write(&mut out);
             assert_eq!(&out, item);
@@ -250,7 +250,7 @@ mod tests {
         }
         let blob = builder.finish();
         let walk = |blob: &[u8]| -> Result<usize, Malformed> {
-            let mut cursor = Cursor::begin(blob)?;
+            let mut cursor = ListpackCursor::begin(blob)?;
             let mut count = 0;
             while cursor.next(blob)?.is_some() {
                 count += 1;

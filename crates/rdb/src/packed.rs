@@ -30,40 +30,40 @@ impl Format {
 
 /// A walk over a packed value, which each call gets anew.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cursor {
-    Listpack(listpack::Cursor),
-    Ziplist(ziplist::Cursor),
-    Zipmap(zipmap::Cursor),
-    Intset(intset::Cursor),
+pub(crate) enum PackedCursor {
+    Listpack(listpack::ListpackCursor),
+    Ziplist(ziplist::ZiplistCursor),
+    Zipmap(zipmap::ZipmapCursor),
+    Intset(intset::IntsetCursor),
 }
 
-impl Cursor {
+impl PackedCursor {
     pub(crate) fn begin(format: Format, blob: &[u8]) -> Result<Self, Problem> {
         let cursor = match format {
-            Format::Listpack => listpack::Cursor::begin(blob).map(Cursor::Listpack),
-            Format::Ziplist => ziplist::Cursor::begin(blob).map(Cursor::Ziplist),
-            Format::Zipmap => zipmap::Cursor::begin(blob).map(Cursor::Zipmap),
-            Format::Intset => intset::Cursor::begin(blob).map(Cursor::Intset),
+            Format::Listpack => listpack::ListpackCursor::begin(blob).map(PackedCursor::Listpack),
+            Format::Ziplist => ziplist::ZiplistCursor::begin(blob).map(PackedCursor::Ziplist),
+            Format::Zipmap => zipmap::ZipmapCursor::begin(blob).map(PackedCursor::Zipmap),
+            Format::Intset => intset::IntsetCursor::begin(blob).map(PackedCursor::Intset),
         };
         cursor.map_err(|malformed| format.problem(malformed))
     }
 
     fn format(&self) -> Format {
         match self {
-            Cursor::Listpack(_) => Format::Listpack,
-            Cursor::Ziplist(_) => Format::Ziplist,
-            Cursor::Zipmap(_) => Format::Zipmap,
-            Cursor::Intset(_) => Format::Intset,
+            PackedCursor::Listpack(_) => Format::Listpack,
+            PackedCursor::Ziplist(_) => Format::Ziplist,
+            PackedCursor::Zipmap(_) => Format::Zipmap,
+            PackedCursor::Intset(_) => Format::Intset,
         }
     }
 
     /// Writes the next string to `out`; tells whether there was one.
     pub(crate) fn next(&mut self, blob: &[u8], out: &mut Vec<u8>) -> Result<bool, Problem> {
         let entry: Result<Option<Entry<'_>>, Malformed> = match self {
-            Cursor::Listpack(cursor) => cursor.next(blob),
-            Cursor::Ziplist(cursor) => cursor.next(blob),
-            Cursor::Zipmap(cursor) => cursor.next(blob),
-            Cursor::Intset(cursor) => cursor.next(blob),
+            PackedCursor::Listpack(cursor) => cursor.next(blob),
+            PackedCursor::Ziplist(cursor) => cursor.next(blob),
+            PackedCursor::Zipmap(cursor) => cursor.next(blob),
+            PackedCursor::Intset(cursor) => cursor.next(blob),
         };
         let entry = entry.map_err(|malformed| self.format().problem(malformed))?;
         if let Some(entry) = entry {

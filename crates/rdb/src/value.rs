@@ -5,7 +5,7 @@ use std::io::Read;
 use crate::error::{Error, Malformed, Problem};
 use crate::input::{BUFFER_BYTES, Input};
 use crate::number::parse_score;
-use crate::packed::{Cursor, Format};
+use crate::packed::{Format, PackedCursor};
 use crate::{Kind, types};
 
 /// How a value is written.
@@ -102,7 +102,7 @@ pub(crate) struct Decoder {
     /// The packed value at hand, its place, and the walk over it.
     blob: Vec<u8>,
     blob_at: u64,
-    cursor: Option<Cursor>,
+    cursor: Option<PackedCursor>,
     first_deadline_ms: i64,
 }
 
@@ -181,7 +181,8 @@ impl Decoder {
     fn open<R: Read>(&mut self, input: &mut Input<R>, format: Format) -> Result<(), Error> {
         self.blob_at = input.offset();
         input.string(&mut self.blob)?;
-        let cursor = Cursor::begin(format, &self.blob).map_err(|problem| Error::new(self.blob_at, problem));
+        let cursor =
+            PackedCursor::begin(format, &self.blob).map_err(|problem| Error::new(self.blob_at, problem));
         self.cursor = Some(cursor?);
         Ok(())
     }
@@ -225,7 +226,7 @@ const NODE_PLAIN: u64 = 1;
 const NODE_PACKED: u64 = 2;
 
 fn packed_element(
-    cursor: &mut Cursor,
+    cursor: &mut PackedCursor,
     blob: &[u8],
     shape: Shape,
     Buffers { first, second }: &mut Buffers,

@@ -19,7 +19,7 @@ const LONG_PREV: u8 = 0xfe;
 
 /// A walk over a ziplist.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cursor {
+pub(crate) struct ZiplistCursor {
     at: usize,
     /// The length of the entry before.
     prev: usize,
@@ -34,12 +34,12 @@ fn u32_le(bytes: &[u8]) -> usize {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize
 }
 
-impl Cursor {
+impl ZiplistCursor {
     pub(crate) fn begin(blob: &[u8]) -> Result<Self, Malformed> {
         if u32_le(bytes_at(blob, 0, HEADER_BYTES)?) != blob.len() {
             return malformed(0, "its length is another one");
         }
-        Ok(Cursor { at: HEADER_BYTES, prev: 0, seen: 0 })
+        Ok(ZiplistCursor { at: HEADER_BYTES, prev: 0, seen: 0 })
     }
 
     /// The next entry; `None` at the end.

@@ -15,16 +15,16 @@ const COUNT_UNKNOWN: u8 = 254;
 
 /// A walk over a zipmap: field, value, field, value ...
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cursor {
+pub(crate) struct ZipmapCursor {
     at: usize,
     /// Entries seen: fields and values.
     seen: u64,
 }
 
-impl Cursor {
+impl ZipmapCursor {
     pub(crate) fn begin(blob: &[u8]) -> Result<Self, Malformed> {
         bytes_at(blob, 0, 1)?;
-        Ok(Cursor { at: 1, seen: 0 })
+        Ok(ZipmapCursor { at: 1, seen: 0 })
     }
 
     /// The next field or value; `None` at the end.

@@ -3,53 +3,13 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use mlua::{LightUserData, Lua, MultiValue, Result, Table, Value};
+use mlua::{Lua, MultiValue, Result, Table, Value};
 
+use crate::json_settings::{Invalid, NULL, Settings};
 use crate::json_text::Parser;
 use crate::number::{general, whole};
 use crate::raise::{Args, located, type_name};
 use crate::shared::Shared;
-
-/// The settings that functions of the library show and change.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    converts_sparse: bool,
-    sparse_ratio: i64,
-    sparse_safe: i64,
-    encode_depth_max: i64,
-    pub(crate) decode_depth_max: i64,
-    precision: i64,
-    keeps_buffer: bool,
-    encodes_invalid: Invalid,
-    pub(crate) decodes_invalid: bool,
-}
-
-/// How numbers are written that JSON does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Invalid {
-    Refused,
-    Written,
-    Null,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            converts_sparse: false,
-            sparse_ratio: 2,
-            sparse_safe: 10,
-            encode_depth_max: 1000,
-            decode_depth_max: 1000,
-            precision: 14,
-            keeps_buffer: true,
-            encodes_invalid: Invalid::Refused,
-            decodes_invalid: true,
-        }
-    }
-}
-
-/// The value of `null`.
-pub(crate) const NULL: Value = Value::LightUserData(LightUserData(std::ptr::null_mut()));
 
 pub(crate) fn library(lua: &Lua, shared: &Rc<Shared>) -> Result<Table> {
     let settings = Rc::new(Cell::new(Settings::default()));

@@ -2,7 +2,7 @@
 
 use mlua::{Error, Lua, Result, Table, Value};
 
-use crate::cjson::{NULL, Settings};
+use crate::json_settings::{NULL, Settings};
 use crate::raise::located;
 
 enum Token {

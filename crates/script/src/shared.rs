@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use mlua::{Function, IntoLuaMulti, Lua, Result, Value};
 use tembo_wire::Protocol;
 
-use crate::maths::Random;
 use crate::raise::{Raise, meaning};
+use crate::random::Random;
 
 /// Time between two calls of the host while a script runs for too long.
 const TICK: Duration = Duration::from_millis(5);

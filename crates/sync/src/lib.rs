@@ -6,7 +6,7 @@
 //! | [`fence`](heavy_fence) | the asymmetric fence: the rare side pays for both |
 //! | [`bias`](Bias) | locks that one thread takes without a locked instruction |
 //! | [`spin_lock`](SpinLock) | a lock that a plain store releases |
-//! | [`back_off`] | how threads wait for each other |
+//! | [`back_off`], [`nap`] | how threads wait for each other |
 //! | [`thread`](thread_number) | small numbers for threads |
 //! | [`hash`](hash_u64) | the one multiplicative hash of offsets and keys |
 //! | [`small_map`](SmallMap) | a map of a few entries that is emptied often |
@@ -40,6 +40,7 @@ pub use bias::Bias;
 pub use epoch::{Epochs, PinSlot};
 pub use fence::{fence_after_exchange, has_heavy_fence, heavy_fence, register_heavy_fence};
 pub use hash::{hash_u64, hash_u64_to_bits};
+pub use nap::nap;
 pub use small_map::SmallMap;
 pub use spin_lock::{SpinLock, SpinMutex, SpinMutexGuard};
 pub use thread::thread_number;

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// This is the system call itself and no cancellation point of POSIX threads, which `std::thread::sleep` is:
 /// a thread of a program in C that is cancelled ends outside of the library only, with no lock held.
 #[cold]
-pub(crate) fn nap(length: Duration) {
+pub fn nap(length: Duration) {
     #[cfg(miri)]
     std::thread::sleep(length);
     #[cfg(not(miri))]

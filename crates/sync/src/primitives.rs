@@ -3,9 +3,6 @@
 
 pub(crate) use crate::back_off::back_off;
 pub(crate) use crate::fence::{fence_after_exchange, has_heavy_fence, heavy_fence};
-pub(crate) use crate::thread::{THREADS, first_slot, known_thread_number, thread_number};
+pub(crate) use crate::thread::{SLOTS, THREADS, first_slot, known_thread_number, thread_number};
 pub(crate) use parking_lot::Mutex;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
-
-/// Slots of pins that may be sent to other threads.
-pub(crate) const SLOTS: usize = 64;

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// The number of threads with an element of their own in such arrays. Further threads share.
 pub(crate) const THREADS: usize = 256;
 
+/// Slots of pins that may be sent to other threads.
+pub(crate) const SLOTS: usize = 64;
+
 /// A number that no other living thread has.
 struct ThreadNumber(usize);
 
@@ -43,7 +46,7 @@ impl Drop for ThreadNumber {
 
 static NEXT_START: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
-    static START: usize = NEXT_START.fetch_add(1, Ordering::Relaxed) % crate::primitives::SLOTS;
+    static START: usize = NEXT_START.fetch_add(1, Ordering::Relaxed) % SLOTS;
     static NUMBER: ThreadNumber = ThreadNumber::take();
     /// The number again, without a destructor, so that reading it is one load; [`UNKNOWN`] before the thread
     /// has asked for it, and while the thread ends.

@@ -3,7 +3,7 @@
 use crate::map::Tree;
 use crate::open_trees::TreeHandle;
 use crate::pool::Shared;
-use crate::{Error, Map, Result};
+use crate::{Error, Map, Pool, Result};
 use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -196,6 +196,26 @@ impl<'p> Batch<'p> {
         let part = self.parts.find_mut(tree).expect("found or made just now");
         let outcome = body(part, &mut self.tx, *self.savepoint.get_mut());
         outcome.map_err(|e| self.failed(e.into()))
+    }
+}
+
+impl Pool {
+    /// Waits until no other thread writes to a [`Map`], and begins a group of changes that become durable
+    /// together, with one fence.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WouldWait`](crate::Error::WouldWait) if this thread has a batch already or is in a closure
+    /// that [`Map::modify`] calls: it would wait for itself. [`Error::ReadOnly`](crate::Error::ReadOnly);
+    /// [`Error::Pool`](crate::Error::Pool) after the device failed.
+    pub fn batch(&self) -> Result<Batch<'_>> {
+        // Before the batch has the turn that a compaction needs.
+        if self.shared.feed_starved() {
+            self.compact_for_room();
+        } else if self.shared.pool.has_outgrown_waste() {
+            self.compact_outgrown();
+        }
+        Batch::begin(&self.shared)
     }
 }
 

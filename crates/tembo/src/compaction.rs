@@ -1,8 +1,9 @@
 //! Compaction: records and nodes move out of sparse slabs, which become free space.
 
-use crate::contents::Kind;
+use crate::auto_compaction::{AutoCompaction, MissedRun};
+use crate::kinds::Kind;
 use crate::{Error, FixedMap, HashTable, Listed, Map, Pool, Result};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tembo_heap::{HeapCompaction, HeapStep};
@@ -418,36 +419,10 @@ impl Rounds {
     }
 }
 
-/// When a pool is compacted unasked.
-#[derive(Debug, Default)]
-pub(crate) struct AutoCompaction {
-    is_off: AtomicBool,
-    /// The bytes in holes, and one more, after a compaction that has made no room; 0 if there was none.
-    futile_at: AtomicU64,
-    run: Mutex<MissedRun>,
-}
-
 /// A compaction is worth trying again with so many bytes more in holes, or unused.
 const WORTH_BYTES: u64 = 1 << 20;
 /// Compactions for one change.
 const COMPACTIONS_MAX: u32 = 64;
-
-impl AutoCompaction {
-    pub(crate) fn switch(&self, is_on: bool) {
-        self.is_off.store(!is_on, Ordering::Relaxed);
-    }
-}
-
-/// The run of free space that a compaction could not make, for a program that compacts the pool itself when a
-/// change finds no space: so that it does not try in vain.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MissedRun {
-    bytes: u64,
-    /// The pool's unused bytes then.
-    unused_bytes: u64,
-    /// A compaction that was to make it was called off: the run was missed still.
-    was_called_off: bool,
-}
 
 impl MissedRun {
     /// Whether a run is missed ([`Pool::missed_run_bytes`]), and a compaction may make it: none has tried in

@@ -12,7 +12,7 @@
 //! and is dropped at its end. A step is done when its snapshot of the store is kept. So a conversion that was
 //! interrupted goes on with the step that it was in, when it is asked for again.
 
-use crate::contents::Kind;
+use crate::kinds::Kind;
 use crate::{Change, Error, FixedMap, HashTable, Map, Pool, Result, Snapshot, TableSnapshot};
 use std::collections::BTreeSet;
 use tembo_store::{Error as StoreError, Keyspace, Retention, Store};

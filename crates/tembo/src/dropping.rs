@@ -1,90 +1,13 @@
 //! Dropping maps and stores: the name at once, the blocks step by step.
 
-use crate::contents::Kind;
+use crate::kinds::Kind;
 use crate::open_trees::{OpenOnce, OpenTrees};
 use crate::pool::Shared;
 use crate::{Error, Pool, Result};
-use std::collections::HashMap;
-use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree};
-use tembo_pool::{Feature, Tx};
+use std::sync::PoisonError;
+use tembo_index::{U64Tree, VersionedHash, VersionedTree};
+use tembo_pool::Feature;
 use tembo_store::Store;
-
-/// A handle of a map without versions: counted, so that the map cannot be dropped meanwhile.
-#[derive(Clone, Debug)]
-pub(crate) struct Plain {
-    tree: WbTree,
-    counted: Arc<()>,
-}
-
-impl Plain {
-    /// Whether both are handles of one tree.
-    pub(crate) fn is_same(&self, other: &Plain) -> bool {
-        Arc::ptr_eq(&self.counted, &other.counted)
-    }
-}
-
-impl Deref for Plain {
-    type Target = WbTree;
-    #[inline(always)]
-    fn deref(&self) -> &WbTree {
-        &self.tree
-    }
-}
-
-/// The maps without versions that have handles, by their names. Some entries have no handle any more.
-#[derive(Debug, Default)]
-pub(crate) struct OpenPlain(Mutex<HashMap<String, Weak<()>>>);
-
-impl OpenPlain {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Weak<()>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The handle of the tree that `find` finds.
-    pub(crate) fn open(
-        &self,
-        name: &str,
-        find: impl FnOnce() -> tembo_index::Result<Option<WbTree>>,
-    ) -> Result<Option<Plain>> {
-        // The list stays locked until the handle is counted.
-        let mut open = self.lock();
-        let Some(tree) = find()? else { return Ok(None) };
-        let counted = open.get(name).and_then(Weak::upgrade).unwrap_or_default();
-        open.insert(name.to_owned(), Arc::downgrade(&counted));
-        Ok(Some(Plain { tree, counted }))
-    }
-}
-
-/// Whether dropped maps still have blocks, as far as this process knows.
-#[derive(Debug, Default)]
-pub(crate) struct Dropped(AtomicBool);
-
-impl Dropped {
-    pub(crate) fn new(has_any: bool) -> Dropped {
-        Dropped(AtomicBool::new(has_any))
-    }
-
-    #[inline]
-    pub(crate) fn has_any(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Notes that there are such blocks. The caller has the writers' turn, so that it is not noted late.
-    fn note(&self, has_any: bool) {
-        self.0.store(has_any, Ordering::Relaxed);
-    }
-
-    /// Frees a few blocks as part of the caller's transaction, which ignores errors of this.
-    #[inline]
-    pub(crate) fn reclaim_within(&self, tx: &mut Tx<'_>) {
-        if self.has_any() {
-            self.note(matches!(tembo_index::reclaim_dropped(tx, 1), Ok(true)));
-        }
-    }
-}
 
 impl Pool {
     /// Drops the map of this name, of any kind but a store or a heap, with its versions and snapshots;

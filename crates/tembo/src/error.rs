@@ -1,6 +1,7 @@
 //! The errors of the store.
 
-use crate::{CheckReport, Unknown};
+use crate::check_report::CheckReport;
+use crate::kinds::Unknown;
 use tembo_index::{Counting, U64Tree, VersionedHash, VersionedTree, WbTree};
 use tembo_pool::{ErrorKind, Quoted};
 use tembo_store::Store;

@@ -74,22 +74,30 @@
 //! A program's own structs, linked by pointers and changed in transactions, live in a [`heap`].
 #![forbid(unsafe_code)]
 
+mod auto_compaction;
 mod batch;
+mod check;
+mod check_report;
 mod compaction;
 mod contents;
 mod converting;
+mod dropped;
 mod dropping;
 mod error;
 mod fixed;
 mod hash;
+mod kinds;
 mod map;
 mod open_stores;
 mod open_trees;
+mod opening;
 mod options;
+mod plain_maps;
 mod pool;
 mod records;
 mod serving;
 mod snapshot;
+mod stores;
 
 /// Persistent objects: a program's own structs, linked by pointers, changed in transactions, and preserved
 /// across crashes.
@@ -176,16 +184,18 @@ pub mod store {
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+pub use auto_compaction::MissedRun;
 pub use batch::{Batch, Savepoint};
-pub use compaction::{Compacted, Compaction, MissedRun};
-pub use contents::{Kind, Listed, Unknown};
+pub use check_report::CheckReport;
+pub use compaction::{Compacted, Compaction};
 pub use converting::Converted;
 pub use error::{Error, Result};
 pub use fixed::{FixedIter, FixedMap};
 pub use hash::{HashTable, TableBatch, TableIter, TableSnapshot};
+pub use kinds::{Kind, Listed, Unknown};
 pub use map::Map;
 pub use options::{MapOptions, Options};
-pub use pool::{CheckReport, Pool};
+pub use pool::Pool;
 pub use records::{Cursor, Entry, Iter, Value};
 pub use snapshot::Snapshot;
 pub use tembo_index::Error as IndexError;

@@ -1,7 +1,7 @@
 //! An ordered map.
 
-use crate::dropping::Plain;
 use crate::open_trees::TreeHandle;
+use crate::plain_maps::Plain;
 use crate::records::{CursorKind, EntryKind, IterKind, ValueKind};
 use crate::{Cursor, Entry, Iter, Pool, Result, Value};
 use std::ops::RangeBounds;

@@ -1,30 +1,30 @@
 //! The pool, as users of the store see it.
 
-use crate::compaction::AutoCompaction;
-use crate::contents::{Kind, Listed, Unknown};
-use crate::dropping::{Dropped, OpenPlain};
-use crate::map::Tree;
+use crate::Result;
+use crate::auto_compaction::AutoCompaction;
+use crate::dropped::Dropped;
 use crate::open_stores::OpenStores;
 use crate::open_trees::{OpenTrees, TreeHandle};
-use crate::{Batch, Error, FixedMap, HashTable, Map, MapOptions, Result, VersionsReport};
+use crate::plain_maps::OpenPlain;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tembo_heap::{Description, Heap, NamedBrand, Persist, Summary};
+use tembo_heap::{Description, Heap, NamedBrand, Persist};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree, Writers};
 use tembo_pmem::journal::JournalStats;
 use tembo_pmem::{Domain, FlushInstruction, OfProcess};
-use tembo_pool::{ClassUsage, Ending, Reached, Recovery, Stats, Tx, Usage};
+use tembo_pool::{Ending, Recovery, Stats, Tx};
 use tembo_store::Store;
 
 /// An open pool: a file that holds named maps. Cheap to clone; closed with its last clone, map and
 /// guard.
 ///
-/// Any number of threads may write at once. Single changes of [`Map`]s run concurrently, each on a lane of
-/// the pool; threads that never contend share one lane. A [`Batch`] excludes all other changes of maps. A
-/// [`FixedMap`], a [`Map`] that keeps versions and a [`HashTable`] have writers of their own. Lookups never
-/// wait; operations that read several records as of one moment may ([`Map::scan`], [`FixedMap`]).
+/// Any number of threads may write at once. Single changes of [`Map`](crate::Map)s run concurrently, each on a
+/// lane of the pool; threads that never contend share one lane. A [`Batch`](crate::Batch) excludes all other
+/// changes of maps. A [`FixedMap`](crate::FixedMap), a map that keeps versions and a
+/// [`HashTable`](crate::HashTable) have writers of their own. Lookups never wait; operations that read several
+/// records as of one moment may ([`Map::scan`](crate::Map::scan), [`FixedMap`](crate::FixedMap)).
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) shared: Arc<OfProcess<Shared>>,
@@ -154,49 +154,6 @@ impl Shared {
     }
 }
 
-/// The findings of a complete [check](Pool::check).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CheckReport {
-    /// Every map of byte strings that keeps no versions, with its number of records.
-    pub maps: Vec<(String, u64)>,
-    /// Every map of byte strings that keeps versions, with a report of its newest version and its named
-    /// snapshots.
-    pub versioned_maps: Vec<(String, VersionsReport)>,
-    /// Every hash table, as in [`hash_tables`](Pool::hash_tables).
-    pub hash_tables: Vec<(String, VersionsReport)>,
-    /// Every map of fixed-size keys with its number of records.
-    pub fixed_maps: Vec<(String, u64)>,
-    /// Every store.
-    pub stores: Vec<(String, tembo_store::Report)>,
-    /// The heap of persistent objects, if there is one.
-    pub heap: Option<Summary>,
-    /// Dropped maps that still have blocks.
-    pub dropped_maps: u64,
-    /// Dropped stores that still have blocks.
-    pub dropped_stores: u64,
-    /// Structures that this version of the library cannot read, and hence did not check.
-    pub unknown: Vec<Unknown>,
-    /// Allocated blocks that no known structure reaches; they may belong to the unknown ones. 0 if there are
-    /// none.
-    pub unreached_blocks: u64,
-    /// How the space is used.
-    pub usage: Usage,
-    /// How the slabs of each block size are used, the smallest first.
-    pub classes: Vec<ClassUsage>,
-    /// The blocks of each named structure, in order of the names; the heap's is the last.
-    pub space: Vec<(String, Reached)>,
-}
-
-impl CheckReport {
-    /// Notes a structure whose blocks were ticked off between two moments.
-    fn note_space(&mut self, name: String, before: Reached, after: Reached) {
-        let (blocks, bytes) = (after.blocks - before.blocks, after.bytes - before.bytes);
-        if blocks > 0 {
-            self.space.push((name, Reached { blocks, bytes }));
-        }
-    }
-}
-
 impl Pool {
     /// Bytes of freed blocks that wait until no reader or record can look at them.
     ///
@@ -219,170 +176,6 @@ impl Pool {
     /// Wraps a pool that was opened through the crate `tembo-pool`.
     pub fn from_pool(pool: tembo_pool::Pool) -> Pool {
         Pool::new(pool)
-    }
-
-    /// Opens the map of this name (1 to 40 bytes). If there is none, creates one that keeps no versions,
-    /// durably.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Full`](crate::Error::Full); [`Error::OtherKind`](crate::Error::OtherKind) if the name belongs
-    /// to another kind of structure; [`Error::ReadOnly`](crate::Error::ReadOnly) if there is no such map and
-    /// none can be created; [`Error::WouldWait`](crate::Error::WouldWait) if there is none, and this thread
-    /// has a [`Batch`] or is in a closure that [`Map::modify`] calls.
-    pub fn open_map(&self, name: &str) -> Result<Map> {
-        self.open_map_with(name, MapOptions::new())
-    }
-
-    /// Opens the map of this name (1 to 40 bytes), of the kind that the options ask for. If there is none,
-    /// creates it, durably.
-    ///
-    /// All handles of an open map that keeps versions together hold one of the pool's lanes; a pool of the
-    /// usual size has 64.
-    ///
-    /// # Errors
-    ///
-    /// As for [`open_map`](Self::open_map); [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane is
-    /// left; [`Error::MapKind`](crate::Error::MapKind) if the map exists and is of the other kind.
-    pub fn open_map_with(&self, name: &str, options: MapOptions) -> Result<Map> {
-        if let Some(map) = self.find_map(name)? {
-            return options.accept(name, map);
-        }
-        let mut tx = self.shared.begin("the turn to make a map")?;
-        // Another thread may have created it while this one waited for its turn.
-        if let Some(map) = self.find_map(name)? {
-            return options.accept(name, map);
-        }
-        if options.wants_versions() {
-            // Created on a lane of its own, while the turn excludes others that create names.
-            let create = || Ok(Some(VersionedTree::create(&self.shared.pool, name)?));
-            let tree = TreeHandle::open(self, name, create)?.expect("created if there was none");
-            return Ok(Map { tree: Tree::Versioned(tree), pool: self.clone() });
-        }
-        self.shared.dropped.reclaim_within(&mut tx);
-        let create = || {
-            let tree = WbTree::create_counting(&mut tx, name, options.wants_counting())?;
-            tx.commit()?;
-            Ok(Some(tree))
-        };
-        let tree = self.shared.plain_maps.open(name, create)?.expect("created just now");
-        Ok(Map { tree: Tree::Plain(tree), pool: self.clone() })
-    }
-
-    /// Opens the map of this name, if there is one, whether it keeps versions or not.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OtherKind`](crate::Error::OtherKind) if the name belongs to another kind of structure;
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged;
-    /// [`Error::TooManyOpen`](crate::Error::TooManyOpen) if the map keeps versions and no lane is left.
-    pub fn find_map(&self, name: &str) -> Result<Option<Map>> {
-        let tree = match self.look_up(name)? {
-            None => None,
-            Some(Kind::VersionedMap) => TreeHandle::open(self, name, || Ok(None))?.map(Tree::Versioned),
-            Some(_) => {
-                let find = || WbTree::open(&self.shared.pool, name);
-                self.shared.plain_maps.open(name, find)?.map(Tree::Plain)
-            }
-        };
-        Ok(tree.map(|tree| Map { tree, pool: self.clone() }))
-    }
-
-    /// The names of all maps of byte strings, of both kinds. For other maps see
-    /// [`fixed_map_names`](Self::fixed_map_names) and [`hash_tables`](Self::hash_tables).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
-    pub fn map_names(&self) -> Result<Vec<String>> {
-        self.names_of(&[Kind::Map, Kind::VersionedMap])
-    }
-
-    /// Opens the map of 8-byte keys and values of this name (1 to 40 bytes). If there is none, creates it,
-    /// durably.
-    ///
-    /// All handles of an open fixed map together hold one of the pool's lanes; a pool of the usual size has
-    /// 64.
-    ///
-    /// # Errors
-    ///
-    /// As for [`open_map`](Self::open_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane
-    /// is left.
-    pub fn open_fixed_map(&self, name: &str) -> Result<FixedMap> {
-        if let Some(map) = self.find_fixed_map(name)? {
-            return Ok(map);
-        }
-        // One thread at a time creates names: the only writer, as for the other maps.
-        let _turn = self.shared.begin("the turn to make a map")?;
-        let create = || Ok(Some(U64Tree::create(&self.shared.pool, name)?));
-        let tree = TreeHandle::open(self, name, create)?.expect("created if there was none");
-        Ok(FixedMap { tree })
-    }
-
-    /// Opens the map of 8-byte keys and values of this name, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// As for [`find_map`](Self::find_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane
-    /// is left.
-    pub fn find_fixed_map(&self, name: &str) -> Result<Option<FixedMap>> {
-        self.look_up(name)?;
-        Ok(TreeHandle::open(self, name, || Ok(None))?.map(|tree| FixedMap { tree }))
-    }
-
-    /// The names of all maps of 8-byte keys and values.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
-    pub fn fixed_map_names(&self) -> Result<Vec<String>> {
-        self.names_of(&[Kind::FixedMap])
-    }
-
-    /// Opens the hash table of this name (1 to 40 bytes). If there is none, creates it, durably.
-    ///
-    /// All handles of an open hash table together hold one of the pool's lanes; a pool of the usual size has
-    /// 64.
-    ///
-    /// # Errors
-    ///
-    /// As for [`open_map`](Self::open_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane
-    /// is left.
-    pub fn open_hash_table(&self, name: &str) -> Result<HashTable> {
-        if let Some(table) = self.find_hash_table(name)? {
-            return Ok(table);
-        }
-        // One thread at a time creates names: the only writer, as for the maps.
-        let _turn = self.shared.begin("the turn to make a map")?;
-        let create = || Ok(Some(VersionedHash::create(&self.shared.pool, name)?));
-        let table = TreeHandle::open(self, name, create)?.expect("created if there was none");
-        Ok(HashTable { table })
-    }
-
-    /// Opens the hash table of this name, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// As for [`find_map`](Self::find_map), and [`Error::TooManyOpen`](crate::Error::TooManyOpen) if no lane
-    /// is left.
-    pub fn find_hash_table(&self, name: &str) -> Result<Option<HashTable>> {
-        self.look_up(name)?;
-        Ok(TreeHandle::open(self, name, || Ok(None))?.map(|table| HashTable { table }))
-    }
-
-    /// The names of all hash tables, with reports of their newest versions and their named snapshots.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
-    pub fn hash_tables(&self) -> Result<Vec<(String, VersionsReport)>> {
-        let mut tables = Vec::new();
-        for name in self.names_of(&[Kind::HashTable])? {
-            if let Some(root) = self.shared.pool.root(&name)? {
-                tables.push((name, VersionedHash::describe_at(&self.shared.pool, root.off)?));
-            }
-        }
-        Ok(tables)
     }
 
     /// Opens the [heap](crate::heap) of persistent objects in this pool, which may hold maps too. An empty
@@ -427,24 +220,6 @@ impl Pool {
     /// [`Error::Pool`](crate::Error::Pool) if the pool is damaged.
     pub fn describe_heap(&self) -> Result<Option<Description>> {
         Ok(tembo_heap::describe(&self.shared.pool)?)
-    }
-
-    /// Waits until no other thread writes to a [`Map`], and begins a group of changes that become durable
-    /// together, with one fence.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WouldWait`](crate::Error::WouldWait) if this thread has a batch already or is in a closure
-    /// that [`Map::modify`] calls: it would wait for itself. [`Error::ReadOnly`](crate::Error::ReadOnly);
-    /// [`Error::Pool`](crate::Error::Pool) after the device failed.
-    pub fn batch(&self) -> Result<Batch<'_>> {
-        // Before the batch has the turn that a compaction needs.
-        if self.shared.feed_starved() {
-            self.compact_for_room();
-        } else if self.shared.pool.has_outgrown_waste() {
-            self.compact_outgrown();
-        }
-        Batch::begin(&self.shared)
     }
 
     /// The length of the pool, and its unused part.
@@ -615,65 +390,5 @@ impl Pool {
             return Ok(pool.trim_in(tx)?);
         }
         Ok(pool.trim()?)
-    }
-
-    /// Reads the whole pool and proves that every structure is sound and every allocated block reachable
-    /// exactly once. Changes nothing. There must be no writer meanwhile; a pool opened for reading only
-    /// guarantees that.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pool`] with the first damage found; [`Error::Unproved`] if there is none, but the pool holds
-    /// a structure that this version of the library cannot read, whose blocks cannot be told from lost ones.
-    pub fn check(&self) -> Result<CheckReport> {
-        let pool = &self.shared.pool;
-        let mut marks = pool.marks()?;
-        let (mut report, mut has_heap) = (CheckReport::default(), false);
-        for Listed { name, kind } in self.list()? {
-            // On media, without the open handles: checking takes neither a lane nor the tree.
-            let Some(root) = pool.root(&name)? else { continue };
-            let (before, called) = (marks.reached(), name.clone());
-            match kind {
-                Kind::Map => {
-                    if let Some(tree) = WbTree::open(pool, &name)? {
-                        tree.check(&mut marks)?;
-                        report.maps.push((name, tree.len()?));
-                    }
-                }
-                Kind::VersionedMap => {
-                    report.versioned_maps.push((name, VersionedTree::check_at(pool, root.off, &mut marks)?));
-                }
-                Kind::HashTable => {
-                    report.hash_tables.push((name, VersionedHash::check_at(pool, root.off, &mut marks)?));
-                }
-                Kind::FixedMap => {
-                    report.fixed_maps.push((name, U64Tree::check_at(pool, root.off, &mut marks)?));
-                }
-                Kind::Store => {
-                    let checked = self.to_read_store(&name)?.check(&mut marks)?;
-                    report.stores.push((name, checked));
-                }
-                Kind::Heap => has_heap = true,
-                Kind::Unknown(unknown) => report.unknown.push(unknown),
-            }
-            report.note_space(called, before, marks.reached());
-        }
-        report.dropped_maps = tembo_index::check_dropped(pool, &mut marks)?;
-        report.dropped_stores = Store::check_dropped(pool, &mut marks)?;
-        // Last, since it looks for lost objects among the remaining blocks.
-        if has_heap {
-            let is_all_known = report.unknown.is_empty();
-            let check = if is_all_known { tembo_heap::check } else { tembo_heap::check_beside_unknown };
-            let before = marks.reached();
-            report.heap = Some(check(pool, &mut marks)?);
-            report.note_space("heap".to_owned(), before, marks.reached());
-        }
-        (report.usage, report.classes) = (marks.usage(), marks.by_class());
-        if report.unknown.is_empty() {
-            marks.finish()?;
-            return Ok(report);
-        }
-        report.unreached_blocks = marks.unreached().count() as u64;
-        Err(Error::Unproved { report: Box::new(report) })
     }
 }

@@ -14,7 +14,7 @@
 //! a C string; `"\x00"` is one all the same.
 
 use crate::error::ProtocolError;
-use crate::request::Span;
+use crate::span::Span;
 
 /// Splits `line` (without its line end) into words, unescaped into `text`; `words` are ranges of `text`.
 /// Both are appended to. Linear in the length of the line.

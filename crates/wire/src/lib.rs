@@ -40,6 +40,7 @@ pub mod number;
 mod queue;
 mod reply;
 mod request;
+mod span;
 
 pub use client::{ReplyParser, Value, write_request};
 pub use error::{ProtocolError, ReplyError};

@@ -1,6 +1,7 @@
 //! Requests kept for later, in order: what a transaction runs at its end.
 
-use crate::request::{Request, Span};
+use crate::request::Request;
+use crate::span::Span;
 
 /// Requests, copied and packed one behind the other.
 ///

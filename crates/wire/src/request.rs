@@ -32,6 +32,7 @@ use crate::error::ProtocolError;
 use crate::inline;
 use crate::limits::Limits;
 use crate::number::parse_i64;
+use crate::span::Span;
 
 /// Argument ranges and bytes of inline text that an idle parser may keep allocated.
 const KEPT_ARGS: usize = 1024;
@@ -40,13 +41,6 @@ const KEPT_TEXT_BYTES: usize = 4096;
 /// A line with a number may always be this long, so that [`short_number`] need not look at the limit and a
 /// line cut into pieces is judged like one that is not.
 const MIN_NUMBER_LINE_BYTES: usize = 32;
-
-/// A range of the bytes that hold a request's arguments. `start <= end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) start: usize,
-    pub(crate) end: usize,
-}
 
 /// A complete request: one or more arguments, of which the first is the command's name.
 #[derive(Clone, Copy)]

@@ -11,8 +11,8 @@ pub(super) const RULE: Rule = Rule {
 
 /// Every crate with the crates of this workspace that it may depend on.
 pub(super) const LAYERS: &[(&str, &[&str])] = &[
-    ("tembo-pmem", &[]),
     ("tembo-sync", &[]),
+    ("tembo-pmem", &["tembo-sync"]),
     ("tembo-wire", &[]),
     ("tembo-rdb", &[]),
     ("tembo-heap-derive", &[]),

@@ -4,6 +4,7 @@
 //! its reason, its check, and tests that seed a violation and require it to be found. To add one: write
 //! the file, list it in [`RULES`], and mark the sentence of STYLE.md that it keeps.
 
+mod circles;
 mod claims;
 mod comment_opening;
 mod comment_width;
@@ -17,7 +18,9 @@ mod machine_paths;
 mod manifests;
 mod media_types;
 mod module_layers;
+mod modules;
 mod numbering;
+mod paths;
 mod persist_comments;
 mod rule_tables;
 mod terms;
@@ -42,6 +45,7 @@ struct Rule {
 const RULES: &[Rule] = &[
     layers::RULE,
     module_layers::RULE,
+    circles::RULE,
     rule_tables::RULE,
     manifests::RULE,
     unsafe_code::RULE,

@@ -1,7 +1,7 @@
 //! Modules inside a crate import downwards only.
 
-use super::lexer::{Kind, Token};
-use super::tree::{RustFile, closing};
+use super::paths::{from_root, module_of, paths_from};
+use super::tree::RustFile;
 use super::{Report, Rule, Tree};
 use std::collections::BTreeMap;
 
@@ -62,17 +62,6 @@ fn check_crate(tree: &Tree, layered: &LayeredCrate, report: &mut Report<'_>) {
     }
 }
 
-/// The module that a file of the crate is: `tx/commit.rs` is `tx::commit`, `tx/mod.rs` is `tx`. Files of
-/// tests have none.
-fn module_of(path: &str, source: &str) -> Option<Vec<String>> {
-    let inside = path.strip_prefix(source)?.strip_prefix('/')?.strip_suffix(".rs")?;
-    let mut names: Vec<String> = inside.split('/').map(str::to_owned).collect();
-    if names.last().is_some_and(|name| name == "mod") {
-        names.pop();
-    }
-    names.first().is_some_and(|name| name != "tests").then_some(names)
-}
-
 /// The layer that the longest entry which begins `module` is in.
 fn layer_of(module: &[String], layered: &LayeredCrate) -> Option<usize> {
     let fits = |entry: &str| {
@@ -119,57 +108,6 @@ fn imports(file: &RustFile<'_>, module: &[String]) -> Vec<(usize, Vec<String>)> 
         }
     }
     found
-}
-
-/// A path that begins with `crate` or `super`, from the crate's root.
-fn from_root(path: &[String], module: &[String]) -> Vec<String> {
-    let supers = path.iter().take_while(|name| *name == "super").count();
-    if supers == 0 {
-        return path[1..].to_vec();
-    }
-    let above = &module[..module.len().saturating_sub(supers)];
-    above.iter().chain(&path[supers..]).cloned().collect()
-}
-
-/// The paths of the tree (`a::{b, c::d}`) that begins at token `at`.
-fn paths_from(code: &[Token<'_>], at: usize) -> Vec<Vec<String>> {
-    let mut path = Vec::new();
-    let mut at = at;
-    while let Some(token) = code.get(at) {
-        if token.kind == Kind::Word {
-            path.push(token.text.to_owned());
-        } else if token.is_mark('{') {
-            let end = closing(code, at).unwrap_or(code.len());
-            return branches(code, at + 1..end)
-                .flat_map(|branch| paths_from(code, branch))
-                .map(|rest| path.iter().cloned().chain(rest).collect())
-                .collect();
-        } else if !token.is_mark('*') {
-            break;
-        }
-        let goes_on = code.get(at + 1).is_some_and(|t| t.is_mark(':'))
-            && code.get(at + 2).is_some_and(|t| t.is_mark(':'));
-        if !goes_on {
-            break;
-        }
-        at += 3;
-    }
-    if path.is_empty() { Vec::new() } else { vec![path] }
-}
-
-/// Where the parts of a group begin.
-fn branches(code: &[Token<'_>], group: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
-    let mut depth = 0_usize;
-    let mut starts = vec![group.start];
-    for at in group.clone() {
-        match code[at].text {
-            "{" => depth += 1,
-            "}" => depth = depth.saturating_sub(1),
-            "," if depth == 0 => starts.push(at + 1),
-            _ => {}
-        }
-    }
-    starts.into_iter().filter(move |start| *start < group.end)
 }
 
 #[cfg(test)]

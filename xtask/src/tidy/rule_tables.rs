@@ -1,7 +1,8 @@
 //! The tables of the rules name crates and files that exist.
 
 use super::{
-    Report, Rule, Tree, comment_opening, layers, lengths, module_layers, persist_comments, unsafe_code,
+    Report, Rule, Tree, circles, comment_opening, layers, lengths, module_layers, persist_comments,
+    unsafe_code,
 };
 use std::collections::BTreeSet;
 
@@ -33,6 +34,7 @@ fn tables() -> Vec<(&'static str, Vec<Named>)> {
         ("layers", packages.map(Named::Package).collect()),
         ("unsafe_code", unsafe_names.chain(boundaries).collect()),
         ("persist_comments", persist_comments::CRATES.iter().copied().map(Named::Crate).collect()),
+        ("circles", circles::LEFT.iter().map(|(folder, ..)| Named::Crate(folder)).collect()),
         ("comment_opening", comment_opening::LEFT.iter().map(|(folder, _)| Named::Path(folder)).collect()),
         ("lengths", lengths::LEFT.iter().map(|(file, _)| Named::Path(file)).collect()),
         ("module_layers", module_layers::CRATES.iter().map(|layered| Named::Path(layered.source)).collect()),

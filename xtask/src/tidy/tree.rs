@@ -201,9 +201,30 @@ pub(super) fn attribute_at(code: &[Token<'_>], at: usize) -> Option<Range<usize>
 
 /// Whether the inside of an attribute is a `cfg` that requires `test`.
 fn is_test_condition(attribute: &[Token<'_>]) -> bool {
-    attribute.first().is_some_and(|t| t.is_word("cfg"))
-        && attribute.iter().any(|t| t.is_word("test"))
-        && !attribute.iter().any(|t| t.is_word("not") || t.is_word("any"))
+    let mut cfg = attribute.iter().take(2);
+    cfg.next().is_some_and(|t| t.is_word("cfg"))
+        && cfg.next().is_some_and(|t| t.is_mark('('))
+        && requires_test(&attribute[2..attribute.len() - 1])
+}
+
+/// Whether a condition holds in tests only.
+fn requires_test(condition: &[Token<'_>]) -> bool {
+    match condition {
+        [only] => only.is_word("test"),
+        [all, open, parts @ .., _] if all.is_word("all") && open.is_mark('(') => {
+            let mut depth = 0_usize;
+            let parts = parts.split(|token| {
+                match token.text {
+                    "(" => depth += 1,
+                    ")" => depth = depth.saturating_sub(1),
+                    _ => {}
+                }
+                depth == 0 && token.is_mark(',')
+            });
+            parts.into_iter().any(requires_test)
+        }
+        _ => false,
+    }
 }
 
 /// The last line of the item that begins at token `from`.
@@ -253,11 +274,18 @@ mod tests {
         assert_eq!(test_lines(source), [2, 3, 4, 5, 6]);
         assert_eq!(test_lines("#[cfg(test)]\nuse a::b;\nuse c;\n"), [1, 2]);
         assert_eq!(test_lines("#![cfg(test)]\nfn a() {}\n"), [1, 2]);
+        assert_eq!(test_lines("#[cfg(all(unix, all(test, not(miri))))]\nuse a::b;\nuse c;\n"), [1, 2]);
     }
 
     #[test]
     fn other_conditions_are_not() {
-        for attribute in ["#[cfg(not(test))]", "#[cfg(any(test, unix))]", "#[cfg(unix)]", "#[test_case]"] {
+        for attribute in [
+            "#[cfg(not(test))]",
+            "#[cfg(any(test, unix))]",
+            "#[cfg(all(unix, not(test)))]",
+            "#[cfg(unix)]",
+            "#[test_case]",
+        ] {
             assert_eq!(test_lines(&format!("{attribute}\nfn a() {{\n}}\n")), [0; 0], "{attribute}");
         }
     }

@@ -1,6 +1,7 @@
 //! The arguments of `tembo backup`, `tembo verify` and `tembo restore`.
 
-use super::{durability, listen_address};
+use super::durability;
+use crate::address::listen_address;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -22,7 +22,7 @@ const QUOTED_CHARS: usize = 200;
 /// A line as it is written.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Written<'a> {
+enum WrittenLine<'a> {
     TemboDump(u32),
     Map(&'a str),
     CountingMap { name: &'a str, counts: &'a str },
@@ -65,43 +65,43 @@ impl<W: Write> Writer<W> {
     /// The errors of `out`, as for the other methods.
     pub(crate) fn new(out: W) -> io::Result<Writer<W>> {
         let mut writer = Writer { out, sum: Xxh3::new(), maps: 0, entries: 0, line: Vec::new() };
-        writer.line(&Written::TemboDump(VERSION))?;
+        writer.line(&WrittenLine::TemboDump(VERSION))?;
         Ok(writer)
     }
 
     /// Begins a map.
     pub(crate) fn map(&mut self, name: &str) -> io::Result<()> {
         self.maps += 1;
-        self.line(&Written::Map(name))
+        self.line(&WrittenLine::Map(name))
     }
 
     /// Begins a map that keeps sums.
     pub(crate) fn counting_map(&mut self, name: &str, counting: Counting) -> io::Result<()> {
         self.maps += 1;
-        self.line(&Written::CountingMap { name, counts: &counting.to_string() })
+        self.line(&WrittenLine::CountingMap { name, counts: &counting.to_string() })
     }
 
     /// Says that a map is not in the dump, and what it is.
     pub(crate) fn left_out(&mut self, name: &str, what: &str) -> io::Result<()> {
-        self.line(&Written::LeftOut { name, what })
+        self.line(&WrittenLine::LeftOut { name, what })
     }
 
     /// Begins a map that keeps versions.
     pub(crate) fn versioned_map(&mut self, name: &str) -> io::Result<()> {
         self.maps += 1;
-        self.line(&Written::VersionedMap(name))
+        self.line(&WrittenLine::VersionedMap(name))
     }
 
     /// Begins a hash table.
     pub(crate) fn hash_table(&mut self, name: &str) -> io::Result<()> {
         self.maps += 1;
-        self.line(&Written::HashTable(name))
+        self.line(&WrittenLine::HashTable(name))
     }
 
     /// Begins a map of 8-byte keys and values.
     pub(crate) fn fixed_map(&mut self, name: &str) -> io::Result<()> {
         self.maps += 1;
-        self.line(&Written::FixedMap(name))
+        self.line(&WrittenLine::FixedMap(name))
     }
 
     /// Writes an entry of the current map, which is one of 8-byte keys and values.
@@ -119,7 +119,7 @@ impl<W: Write> Writer<W> {
     /// Writes the last line and flushes; returns how many entries were written.
     pub(crate) fn finish(mut self) -> io::Result<u64> {
         let sum = format!("{:016x}", self.sum.digest());
-        self.line(&Written::End(End { maps: self.maps, entries: self.entries, xxh3: Some(sum) }))?;
+        self.line(&WrittenLine::End(End { maps: self.maps, entries: self.entries, xxh3: Some(sum) }))?;
         self.out.flush()?;
         Ok(self.entries)
     }
@@ -264,14 +264,14 @@ struct LeftOut {
     what: String,
 }
 
-enum Line {
+enum ReadLine {
     Header(u32),
     Item(Item),
     End(End),
 }
 
 impl RawLine {
-    fn kind(self) -> Option<Line> {
+    fn kind(self) -> Option<ReadLine> {
         let RawLine {
             tembo_dump,
             map,
@@ -292,12 +292,12 @@ impl RawLine {
         let mut maps = maps.into_iter().chain(versioned).chain([left_out]).flatten();
         let (map, another) = (maps.next(), maps.next());
         match (tembo_dump, map, another, key, value, end) {
-            (Some(version), None, None, None, None, None) => Some(Line::Header(version)),
-            (None, Some(map), None, None, None, None) => Some(Line::Item(map)),
+            (Some(version), None, None, None, None, None) => Some(ReadLine::Header(version)),
+            (None, Some(map), None, None, None, None) => Some(ReadLine::Item(map)),
             (None, None, None, Some(Read(key)), Some(Read(value)), None) => {
-                Some(Line::Item(Item::Entry { key, value }))
+                Some(ReadLine::Item(Item::Entry { key, value }))
             }
-            (None, None, None, None, None, Some(end)) => Some(Line::End(end)),
+            (None, None, None, None, None, Some(end)) => Some(ReadLine::End(end)),
             _ => None,
         }
     }
@@ -335,8 +335,8 @@ impl<R: BufRead> Reader<R> {
         };
         reader.skip_mark()?;
         match reader.read_line(MAX_HEADER_BYTES) {
-            Ok(Some(Line::Header(version))) if version == VERSION => Ok(reader),
-            Ok(Some(Line::Header(version))) if version > VERSION => {
+            Ok(Some(ReadLine::Header(version))) if version == VERSION => Ok(reader),
+            Ok(Some(ReadLine::Header(version))) if version > VERSION => {
                 Err(ReadError::NewerVersion { found: version })
             }
             Err(ReadError::Io(error)) => Err(ReadError::Io(error)),
@@ -372,12 +372,12 @@ impl<R: BufRead> Reader<R> {
         let sum_before = self.sum.digest();
         match self.read_line(MAX_LINE_BYTES)? {
             None => Err(ReadError::CutShort { line: self.line_number }),
-            Some(Line::Header(_)) => Err(self.wrong("a second header")),
-            Some(Line::Item(Item::Entry { .. })) if self.maps == 0 => {
+            Some(ReadLine::Header(_)) => Err(self.wrong("a second header")),
+            Some(ReadLine::Item(Item::Entry { .. })) if self.maps == 0 => {
                 Err(self.wrong("an entry before the first map"))
             }
-            Some(Line::Item(item)) => self.take(item).map(Some),
-            Some(Line::End(end)) => {
+            Some(ReadLine::Item(item)) => self.take(item).map(Some),
+            Some(ReadLine::End(end)) => {
                 self.check_end(&end, sum_before)?;
                 self.ended = true;
                 Ok(None)
@@ -437,7 +437,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// The next line that is not blank; none at the end of the source.
-    fn read_line(&mut self, limit: u64) -> Result<Option<Line>, ReadError> {
+    fn read_line(&mut self, limit: u64) -> Result<Option<ReadLine>, ReadError> {
         loop {
             self.line.clear();
             let bytes = (&mut self.input).take(limit).read_until(b'\n', &mut self.line)? as u64;

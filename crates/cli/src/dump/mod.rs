@@ -19,7 +19,7 @@ use tembo::{Counting, Map, Options, Pool, Unknown};
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// The kind of structure that a name of the pool belongs to.
-enum Kind {
+enum StructureKind {
     Map,
     FixedMap,
     HashTable,
@@ -103,19 +103,19 @@ fn write_pool<W: Write>(
     out: W,
     failed: impl Fn(io::Error) -> Failure,
 ) -> Outcome {
-    let mut names: BTreeMap<String, Kind> = BTreeMap::new();
-    names.extend(pool.map_names()?.into_iter().map(|name| (name, Kind::Map)));
-    names.extend(pool.fixed_map_names()?.into_iter().map(|name| (name, Kind::FixedMap)));
-    names.extend(pool.hash_tables()?.into_iter().map(|(name, _)| (name, Kind::HashTable)));
+    let mut names: BTreeMap<String, StructureKind> = BTreeMap::new();
+    names.extend(pool.map_names()?.into_iter().map(|name| (name, StructureKind::Map)));
+    names.extend(pool.fixed_map_names()?.into_iter().map(|name| (name, StructureKind::FixedMap)));
+    names.extend(pool.hash_tables()?.into_iter().map(|(name, _)| (name, StructureKind::HashTable)));
     let mut writer = Writer::new(out).map_err(&failed)?;
     for unknown in left_out {
         writer.left_out(&unknown.name, &unknown.what()).map_err(&failed)?;
     }
     for (name, kind) in names {
         match kind {
-            Kind::Map => write_map(pool, &name, &mut writer, &failed)?,
-            Kind::FixedMap => write_fixed_map(pool, &name, &mut writer, &failed)?,
-            Kind::HashTable => write_hash_table(pool, &name, &mut writer, &failed)?,
+            StructureKind::Map => write_map(pool, &name, &mut writer, &failed)?,
+            StructureKind::FixedMap => write_fixed_map(pool, &name, &mut writer, &failed)?,
+            StructureKind::HashTable => write_hash_table(pool, &name, &mut writer, &failed)?,
         }
     }
     writer.finish().map(|_| ()).map_err(failed)

@@ -27,7 +27,7 @@ pub(super) fn shown(bytes: &[u8]) -> String {
 /// Bytes in JSON that was read: text, or an object with one form of other bytes.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "expected a string, {\"base64\": \"...\"} or {\"hex\": \"...\"}")]
-pub(super) enum Written {
+pub(super) enum JsonBytes {
     Text(String),
     Base64(Base64),
     Hex(Hex),
@@ -45,14 +45,14 @@ pub(super) struct Hex {
     hex: String,
 }
 
-impl Written {
+impl JsonBytes {
     pub(super) fn into_bytes(self) -> Result<Vec<u8>, String> {
         match self {
-            Written::Text(text) => Ok(text.into_bytes()),
-            Written::Base64(Base64 { base64 }) => {
+            JsonBytes::Text(text) => Ok(text.into_bytes()),
+            JsonBytes::Base64(Base64 { base64 }) => {
                 of_base64(&base64).map_err(|why| format!("{base64:?} {why}"))
             }
-            Written::Hex(Hex { hex }) => of_hex(&hex).map_err(|why| format!("{hex:?} {why}")),
+            JsonBytes::Hex(Hex { hex }) => of_hex(&hex).map_err(|why| format!("{hex:?} {why}")),
         }
     }
 }

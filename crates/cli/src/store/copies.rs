@@ -17,7 +17,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// A backup that was written.
 #[derive(Serialize)]
-struct Written {
+struct WrittenBackup {
     snapshot: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<u64>,
@@ -85,7 +85,7 @@ pub(super) fn backup(
     drop(out);
     drop(progress);
     file.publish(path).map_err(&writing)?;
-    let written = Written {
+    let written = WrittenBackup {
         snapshot: snapshot_to_write.number(),
         since: base.map(|base| base.number()),
         keyspaces: summary.keyspaces,
@@ -95,7 +95,7 @@ pub(super) fn backup(
     if json {
         return print_json(&written);
     }
-    let Written { snapshot, keyspaces, changes, .. } = written;
+    let WrittenBackup { snapshot, keyspaces, changes, .. } = written;
     print(&format!("snapshot {snapshot} in {}: {changes} keys of {keyspaces} keyspaces\n", path.display()))
 }
 

@@ -1,6 +1,6 @@
 //! `tembo store import`: keys from JSON lines, or from a map.
 
-use super::bytes::Written;
+use super::bytes::JsonBytes;
 use super::{change, name_in};
 use crate::args::{Place, Writing};
 use crate::failure::{Failure, Outcome};
@@ -27,10 +27,10 @@ const MAX_LINE_BYTES: u64 = 6 * tembo::MAX_VALUE_BYTES + (1 << 20);
 #[serde(deny_unknown_fields)]
 struct Line {
     keyspace: String,
-    key: Written,
+    key: JsonBytes,
     /// `null` deletes the key; a line without it is wrong.
     #[serde(deserialize_with = "Option::deserialize")]
-    value: Option<Written>,
+    value: Option<JsonBytes>,
 }
 
 /// The numbers that an import ends with.
@@ -142,7 +142,7 @@ impl Group<'_> {
         }
         let line: Line =
             serde_json::from_slice(text).map_err(|e| Failure::Failed(format!("not a key in JSON: {e}")))?;
-        let bytes = |written: Written| written.into_bytes().map_err(Failure::Failed);
+        let bytes = |written: JsonBytes| written.into_bytes().map_err(Failure::Failed);
         let (key, value) = (bytes(line.key)?, line.value.map(bytes).transpose()?);
         let keyspace = match self.keyspaces.get(&line.keyspace) {
             Some(keyspace) => keyspace.clone(),

@@ -15,7 +15,7 @@ use tembo::store::Change;
 
 /// A key with its value, as `import` reads it.
 #[derive(Serialize)]
-struct Line<'a> {
+struct EntryLine<'a> {
     keyspace: &'a str,
     key: Shown<'a>,
     value: Shown<'a>,
@@ -92,7 +92,7 @@ pub(super) fn get(place: &Place, (name, key): (&str, &str), reading: &Reading, r
         return Err(no_value(name, &key));
     };
     if reading.json {
-        return print_json(&Line { keyspace: name, key: Shown(&key), value: Shown(&value) });
+        return print_json(&EntryLine { keyspace: name, key: Shown(&key), value: Shown(&value) });
     }
     let mut out = std::io::stdout().lock();
     let end: &[u8] = if raw { b"" } else { b"\n" };
@@ -115,7 +115,7 @@ pub(super) fn scan(place: &Place, name: &str, range: &Range, reading: &Reading) 
     for entry in entries.take(range.limit.map_or(usize::MAX, |n| n as usize)) {
         let (key, value) = entry?;
         if reading.json {
-            out.json(&Line { keyspace: name, key: Shown(&key), value: Shown(&value) })?;
+            out.json(&EntryLine { keyspace: name, key: Shown(&key), value: Shown(&value) })?;
         } else {
             out.line(&format!("{}\t{}", shown(&key), shown(&value)))?;
         }

@@ -18,7 +18,7 @@ struct Committed {
 
 /// A snapshot that was kept or deleted.
 #[derive(Serialize)]
-struct Named<'a> {
+struct SnapshotName<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     number: Option<u64>,
@@ -59,12 +59,12 @@ pub(super) fn keep(place: &Place, name: &str, at: Option<&SnapshotChoice>, writi
     }
     let number = change_store(place, (writing.durability, false, false), |store| Ok(store.keep(name, at)?))?;
     let text = format!("kept {} as {}\n", number, shown(name.as_bytes()));
-    said(writing, &Named { name, number: Some(number) }, &text)
+    said(writing, &SnapshotName { name, number: Some(number) }, &text)
 }
 
 pub(super) fn delete(place: &Place, name: &str, writing: &Writing) -> Outcome {
     change_store(place, (writing.durability, false, false), |store| Ok(store.delete_kept(name)?))?;
-    said(writing, &Named { name, number: None }, &format!("deleted {}\n", shown(name.as_bytes())))
+    said(writing, &SnapshotName { name, number: None }, &format!("deleted {}\n", shown(name.as_bytes())))
 }
 
 fn said(writing: &Writing, json: &impl Serialize, text: &str) -> Outcome {

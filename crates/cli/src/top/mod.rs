@@ -8,7 +8,7 @@ mod report;
 mod sample;
 mod screen;
 
-use crate::args::listen_address;
+use crate::address::listen_address;
 use crate::failure::{Failure, Outcome};
 use crate::report::print;
 use clap::Args;

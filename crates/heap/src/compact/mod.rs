@@ -61,7 +61,7 @@ use crate::stm::shared::HeapShared;
 use guest::Guest;
 use std::collections::HashSet;
 use tembo_pool::{Compaction, Pin, Pool};
-use visit::{Found, Moving, Spot, visit};
+use visit::{Findings, Moving, Spot, visit};
 
 /// Objects that one transaction visits.
 const SPOTS_PER_STEP: usize = 64;
@@ -199,7 +199,7 @@ impl HeapCompaction {
         }
     }
 
-    fn take(&mut self, found: Found) -> u64 {
+    fn take(&mut self, found: Findings) -> u64 {
         self.left.extend(found.left);
         self.met.extend(found.met);
         found.moved_bytes

@@ -1,6 +1,6 @@
 //! Moves between which and their commits others come: each of them makes the move give way.
 
-use super::visit::{Found, Moving, Spot, visit};
+use super::visit::{Findings, Moving, Spot, visit};
 use super::{HeapCompaction, HeapStep};
 use crate::error::{Error, Result};
 use crate::retry;
@@ -105,7 +105,7 @@ fn visit_before<B: Brand>(heap: &Heap<B, Root>, of: Change, visits_node: bool) -
     let shared = &*heap.shared;
     let (pin, met) = (pool.pin(), HashSet::default());
     let moving = Moving { shared, pin: &pin, chosen: &chosen, met: &met };
-    let look = |spots: &[Spot]| -> Found {
+    let look = |spots: &[Spot]| -> Findings {
         retry::write(shared, |running| visit(&moving, running, spots, false)).unwrap()
     };
     // The array of nodes, and then the nodes of its first elements.

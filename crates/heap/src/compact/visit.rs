@@ -52,7 +52,7 @@ pub(super) struct Moving<'m> {
 
 /// The findings of a visit.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct Findings {
     pub left: Vec<Spot>,
     pub met: HashSet<u64, foldhash::fast::FixedState>,
     pub moved_bytes: u64,
@@ -64,9 +64,9 @@ pub(super) fn visit(
     running: &Running<'_>,
     spots: &[Spot],
     moves: bool,
-) -> Result<Found> {
+) -> Result<Findings> {
     let tx = Tx::new(moving.shared, running.active());
-    let mut visit = Visit { moving, tx, moves, found: Found::default() };
+    let mut visit = Visit { moving, tx, moves, found: Findings::default() };
     let mut left = spots.iter().rev();
     while visit.found.moved_bytes < BYTES_PER_STEP
         && let Some(spot) = left.next()
@@ -83,12 +83,12 @@ struct Visit<'v, 't> {
     moving: &'v Moving<'v>,
     tx: Tx<'t, Walked>,
     moves: bool,
-    found: Found,
+    found: Findings,
 }
 
 /// A place of a pointer, and its target.
 #[derive(Debug, Clone, Copy)]
-struct Lead {
+struct PointerPlace {
     /// The record's key.
     key: u64,
     slot: u64,
@@ -126,7 +126,7 @@ impl Visit<'_, '_> {
 
     /// Reads the strong pointers of an object, or of some elements of an array. Returns the element to go on
     /// with.
-    fn read_leads(&self, spot: Spot, leads: &mut Vec<Lead>) -> Result<Option<u64>> {
+    fn read_leads(&self, spot: Spot, leads: &mut Vec<PointerPlace>) -> Result<Option<u64>> {
         let (kind, info) = self.type_of(spot.object)?;
         if info.pointers.is_empty() || kind.successor().is_some() {
             return Ok(None);
@@ -145,12 +145,12 @@ impl Visit<'_, '_> {
         Ok((end < len).then_some(end))
     }
 
-    fn read_value(&self, info: &TypeInfo, key: u64, value: u64, leads: &mut Vec<Lead>) -> Result<()> {
+    fn read_value(&self, info: &TypeInfo, key: u64, value: u64, leads: &mut Vec<PointerPlace>) -> Result<()> {
         for_each_pointer(info, &|off| self.tx.read_word(key, value + off), |off, pointer| {
             let slot = value + off;
             let target = if pointer.kind == PointerKind::Weak { 0 } else { self.tx.read_word(key, slot)? };
             if target != 0 {
-                leads.push(Lead { key, slot, target });
+                leads.push(PointerPlace { key, slot, target });
             }
             Ok(())
         })
@@ -167,8 +167,8 @@ impl Visit<'_, '_> {
     }
 
     /// Moves the target of a pointer, if it is to be moved and can be, and queues it for a visit.
-    fn follow(&mut self, lead: Lead) -> Result<()> {
-        let Lead { target, .. } = lead;
+    fn follow(&mut self, lead: PointerPlace) -> Result<()> {
+        let PointerPlace { target, .. } = lead;
         let (kind, info) = self.type_of(target)?;
         let leads_on = !info.pointers.is_empty();
         let counts = Counts::decode(self.word(counts_off(target))?);
@@ -187,7 +187,7 @@ impl Visit<'_, '_> {
     }
 
     /// Makes a copy of a unique object in the place of its pointer, and returns it.
-    fn relocate(&mut self, lead: Lead) -> Result<u64> {
+    fn relocate(&mut self, lead: PointerPlace) -> Result<u64> {
         let old = lead.target;
         let (kind, info) = self.type_of(old)?;
         let words = if kind.is_array() { self.array_words(old, info)? } else { self.value_words(old, info)? };

@@ -27,7 +27,7 @@ pub(super) struct Migration<'m> {
 
 /// A change of a pointer.
 #[derive(Debug, Clone, Copy)]
-struct Lead {
+struct PointerChange {
     slot: u64,
     kind: PointerKind,
     from: u64,
@@ -109,10 +109,10 @@ impl Migration<'_> {
         self.lead_some(&mut leads)
     }
 
-    fn to_successor(&self, slot: u64, kind: PointerKind) -> Result<Option<Lead>> {
+    fn to_successor(&self, slot: u64, kind: PointerKind) -> Result<Option<PointerChange>> {
         let from = self.shared.region().load_u64(slot)?;
         let to = if from == 0 { None } else { self.kind(from)?.successor() };
-        Ok(to.map(|to| Lead { slot, kind, from, to }))
+        Ok(to.map(|to| PointerChange { slot, kind, from, to }))
     }
 
     /// Removes the pointers in moved objects.
@@ -121,7 +121,7 @@ impl Migration<'_> {
         for (object, _) in moved {
             self.for_each_pointer(*object, &mut leads, |slot, kind| {
                 let from = self.shared.region().load_u64(slot)?;
-                Ok((from != 0).then_some(Lead { slot, kind, from, to: 0 }))
+                Ok((from != 0).then_some(PointerChange { slot, kind, from, to: 0 }))
             })?;
         }
         self.lead_some(&mut leads)
@@ -132,8 +132,8 @@ impl Migration<'_> {
     fn for_each_pointer(
         &self,
         object: u64,
-        leads: &mut Vec<Lead>,
-        lead: impl Fn(u64, PointerKind) -> Result<Option<Lead>>,
+        leads: &mut Vec<PointerChange>,
+        lead: impl Fn(u64, PointerKind) -> Result<Option<PointerChange>>,
     ) -> Result<()> {
         let kind = self.kind(object)?;
         let Some(info) = self.shared.types.get(kind.type_number()) else { return Ok(()) };
@@ -160,8 +160,8 @@ impl Migration<'_> {
         Ok(())
     }
 
-    fn lead_some(&self, leads: &mut Vec<Lead>) -> Result<()> {
-        self.write_parts(leads, &|tx, Lead { slot, kind, from, to }| {
+    fn lead_some(&self, leads: &mut Vec<PointerChange>) -> Result<()> {
+        self.write_parts(leads, &|tx, PointerChange { slot, kind, from, to }| {
             tx.count(from, kind, -1)?;
             tx.count(to, kind, 1)?;
             store(tx, slot, to)

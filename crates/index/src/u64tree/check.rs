@@ -10,7 +10,7 @@ use crate::error::{Result, corrupt};
 use tembo_pmem::{Region, WORD_BYTES};
 use tembo_pool::{Marks, Pool};
 
-struct Checker<'m, 'k> {
+struct U64TreeChecker<'m, 'k> {
     region: &'m Region,
     marks: &'k mut Marks,
     /// The least key and the offset that the next leaf must have, according to the leaf before it.
@@ -32,7 +32,7 @@ impl U64Tree {
         expect_zero(region, "a reserved word of a tree's header", header, &RESERVED_OF_HEADER)?;
         let last = load_last(region, header)?;
         let root = region.load_u64(root_off(header))?;
-        let mut checker = Checker { region, marks, expected: (0, 0), records: 0 };
+        let mut checker = U64TreeChecker { region, marks, expected: (0, 0), records: 0 };
         checker.node(root, 0, MAX_LEVEL + 1, None)?;
         let (low, next) = checker.expected;
         if (low, next) != (u64::MAX, 0) {
@@ -56,7 +56,7 @@ impl U64Tree {
     }
 }
 
-impl Checker<'_, '_> {
+impl U64TreeChecker<'_, '_> {
     /// Checks a node whose keys start at `low` and end before `high`, on a level below `below`.
     fn node(&mut self, off: u64, low: u64, below: u64, high: Option<u64>) -> Result<()> {
         self.marks.reach(off, NODE_BYTES)?;

@@ -18,7 +18,7 @@ pub(crate) const MAX_LEVEL: u64 = 16;
 media_struct! {
     /// The header of a tree of fixed-size keys: a line that records change, and one that holds what belongs
     /// to the largest key, whose complement marks an unused slot. The latter is changed directly.
-    pub(crate) struct PmFixedTree: 128 {
+    pub(crate) struct PmU64Tree: 128 {
         /// `wB+8 v1\n`.
         0 => format: u64,
         /// The root node.
@@ -38,7 +38,7 @@ media_struct! {
 
 media_struct! {
     /// A leaf: a line that records change, and 31 lines of four records each, which are changed directly.
-    pub(crate) struct PmFixedLeaf: 2048 {
+    pub(crate) struct PmU64Leaf: 2048 {
         /// `wB+8leaf`.
         0 => kind: u64,
         /// The least key that may lie here. Never changes.
@@ -51,13 +51,13 @@ media_struct! {
         /// Zero.
         32 => reserved: [u64; 4],
         /// The records.
-        64 => lines: [PmFixedLine; 31],
+        64 => lines: [PmU64Line; 31],
     }
 }
 
 media_struct! {
     /// Four records of a leaf.
-    pub(crate) struct PmFixedLine: 64 {
+    pub(crate) struct PmU64Line: 64 {
         /// The complements of the keys; 0 = unused.
         0 => keys: [u64; 4],
         /// The values.
@@ -67,7 +67,7 @@ media_struct! {
 
 media_struct! {
     /// An inner node: children in no order. Changed by records only.
-    pub(crate) struct PmFixedInner: 2048 {
+    pub(crate) struct PmU64Inner: 2048 {
         /// `wB+8node`.
         0 => kind: u64,
         /// 1 above the leaves, and so on.
@@ -75,13 +75,13 @@ media_struct! {
         /// Zero.
         16 => reserved: [u64; 6],
         /// The children.
-        64 => children: [PmFixedChild; 124],
+        64 => children: [PmU64Child; 124],
     }
 }
 
 media_struct! {
     /// A child of an inner node.
-    pub(crate) struct PmFixedChild: 16 {
+    pub(crate) struct PmU64Child: 16 {
         /// The least key below it.
         0 => separator: u64,
         /// The node; 0 = an unused slot.
@@ -89,51 +89,51 @@ media_struct! {
     }
 }
 
-pub(crate) const NODE_BYTES: u64 = size_of::<PmFixedLeaf>() as u64;
+pub(crate) const NODE_BYTES: u64 = size_of::<PmU64Leaf>() as u64;
 /// Words of a node.
 pub(crate) const NODE_WORDS: u64 = NODE_BYTES / WORD_BYTES;
-pub(crate) const HEADER_BYTES: u64 = size_of::<PmFixedTree>() as u64;
-const _: () = assert!(size_of::<PmFixedInner>() as u64 == NODE_BYTES);
+pub(crate) const HEADER_BYTES: u64 = size_of::<PmU64Tree>() as u64;
+const _: () = assert!(size_of::<PmU64Inner>() as u64 == NODE_BYTES);
 /// Words of a line.
 pub(crate) const WORDS_PER_LINE: usize = (LINE_BYTES / WORD_BYTES) as usize;
 /// Records of a line: their keys come first, and their values behind them.
 pub(crate) const SLOTS_PER_LINE: usize = 4;
-const _: () = assert!(offset_of!(PmFixedLine, values) == SLOTS_PER_LINE * WORD_BYTES as usize);
-const _: () = assert!(offset_of!(PmFixedLeaf, lines) == LINE_BYTES as usize);
+const _: () = assert!(offset_of!(PmU64Line, values) == SLOTS_PER_LINE * WORD_BYTES as usize);
+const _: () = assert!(offset_of!(PmU64Leaf, lines) == LINE_BYTES as usize);
 const _: () = assert!((NODE_BYTES / LINE_BYTES - 1) * SLOTS_PER_LINE as u64 == SLOTS as u64);
 
 /// The reserved words of a header, of a leaf and of an inner node: where each run begins, and its length.
 pub(super) const RESERVED_OF_HEADER: [(u64, u64); 2] =
-    [(NEXT_DROPPED_AT, 6), (offset_of!(PmFixedTree, reserved_b) as u64, 6)];
+    [(NEXT_DROPPED_AT, 6), (offset_of!(PmU64Tree, reserved_b) as u64, 6)];
 /// The place, in the head of a dropped map, of the word that leads to the next. Zero in a map that is not
 /// dropped, like the reserved words behind it.
-pub(crate) const NEXT_DROPPED_AT: u64 = offset_of!(PmFixedTree, next_dropped) as u64;
-pub(super) const RESERVED_OF_LEAF: [(u64, u64); 1] = [(offset_of!(PmFixedLeaf, reserved) as u64, 4)];
-pub(super) const RESERVED_OF_INNER: [(u64, u64); 1] = [(offset_of!(PmFixedInner, reserved) as u64, 6)];
+pub(crate) const NEXT_DROPPED_AT: u64 = offset_of!(PmU64Tree, next_dropped) as u64;
+pub(super) const RESERVED_OF_LEAF: [(u64, u64); 1] = [(offset_of!(PmU64Leaf, reserved) as u64, 4)];
+pub(super) const RESERVED_OF_INNER: [(u64, u64); 1] = [(offset_of!(PmU64Inner, reserved) as u64, 6)];
 
 /// Offsets of the fields of objects. The object's offset comes from media and may be anything.
 pub(crate) const fn root_off(header: u64) -> u64 {
-    header.saturating_add(offset_of!(PmFixedTree, root) as u64)
+    header.saturating_add(offset_of!(PmU64Tree, root) as u64)
 }
 
 pub(crate) const fn last_value_off(header: u64) -> u64 {
-    header.saturating_add(offset_of!(PmFixedTree, last_value) as u64)
+    header.saturating_add(offset_of!(PmU64Tree, last_value) as u64)
 }
 
 pub(crate) const fn last_present_off(header: u64) -> u64 {
-    header.saturating_add(offset_of!(PmFixedTree, last_present) as u64)
+    header.saturating_add(offset_of!(PmU64Tree, last_present) as u64)
 }
 
 pub(crate) const fn low_off(leaf: u64) -> u64 {
-    leaf.saturating_add(offset_of!(PmFixedLeaf, low) as u64)
+    leaf.saturating_add(offset_of!(PmU64Leaf, low) as u64)
 }
 
 pub(crate) const fn floor_off(leaf: u64) -> u64 {
-    leaf.saturating_add(offset_of!(PmFixedLeaf, floor) as u64)
+    leaf.saturating_add(offset_of!(PmU64Leaf, floor) as u64)
 }
 
 pub(crate) const fn next_off(leaf: u64) -> u64 {
-    leaf.saturating_add(offset_of!(PmFixedLeaf, next) as u64)
+    leaf.saturating_add(offset_of!(PmU64Leaf, next) as u64)
 }
 
 /// The offset of a slot's key word. The value lies in the same line, so that one flush is enough and the
@@ -163,17 +163,17 @@ pub(crate) const fn line_off(leaf: u64, line: usize) -> u64 {
 
 #[inline(always)]
 pub(crate) const fn value_off(leaf: u64, slot: usize) -> u64 {
-    key_off(leaf, slot).saturating_add(offset_of!(PmFixedLine, values) as u64)
+    key_off(leaf, slot).saturating_add(offset_of!(PmU64Line, values) as u64)
 }
 
 pub(crate) const fn level_off(inner: u64) -> u64 {
-    inner.saturating_add(offset_of!(PmFixedInner, level) as u64)
+    inner.saturating_add(offset_of!(PmU64Inner, level) as u64)
 }
 
 pub(crate) const fn separator_off(inner: u64, slot: usize) -> u64 {
-    inner.saturating_add((offset_of!(PmFixedInner, children) + 16 * slot) as u64)
+    inner.saturating_add((offset_of!(PmU64Inner, children) + 16 * slot) as u64)
 }
 
 pub(crate) const fn child_off(inner: u64, slot: usize) -> u64 {
-    separator_off(inner, slot).saturating_add(offset_of!(PmFixedChild, node) as u64)
+    separator_off(inner, slot).saturating_add(offset_of!(PmU64Child, node) as u64)
 }

@@ -1,7 +1,7 @@
 //! Iteration over records, which are fetched by scans of some dozens.
 
 use super::create::U64Tree;
-use super::scan::Direction;
+use crate::direction::Direction;
 use crate::error::Result;
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};

@@ -6,19 +6,13 @@ use super::get::SearchEnd;
 use super::layout::{NODE_BYTES, NODE_WORDS, SLOTS, key_off, key_word, value_off, value_word};
 use super::lock::{Locked, Version, begin, is_unchanged};
 use super::node::{Leaf, Order, Structure};
+use crate::direction::Direction;
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use tembo_pmem::{LINE_BYTES, Region, WORD_BYTES};
 use tembo_pool::BriefPin;
-
-/// The direction of a scan.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    Up,
-    Down,
-}
 
 /// A leaf as a scan read it.
 struct Seen<'g> {

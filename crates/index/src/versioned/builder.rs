@@ -3,10 +3,10 @@
 //! A changed node is a *draft*: a copy in memory. Drafts get their blocks at the commit, so a node that is
 //! made and given up in one version takes no block.
 
-use super::compact::Moves;
 use super::deferred_stamps::DeferredStamps;
 use super::layout::RootWord;
 use super::layout::{MAX_VERSION, at};
+use super::moves::Moves;
 use super::old_scan::OldScan;
 use super::queue::{Dead, Queues, Reclaim};
 use super::readers::Retained;
@@ -252,9 +252,9 @@ impl<S: BuildVersion> VersionBuilder<S> {
             words[field as usize / 8] = now;
             mask |= u8::from(now != before) << (field / 8);
         };
-        store(at!(PmCddsHead.version), version.number, self.before.number);
-        store(at!(PmCddsHead.root), version.root.0, self.before.root.0);
-        store(at!(PmCddsHead.length), version.length, self.before.length);
+        store(at!(PmVersionedHead.version), version.number, self.before.number);
+        store(at!(PmVersionedHead.root), version.root.0, self.before.root.0);
+        store(at!(PmVersionedHead.length), version.length, self.before.length);
         // PERSIST(I5): one redo record has these words and everything above, and covers the new blocks.
         tx.store_line(self.header, mask, &words)?;
         Ok(Some(version))

@@ -1,6 +1,6 @@
 //! Proves a map whole without changing it. The invariants are in the heads of the modules.
 
-use super::checker::{Checker, Walk, expect, expect_zero};
+use super::checker::{VersionChecker, Walk, expect, expect_zero};
 use super::kept_list::{self, KeptVersion};
 use super::layout::{HEAD_BYTES, KEPT_BYTES, at};
 use super::map::VersionedMap;
@@ -57,18 +57,18 @@ impl<S: VersionedStructure> VersionedMap<S> {
         let region = pool.region();
         marks.reach(header, HEAD_BYTES)?;
         check_format(region, header, S::FORMAT)?;
-        expect_zero(region, header + at!(PmCddsHead.next_dropped), 1)?;
-        let seed = region.load_u64(header + at!(PmCddsHead.seed))?;
+        expect_zero(region, header + at!(PmVersionedHead.next_dropped), 1)?;
+        let seed = region.load_u64(header + at!(PmVersionedHead.seed))?;
         if !S::HAS_SEED {
             expect("the seed of a map without hashes", header, 0, seed)?;
         }
         let newest = load_version(region, header)?;
         let kept = kept_list::load(region, header, newest.number)?;
-        let mut checker = Checker::new(region, marks, seed, newest.number, &kept);
+        let mut checker = VersionChecker::new(region, marks, seed, newest.number, &kept);
         checker.check_version::<S>(Walk::Newest, newest)?;
-        for queue in [at!(PmCddsHead.young), at!(PmCddsHead.old)] {
+        for queue in [at!(PmVersionedHead.young), at!(PmVersionedHead.old)] {
             let off = header + queue;
-            expect_zero(region, off + at!(PmCddsQueue.reserved), 3)?;
+            expect_zero(region, off + at!(PmVersionedQueue.reserved), 3)?;
             checker.check_queue::<S>(off, QueueWords::load(region, off)?)?;
         }
         for kept in &kept {

@@ -15,13 +15,13 @@ use tembo_pool::Marks;
 /// How a structure proves its nodes.
 pub trait CheckNodes {
     /// Proves the nodes of a version, and counts its keys.
-    fn check_version(checker: &mut Checker<'_, '_>, version: View<'_>) -> Result<()>;
+    fn check_version(checker: &mut VersionChecker<'_, '_>, version: View<'_>) -> Result<()>;
 
     /// Proves a dead node, and returns its length in bytes.
-    fn check_dead_node(checker: &Checker<'_, '_>, dead: &Dead) -> Result<u64>;
+    fn check_dead_node(checker: &VersionChecker<'_, '_>, dead: &Dead) -> Result<u64>;
 
     /// Proves the nodes of a dead subtree, and ticks them and their records off.
-    fn check_dead_subtree(checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()>;
+    fn check_dead_subtree(checker: &mut VersionChecker<'_, '_>, dead: &Dead) -> Result<()>;
 }
 
 /// The version that is walked.
@@ -34,7 +34,7 @@ pub(super) enum Walk {
 }
 
 /// A walk over a map.
-pub struct Checker<'m, 'k> {
+pub struct VersionChecker<'m, 'k> {
     pub(super) region: &'m Region,
     pub(super) marks: &'k mut Marks,
     /// The seed of the hashes; 0 in a tree.
@@ -52,7 +52,7 @@ pub struct Checker<'m, 'k> {
     has_older: bool,
 }
 
-impl<'m, 'k> Checker<'m, 'k> {
+impl<'m, 'k> VersionChecker<'m, 'k> {
     /// A checker of a map with this newest version and these named snapshots.
     pub(super) fn new(
         region: &'m Region,
@@ -60,8 +60,8 @@ impl<'m, 'k> Checker<'m, 'k> {
         seed: u64,
         newest: u64,
         kept: &[KeptSnapshot],
-    ) -> Checker<'m, 'k> {
-        Checker {
+    ) -> VersionChecker<'m, 'k> {
+        VersionChecker {
             region,
             marks,
             seed,
@@ -77,7 +77,7 @@ impl<'m, 'k> Checker<'m, 'k> {
     }
 }
 
-impl Checker<'_, '_> {
+impl VersionChecker<'_, '_> {
     /// Checks I2 of a version that can be read in full.
     pub(super) fn check_version<S: CheckNodes>(&mut self, walk: Walk, version: Version) -> Result<()> {
         (self.walk, self.version, self.keys) = (walk, version.number, 0);
@@ -131,7 +131,7 @@ impl Checker<'_, '_> {
         }
         for _ in 0..queue.count {
             if idx == CHUNK_ITEMS {
-                chunk = self.region.load_u64(chunk + at!(PmCddsChunk.next))?;
+                chunk = self.region.load_u64(chunk + at!(PmVersionedChunk.next))?;
                 self.check_chunk(chunk)?;
                 idx = 0;
             }
@@ -149,7 +149,7 @@ impl Checker<'_, '_> {
 
     fn check_chunk(&mut self, chunk: u64) -> Result<()> {
         self.marks.reach(chunk, CHUNK_BYTES)?;
-        expect_zero(self.region, chunk + at!(PmCddsChunk.reserved), 1)
+        expect_zero(self.region, chunk + at!(PmVersionedChunk.reserved), 1)
     }
 
     fn check_dead<S: CheckNodes>(&mut self, item: u64, dead: Dead) -> Result<()> {

@@ -77,14 +77,14 @@ impl<S: VersionedStructure> VersionedMap<S> {
         let mut held: Vec<u64> = shared.held.lock().keys().copied().collect();
         let kept: Vec<u64> = shared.kept.lock().iter().map(|kept| kept.version.number).collect();
         held.extend(&kept);
-        let count = |queue| shared.region().load_u64(shared.header + queue + at!(PmCddsQueue.count));
+        let count = |queue| shared.region().load_u64(shared.header + queue + at!(PmVersionedQueue.count));
         Ok(VersionedStats {
             version: newest.version(),
             length: newest.len(),
             held: Retained::new(held).versions().to_vec(),
             kept: kept.len(),
-            young_blocks: count(at!(PmCddsHead.young))?,
-            old_blocks: count(at!(PmCddsHead.old))?,
+            young_blocks: count(at!(PmVersionedHead.young))?,
+            old_blocks: count(at!(PmVersionedHead.old))?,
         })
     }
 }

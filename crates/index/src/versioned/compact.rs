@@ -13,47 +13,14 @@
 
 use super::builder::BuildVersion;
 use super::map::VersionedMap;
+use super::moves::Moves;
 use super::structure::VersionedStructure;
 use crate::error::Result;
 use crate::wbtree::CompactionStep;
 use tembo_pool::{Compaction, KeptSpace};
 
-/// A step stops after the node with which it has copied this many bytes, or blocks.
-const BYTES_PER_STEP: u64 = 128 << 10;
-const BLOCKS_PER_STEP: usize = 128;
 /// Items of the queues that a step looks at.
 const ITEMS_PER_STEP: usize = 1024;
-
-/// The moves of a step.
-#[doc(hidden)]
-pub struct Moves<'c> {
-    compaction: &'c Compaction,
-    /// The newest version that a snapshot holds, or 0.
-    newest_held: u64,
-    pub(super) bytes: u64,
-    blocks: usize,
-}
-
-impl Moves<'_> {
-    /// Whether a block of the newest version that was made in version `birth` is to be moved.
-    pub(super) fn wants(&self, off: u64, birth: u64) -> bool {
-        let is_in_closed = self.compaction.has(off);
-        if is_in_closed && birth <= self.newest_held {
-            self.compaction.note_held();
-        }
-        is_in_closed && birth > self.newest_held
-    }
-
-    pub(super) fn note(&mut self, bytes: u64) {
-        self.bytes += bytes;
-        self.blocks += 1;
-    }
-
-    /// Whether the step has done enough.
-    pub(super) fn is_enough(&self) -> bool {
-        self.bytes >= BYTES_PER_STEP || self.blocks >= BLOCKS_PER_STEP
-    }
-}
 
 impl<S: VersionedStructure> VersionedMap<S> {
     /// Moves nodes and records that lie in the compaction's slabs, from `from` on, where the first step
@@ -74,7 +41,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
             let kept = self.shared.kept.lock().iter().map(|kept| kept.version.number).max();
             let newest_held = held.max(kept).unwrap_or(0);
             tx.use_kept_space(KeptSpace::Half);
-            let mut moves = Moves { compaction, newest_held, bytes: 0, blocks: 0 };
+            let mut moves = Moves::new(compaction, newest_held);
             let next = <S as BuildVersion>::compact(builder, tx, &mut moves, from)?;
             Ok(CompactionStep { moved_bytes: moves.bytes, next })
         })

@@ -38,7 +38,7 @@ pub(crate) type Load<'l> = dyn Fn(u64) -> Result<u64> + 'l;
 /// Frees a part of the map; returns whether there was anything besides its head.
 pub(crate) fn step<S: Dismantle>(tx: &mut Tx<'_>, header: u64) -> Result<bool> {
     let newest = load_version(region(tx), header)?.number;
-    let root_off = header.saturating_add(at!(PmCddsHead.root));
+    let root_off = header.saturating_add(at!(PmVersionedHead.root));
     let root = RootWord(tx.load(root_off)?);
     if !root.is_empty() {
         if free_last::<S>(tx, root.node(), newest)? {
@@ -46,17 +46,17 @@ pub(crate) fn step<S: Dismantle>(tx: &mut Tx<'_>, header: u64) -> Result<bool> {
         }
         return Ok(true);
     }
-    let kept_off = header.saturating_add(at!(PmCddsHead.kept));
+    let kept_off = header.saturating_add(at!(PmVersionedHead.kept));
     let kept = tx.load(kept_off)?;
     if kept != 0 {
-        let count_off = header.saturating_add(at!(PmCddsHead.kept_count));
-        let (next, count) = (tx.load(kept.saturating_add(at!(PmCddsKept.next)))?, tx.load(count_off)?);
+        let count_off = header.saturating_add(at!(PmVersionedHead.kept_count));
+        let (next, count) = (tx.load(kept.saturating_add(at!(PmVersionedKept.next)))?, tx.load(count_off)?);
         tx.store(kept_off, next)?;
         tx.store(count_off, count.saturating_sub(1))?;
         tx.free(kept)?;
         return Ok(true);
     }
-    for queue in [at!(PmCddsHead.young), at!(PmCddsHead.old)] {
+    for queue in [at!(PmVersionedHead.young), at!(PmVersionedHead.old)] {
         if free_first::<S>(tx, header.saturating_add(queue))? {
             return Ok(true);
         }
@@ -88,12 +88,12 @@ fn free_last<S: Dismantle>(tx: &mut Tx<'_>, top: u64, version: u64) -> Result<bo
 fn free_first<S: Dismantle>(tx: &mut Tx<'_>, queue: u64) -> Result<bool> {
     let field = |at: u64| queue.saturating_add(at);
     let load = |tx: &Tx<'_>, at: u64| tx.load(field(at));
-    let (first, last) = (load(tx, at!(PmCddsQueue.first))?, load(tx, at!(PmCddsQueue.last))?);
+    let (first, last) = (load(tx, at!(PmVersionedQueue.first))?, load(tx, at!(PmVersionedQueue.last))?);
     if first == 0 {
         return Ok(false);
     }
-    let idx = load(tx, at!(PmCddsQueue.first_idx))?;
-    let end = if first == last { load(tx, at!(PmCddsQueue.last_idx))? } else { CHUNK_ITEMS };
+    let idx = load(tx, at!(PmVersionedQueue.first_idx))?;
+    let end = if first == last { load(tx, at!(PmVersionedQueue.last_idx))? } else { CHUNK_ITEMS };
     if idx > CHUNK_ITEMS || end > CHUNK_ITEMS {
         return Err(corrupt("the head of a queue", queue, "places in chunks", format!("{idx} and {end}")));
     }
@@ -109,18 +109,18 @@ fn free_first<S: Dismantle>(tx: &mut Tx<'_>, queue: u64) -> Result<bool> {
             }
         };
         if is_gone {
-            let count = load(tx, at!(PmCddsQueue.count))?;
-            tx.store(field(at!(PmCddsQueue.first_idx)), idx + 1)?;
-            tx.store(field(at!(PmCddsQueue.count)), count.saturating_sub(1))?;
+            let count = load(tx, at!(PmVersionedQueue.count))?;
+            tx.store(field(at!(PmVersionedQueue.first_idx)), idx + 1)?;
+            tx.store(field(at!(PmVersionedQueue.count)), count.saturating_sub(1))?;
         }
         return Ok(true);
     }
-    let next = if first == last { 0 } else { tx.load(first.saturating_add(at!(PmCddsChunk.next)))? };
-    tx.store(field(at!(PmCddsQueue.first)), next)?;
-    tx.store(field(at!(PmCddsQueue.first_idx)), 0)?;
+    let next = if first == last { 0 } else { tx.load(first.saturating_add(at!(PmVersionedChunk.next)))? };
+    tx.store(field(at!(PmVersionedQueue.first)), next)?;
+    tx.store(field(at!(PmVersionedQueue.first_idx)), 0)?;
     if next == 0 {
-        tx.store(field(at!(PmCddsQueue.last)), 0)?;
-        tx.store(field(at!(PmCddsQueue.last_idx)), 0)?;
+        tx.store(field(at!(PmVersionedQueue.last)), 0)?;
+        tx.store(field(at!(PmVersionedQueue.last_idx)), 0)?;
     }
     tx.free(first)?;
     Ok(true)
@@ -141,7 +141,7 @@ pub(crate) fn check<S: Dismantle>(
     for kept in kept_list::load(region, header, newest.number)? {
         marks.reach(kept.off, KEPT_BYTES + kept.name.len() as u64)?;
     }
-    for queue in [at!(PmCddsHead.young), at!(PmCddsHead.old)] {
+    for queue in [at!(PmVersionedHead.young), at!(PmVersionedHead.old)] {
         check_queue::<S>(region, marks, header + queue)?;
     }
     Ok(())
@@ -171,7 +171,7 @@ fn check_queue<S: Dismantle>(region: &Region, marks: &mut Marks, head: u64) -> R
             items += 1;
         }
         idx = 0;
-        chunk = if chunk == last { 0 } else { region.load_u64(chunk + at!(PmCddsChunk.next))? };
+        chunk = if chunk == last { 0 } else { region.load_u64(chunk + at!(PmVersionedChunk.next))? };
     }
     expect("the items of a dropped map's queue", head, count, items)
 }

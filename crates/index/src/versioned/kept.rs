@@ -43,8 +43,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         // From now on media alone must be enough to compare this version.
         shared.deferred_for(version.number).store(&mut tx)?;
         // PERSIST(I5): the record that stores this word covers the block.
-        tx.store(shared.header + at!(PmCddsHead.kept), off)?;
-        tx.store(shared.header + at!(PmCddsHead.kept_count), kept.len() as u64 + 1)?;
+        tx.store(shared.header + at!(PmVersionedHead.kept), off)?;
+        tx.store(shared.header + at!(PmVersionedHead.kept_count), kept.len() as u64 + 1)?;
         tx.commit()?;
         kept.insert(0, KeptSnapshot { name: name.to_owned(), version, off });
         Ok(())
@@ -79,12 +79,12 @@ impl<S: VersionedStructure> VersionedMap<S> {
         let Some(lane) = &mut writing.lane else { return Err(tembo_pool::ErrorKind::ReadOnly.into()) };
         let next = kept.get(idx + 1).map_or(0, |next| next.off);
         let link = match idx.checked_sub(1) {
-            None => shared.header + at!(PmCddsHead.kept),
-            Some(before) => kept[before].off + at!(PmCddsKept.next),
+            None => shared.header + at!(PmVersionedHead.kept),
+            Some(before) => kept[before].off + at!(PmVersionedKept.next),
         };
         let mut tx = lane.begin();
         tx.store(link, next)?;
-        tx.store(shared.header + at!(PmCddsHead.kept_count), kept.len() as u64 - 1)?;
+        tx.store(shared.header + at!(PmVersionedHead.kept_count), kept.len() as u64 - 1)?;
         tx.free(kept[idx].off)?;
         tx.commit()?;
         kept.remove(idx);

@@ -27,16 +27,16 @@ pub(super) struct KeptSnapshot {
 
 /// Reads the list of named snapshots, the newest first.
 pub(super) fn load(region: &Region, header: u64, newest: u64) -> Result<Vec<KeptSnapshot>> {
-    let count = region.load_u64(header + at!(PmCddsHead.kept_count))?;
-    let mut off = region.load_u64(header + at!(PmCddsHead.kept))?;
+    let count = region.load_u64(header + at!(PmVersionedHead.kept_count))?;
+    let mut off = region.load_u64(header + at!(PmVersionedHead.kept))?;
     let mut all = Vec::new();
     while off != 0 {
         if all.len() as u64 == count {
             return Err(corrupt("the kept snapshots of a map", header, format!("{count}"), "more"));
         }
         let word = |field| region.load_u64(off.saturating_add(field));
-        let name_bytes = word(at!(PmCddsKept.name_bytes))?;
-        let number = word(at!(PmCddsKept.version))?;
+        let name_bytes = word(at!(PmVersionedKept.name_bytes))?;
+        let number = word(at!(PmVersionedKept.version))?;
         if !(1..=MAX_NAME_BYTES).contains(&name_bytes) || number > newest || number == 0 {
             let expected = format!("a name of 1 to {MAX_NAME_BYTES} bytes, and a version up to {newest}");
             return Err(corrupt(
@@ -49,10 +49,10 @@ pub(super) fn load(region: &Region, header: u64, newest: u64) -> Result<Vec<Kept
         let name = kept_name(region, off, name_bytes)?;
         let name = std::str::from_utf8(name)
             .map_err(|_| corrupt("the name of a kept snapshot", off, "UTF-8", name.escape_ascii()))?;
-        let root = RootWord(word(at!(PmCddsKept.root))?);
-        let version = Version { number, root, length: word(at!(PmCddsKept.length))? };
+        let root = RootWord(word(at!(PmVersionedKept.root))?);
+        let version = Version { number, root, length: word(at!(PmVersionedKept.length))? };
         all.push(KeptSnapshot { name: name.to_owned(), version, off });
-        off = word(at!(PmCddsKept.next))?;
+        off = word(at!(PmVersionedKept.next))?;
     }
     if all.len() as u64 != count {
         return Err(corrupt("the kept snapshots of a map", header, count, all.len()));

@@ -15,7 +15,7 @@ pub(crate) const FIRST_VERSION: u64 = 1;
 media_struct! {
     /// A queue of dead blocks. The chunks from the first to the last are linked; only these two may be in
     /// part unused.
-    pub(crate) struct PmCddsQueue: 64 {
+    pub(crate) struct PmVersionedQueue: 64 {
         /// The chunk with the oldest item, or 0 if there are no chunks.
         0 => first: u64,
         /// The oldest item's place in it.
@@ -33,7 +33,7 @@ media_struct! {
 
 media_struct! {
     /// The head of a structure, the object that the pool's root names.
-    pub(crate) struct PmCddsHead: 192 {
+    pub(crate) struct PmVersionedHead: 192 {
         /// The bytes `CDDStr` of a tree or `CDDSht` of a hash table, format version (2 of a tree, 1 of a
         /// hash table), zero.
         0 => format: u64,
@@ -53,15 +53,15 @@ media_struct! {
         /// In a map that was dropped: the head of the next one, or 0.
         56 => next_dropped: u64,
         /// Blocks that died, in the order of their deaths.
-        64 => young: PmCddsQueue,
+        64 => young: PmVersionedQueue,
         /// Dead blocks that were needed by a version that was held when they were looked at last.
-        128 => old: PmCddsQueue,
+        128 => old: PmVersionedQueue,
     }
 }
 
 media_struct! {
     /// A block, or all blocks of a part of a tree, that the newest version does not have.
-    pub(crate) struct PmCddsDead: 24 {
+    pub(crate) struct PmVersionedDead: 24 {
         /// Its offset, a multiple of 16. Low 4 bits: 0 for a record, 1 for a node, 3 for a node with all
         /// that is below it in the last version that it was in.
         0 => block: u64,
@@ -74,19 +74,19 @@ media_struct! {
 
 media_struct! {
     /// A part of a queue.
-    pub(crate) struct PmCddsChunk: 1024 {
+    pub(crate) struct PmVersionedChunk: 1024 {
         /// The chunk with the next items.
         0 => next: u64,
         /// Zero.
         8 => reserved: u64,
         /// Items.
-        16 => items: [PmCddsDead; 42],
+        16 => items: [PmVersionedDead; 42],
     }
 }
 
 media_struct! {
     /// The head of a record. Key and value follow it.
-    pub(crate) struct PmCddsRecord: 8 {
+    pub(crate) struct PmVersionedRecord: 8 {
         /// Bytes of the key (low 32 bits) and of the value (high 32 bits).
         0 => lengths: u64,
     }
@@ -94,12 +94,12 @@ media_struct! {
 
 media_struct! {
     /// A snapshot with a name, which follows it.
-    pub(crate) struct PmCddsKept: 40 {
+    pub(crate) struct PmVersionedKept: 40 {
         /// The next one.
         0 => next: u64,
         /// Its version.
         8 => version: u64,
-        /// The root of that version, as in `PmCddsHead`.
+        /// The root of that version, as in `PmVersionedHead`.
         16 => root: u64,
         /// How many keys that version has.
         24 => length: u64,
@@ -108,10 +108,10 @@ media_struct! {
     }
 }
 
-pub(crate) const HEAD_BYTES: u64 = size_of::<PmCddsHead>() as u64;
-pub(crate) const CHUNK_BYTES: u64 = size_of::<PmCddsChunk>() as u64;
-pub(crate) const KEPT_BYTES: u64 = size_of::<PmCddsKept>() as u64;
-const _: () = assert!(RECORD_HEAD_BYTES == size_of::<PmCddsRecord>() as u64);
+pub(crate) const HEAD_BYTES: u64 = size_of::<PmVersionedHead>() as u64;
+pub(crate) const CHUNK_BYTES: u64 = size_of::<PmVersionedChunk>() as u64;
+pub(crate) const KEPT_BYTES: u64 = size_of::<PmVersionedKept>() as u64;
+const _: () = assert!(RECORD_HEAD_BYTES == size_of::<PmVersionedRecord>() as u64);
 /// Items of a chunk.
 pub(crate) const CHUNK_ITEMS: u64 = 42;
 /// The offset of a field, as a `u64`.

@@ -63,8 +63,8 @@ impl<S: VersionedStructure> VersionedMap<S> {
         let header = tx.alloc(HEAD_BYTES)?;
         let mut image = [0; HEAD_BYTES as usize];
         image[..8].copy_from_slice(&S::FORMAT.to_ne_bytes());
-        image[at!(PmCddsHead.version) as usize..][..8].copy_from_slice(&FIRST_VERSION.to_ne_bytes());
-        image[at!(PmCddsHead.seed) as usize..][..8].copy_from_slice(&seed.to_ne_bytes());
+        image[at!(PmVersionedHead.version) as usize..][..8].copy_from_slice(&FIRST_VERSION.to_ne_bytes());
+        image[at!(PmVersionedHead.seed) as usize..][..8].copy_from_slice(&seed.to_ne_bytes());
         tx.write_fresh(header, &image)?;
         tx.set_root(name, S::ROOT_KIND, header)?;
         tx.commit()?;
@@ -103,7 +103,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         check_format(region, header, S::FORMAT)?;
         let Some(hold) = pool.hold(header) else { return Err(Error::InUse) };
         let version = load_version(region, header)?;
-        let seed = region.load_u64(header.saturating_add(at!(PmCddsHead.seed)))?;
+        let seed = region.load_u64(header.saturating_add(at!(PmVersionedHead.seed)))?;
         let kept = kept_list::load(region, header, version.number)?;
         let shared = Shared::new(pool, (header, seed, hold), version, kept);
         let writing = Writing { lane, scan: OldScan::default(), spare: None };

@@ -7,10 +7,10 @@
 //! # Media layout
 //!
 //! ```text
-//! PmCddsHead ──root──▶ the structure's nodes, which lead to PmCddsRecord: key, value
+//! PmVersionedHead ──root──▶ the structure's nodes, which lead to PmVersionedRecord: key, value
 //!   │ version, length
-//!   ├──kept──▶ PmCddsKept: a named snapshot (version, root, length) ──▶ the next one
-//!   └──young, old──▶ PmCddsChunk: blocks that left the newest version, with their versions
+//!   ├──kept──▶ PmVersionedKept: a named snapshot (version, root, length) ──▶ the next one
+//!   └──young, old──▶ PmVersionedChunk: blocks that left the newest version, with their versions
 //! ```
 //!
 //! # Invariants
@@ -104,6 +104,7 @@ mod kept;
 mod kept_list;
 pub(crate) mod layout;
 mod map;
+mod moves;
 mod node;
 mod old_scan;
 mod queue;

@@ -4,7 +4,7 @@
 //! empty queue begins again at the start of its chunk. In a map without snapshots every version takes off the
 //! items of the one before, so the queue stays in one chunk.
 
-use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, PmCddsDead, at};
+use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, PmVersionedDead, at};
 use super::readers::Retained;
 use super::view::region;
 use crate::error::{Result, corrupt};
@@ -106,7 +106,7 @@ impl QueueWords {
 
 /// The offset of an item in a chunk.
 pub(crate) fn item_off(chunk: u64, idx: u64) -> u64 {
-    chunk.saturating_add(at!(PmCddsChunk.items) + idx * size_of::<PmCddsDead>() as u64)
+    chunk.saturating_add(at!(PmVersionedChunk.items) + idx * size_of::<PmVersionedDead>() as u64)
 }
 
 /// A queue in a transaction.
@@ -175,7 +175,7 @@ impl Queue {
     }
 
     fn next_chunk(&self, tx: &Tx<'_>) -> Result<u64> {
-        match tx.load(self.now.first.saturating_add(at!(PmCddsChunk.next)))? {
+        match tx.load(self.now.first.saturating_add(at!(PmVersionedChunk.next)))? {
             0 => Err(corrupt("a queue", self.now.first, "another chunk", "the end")),
             next => Ok(next),
         }
@@ -185,12 +185,12 @@ impl Queue {
     pub(crate) fn push(&mut self, tx: &mut Tx<'_>, dead: &Dead) -> Result<()> {
         if self.now.last == 0 || self.now.last_idx == CHUNK_ITEMS {
             let chunk = tx.alloc(CHUNK_BYTES)?;
-            tx.write_fresh(chunk, &[0; at!(PmCddsChunk.items) as usize])?;
+            tx.write_fresh(chunk, &[0; at!(PmVersionedChunk.items) as usize])?;
             match self.now.last {
                 0 => (self.now.first, self.now.first_idx) = (chunk, 0),
                 // PERSIST(I5): the chunk is new in this transaction, which makes it durable before it
                 // stores this link.
-                last => tx.store(last.saturating_add(at!(PmCddsChunk.next)), chunk)?,
+                last => tx.store(last.saturating_add(at!(PmVersionedChunk.next)), chunk)?,
             }
             (self.now.last, self.now.last_idx, self.is_last_new) = (chunk, 0, true);
         }
@@ -234,14 +234,14 @@ pub(crate) struct Queues {
 
 impl Queues {
     pub(crate) fn open(tx: &Tx<'_>, header: u64) -> Result<Queues> {
-        let young = Queue::open(tx, header + at!(PmCddsHead.young))?;
+        let young = Queue::open(tx, header + at!(PmVersionedHead.young))?;
         Ok(Queues { header, young, old: None, has_needed: false })
     }
 
     pub(crate) fn old(&mut self, tx: &Tx<'_>) -> Result<&mut Queue> {
         match &mut self.old {
             Some(old) => Ok(old),
-            old => Ok(old.insert(Queue::open(tx, self.header + at!(PmCddsHead.old))?)),
+            old => Ok(old.insert(Queue::open(tx, self.header + at!(PmVersionedHead.old))?)),
         }
     }
 

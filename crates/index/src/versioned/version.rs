@@ -34,12 +34,12 @@ pub(super) fn check_format(region: &Region, header: u64, expected: u64) -> Resul
 #[inline(always)]
 pub(super) fn load_version(region: &Region, header: u64) -> Result<Version> {
     let word = |field| region.load_u64(header.saturating_add(field));
-    let number = word(at!(PmCddsHead.version))?;
+    let number = word(at!(PmVersionedHead.version))?;
     if !(FIRST_VERSION..MAX_VERSION).contains(&number) {
         return Err(no_version(header, number));
     }
-    let root = RootWord(word(at!(PmCddsHead.root))?);
-    Ok(Version { number, root, length: word(at!(PmCddsHead.length))? })
+    let root = RootWord(word(at!(PmVersionedHead.root))?);
+    Ok(Version { number, root, length: word(at!(PmVersionedHead.length))? })
 }
 
 #[cold]

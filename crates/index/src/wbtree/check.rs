@@ -2,12 +2,12 @@
 
 use super::WbTree;
 use super::clear::{children_left, next_doomed_off};
-use super::counting::Counting;
 use super::layout::{
     COUNTING_FORMAT, FANOUT, FORMAT, INNER_BYTES, LEAF_BYTES, LEAF_SLOTS, LENGTHS, MAP_BYTES, MAX_HEIGHT,
     SEPARATOR_HEAD_BYTES, SeparatorWord, TreeWord, field,
 };
 use super::node::{Inner, Leaf, Media, Record, View, separator_bytes};
+use super::sums::Counting;
 use crate::error::{Result, corrupt};
 use crate::key_prefix::{fingerprint, lcp, prefix8};
 use crate::record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
@@ -41,7 +41,7 @@ enum Liveness {
     Doomed,
 }
 
-struct Checker<'m, 'k> {
+struct TreeChecker<'m, 'k> {
     view: Media<'m>,
     marks: &'k mut Marks,
     liveness: Liveness,
@@ -68,7 +68,7 @@ impl WbTree {
         marks.reach(self.header_off(), MAP_BYTES)?;
         self.check_header(view)?;
         let mut checker =
-            Checker { view, marks, liveness: Liveness::Live, counting: self.counting, records: 0 };
+            TreeChecker { view, marks, liveness: Liveness::Live, counting: self.counting, records: 0 };
         checker.tree(self.root(view)?)?;
         let len = self.length(view)?;
         if len != checker.records {
@@ -93,7 +93,7 @@ impl WbTree {
     }
 }
 
-impl<'m> Checker<'m, '_> {
+impl<'m> TreeChecker<'m, '_> {
     fn tree(&mut self, tree: TreeWord) -> Result<()> {
         if tree.is_empty() {
             return Ok(());

@@ -8,9 +8,9 @@
 //! are not reused while the readers are pinned.
 
 use super::WbTree;
-use super::counting::Counting;
 use super::layout::{LEAF_SLOTS, MAX_HEIGHT, SeparatorWord, TreeWord, field};
 use super::node::{Inner, Leaf, Media, View};
+use super::sums::Counting;
 use crate::error::{Result, corrupt};
 use tembo_pool::Tx;
 

@@ -2,12 +2,12 @@
 
 use super::WbTree;
 use super::Writers;
-use super::counting::Counting;
 use super::length::length_part;
 use super::locks::{HeldLocks, Locks};
 use super::node::{Media, View};
 use super::remove::becomes_sparse;
 use super::search::{Goal, Probe, TreePosition, descend, descend_to, find};
+use super::sums::Counting;
 use crate::error::{Error, Result};
 use crate::key_edit::KeyEdit;
 use crate::record::check_lengths;

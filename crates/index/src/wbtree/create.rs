@@ -1,8 +1,8 @@
 //! The handle of a tree: creating and opening it, and the words of its header.
 
-use super::counting::Counting;
 use super::layout::{COUNTING_FORMAT, FORMAT, MAP_BYTES, ROOT_KIND, TreeWord, field, put_word};
 use super::node::{Pending, View};
+use super::sums::Counting;
 use crate::error::{Error, Result};
 use crate::map_kind::{MapFormat, MapKind};
 use crate::record::{write_record, write_record_of_words};

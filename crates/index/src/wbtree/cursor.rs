@@ -3,8 +3,9 @@
 use super::WbTree;
 use super::node::{Media, Record, View};
 use super::scan::{
-    Direction, beyond, descend_fenced, goal_from, is_above, is_below, is_left_of, is_right_of, key_of, trim,
+    beyond, descend_fenced, goal_from, is_above, is_below, is_left_of, is_right_of, key_of, trim,
 };
+use crate::direction::Direction;
 use crate::error::Result;
 use std::collections::VecDeque;
 use std::ops::Bound;

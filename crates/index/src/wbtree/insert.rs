@@ -1,12 +1,12 @@
 //! Puts a record, usually by four words in one leaf.
 
 use super::WbTree;
-use super::counting::Counting;
 use super::edit::Edit;
 use super::items::{Item, Items};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::node::{Leaf, Media};
 use super::search::{Probe, TreePosition};
+use super::sums::Counting;
 use crate::error::Result;
 use crate::key_prefix::prefix8;
 use crate::record::check_lengths;

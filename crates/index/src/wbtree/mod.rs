@@ -135,20 +135,22 @@ mod search;
 mod separator;
 mod snapshot_scan;
 mod split;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod unnamed;
 
 pub use compact::CompactionStep;
 pub use concurrent::ConcurrentWriter;
-pub use counting::{Counting, Ranked, WEIGHT_BYTES};
+pub use counting::Ranked;
 pub use create::WbTree;
 pub use cursor::Cursor;
 pub use get::PREFETCH_KEYS_MAX;
 pub use locks::Locks as WriterLocks;
 pub use scan::{Entry, Range, Value};
 pub use snapshot_scan::OwnedRecord;
-pub use unnamed::{InsertHeld, InsertHint, KeyPlace, ValuePlace};
+pub use sums::{Counting, WEIGHT_BYTES};
+pub use unnamed::{InsertHeld, InsertHint, KeyPlace};
 
 /// The writers of a pool's trees of byte strings ([`WbTree::concurrent`]).
 pub type Writers = tembo_pool::Writers<locks::Locks>;

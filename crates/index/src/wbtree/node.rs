@@ -8,10 +8,9 @@ use super::layout::{
     SeparatorWord, field,
 };
 use super::separator::Separator;
-use super::unnamed::ValuePlace;
 use crate::error::{Result, corrupt};
 use crate::key_prefix::prefix8;
-use crate::record::RECORD_HEAD_BYTES;
+use crate::record::{RECORD_HEAD_BYTES, ValuePlace};
 use tembo_pmem::{LINE_BYTES, Region};
 use tembo_pool::TxView;
 

@@ -5,7 +5,8 @@
 
 use super::WbTree;
 use super::node::Record;
-use super::scan::{Direction, End, is_above, is_below, owned_bounds};
+use super::scan::{End, is_above, is_below, owned_bounds};
+use crate::direction::Direction;
 use crate::error::Result;
 use std::ops::{ControlFlow, RangeBounds};
 use tembo_pool::Tx;

@@ -1,13 +1,13 @@
 //! Removes records by clearing bits in their leaf's state word.
 
 use super::WbTree;
-use super::counting::Counting;
 use super::edit::{Edit, Path};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::locks::HeldLocks;
 use super::node::{Leaf, Media};
-use super::scan::Direction;
 use super::search::{Probe, TreePosition};
+use super::sums::Counting;
+use crate::direction::Direction;
 use crate::error::{Error, Result, corrupt};
 use std::ops::Bound;
 use tembo_pool::{KeptSpace, Tx};

@@ -3,7 +3,8 @@
 use super::WbTree;
 use super::layout::LEAF_SLOTS;
 use super::node::{Record, View};
-use super::scan::{Direction, descend_fenced, goal_from, is_above, is_below, key_of, owned_bounds};
+use super::scan::{descend_fenced, goal_from, is_above, is_below, key_of, owned_bounds};
+use crate::direction::Direction;
 use crate::error::Result;
 use std::ops::{Bound, RangeBounds};
 use tembo_pool::{Geometry, Tx};

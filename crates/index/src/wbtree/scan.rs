@@ -11,8 +11,9 @@ use super::items::Items;
 use super::layout::{LeafState, TreeWord};
 use super::node::{Inner, Leaf, Media, Record, View, ask_for_node};
 use super::search::{Goal, descend};
-use super::unnamed::ValuePlace;
+use crate::direction::Direction;
 use crate::error::{Result, corrupt};
+use crate::record::ValuePlace;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::{Bound, Deref, RangeBounds};
@@ -109,12 +110,6 @@ enum Next {
     Start,
     From(Bound<Vec<u8>>),
     Nothing,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Up,
-    Down,
 }
 
 impl WbTree {

@@ -17,9 +17,9 @@ use super::Writers;
 use super::layout::{LEAF_BYTES, LeafState};
 use super::node::{Media, Record};
 use super::scan::{
-    Direction, beyond, descend_fenced, goal_from, is_above, is_below, is_left_of, key_of, owned_bounds,
-    snapshot,
+    beyond, descend_fenced, goal_from, is_above, is_below, is_left_of, key_of, owned_bounds, snapshot,
 };
+use crate::direction::Direction;
 use crate::error::{Result, corrupt};
 use std::ops::{Bound, RangeBounds};
 

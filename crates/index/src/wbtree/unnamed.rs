@@ -17,27 +17,18 @@
 //!   the commit has returned. The owner's lock of the key keeps them from changing it.
 
 use super::WbTree;
-use super::counting::Counting;
 use super::get::find_stable;
 use super::length::length_part;
 use super::locks::{HeldLocks, LengthHeld, Locks};
 use super::node::{Leaf, Media, View};
-use super::scan::Direction;
 use super::search::{Goal, Probe, TreePosition, descend};
+use super::sums::Counting;
+use crate::direction::Direction;
 use crate::error::{Error, Result, corrupt};
 use crate::map_kind::{MapFormat, MapKind};
-use crate::record::{RECORD_HEAD_BYTES, check_lengths, write_record};
+use crate::record::{RECORD_HEAD_BYTES, ValuePlace, check_lengths, write_record};
 use std::ops::Bound;
 use tembo_pool::{BriefPin, Pool, Tx};
-
-/// Where the value of a record lies in the pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ValuePlace {
-    /// Its first byte.
-    pub off: u64,
-    /// Its length.
-    pub bytes: u64,
-}
 
 /// The [locked](WbTree::lock_to_insert) place of a key that is to be inserted beside other writers. To be
 /// dropped after the commit has returned.

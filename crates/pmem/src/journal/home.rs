@@ -4,7 +4,7 @@
 //! from the ring again, those that no newer record has. A page is written once in a step, however often its
 //! lines were changed: the longer the step, the less is written.
 
-use super::replay::{Reader, RecordLines};
+use super::reader::{Reader, RecordLines};
 use super::ring::Ring;
 use super::{Journal, Medium};
 use crate::private::PrivatePages;

@@ -135,16 +135,18 @@ mod lengths;
 mod medium;
 mod notes;
 mod pages;
+mod reader;
 mod replay;
 mod resume;
 mod ring;
 mod worker;
 
+pub use crate::error::JournalError;
 pub(crate) use disk_file::DiskFile;
 pub(crate) use layout::clip;
 pub use layout::{PmRingHead, PmRingRecord};
 pub use medium::Medium;
-pub use replay::{JournalError, Line, Records, Replayed, read_lines, recover};
+pub use replay::{Line, Records, Replayed, read_lines, recover};
 pub(crate) use worker::Worker;
 
 use crate::private::PrivatePages;
@@ -154,6 +156,7 @@ use ring::Ring;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use tembo_sync::nap;
 
 /// The least length of a ring, heads included.
 pub const RING_MIN_BYTES: u64 = 64 << 10;
@@ -628,14 +631,6 @@ impl State {
     fn fail(&mut self, error: &dyn std::fmt::Display) -> SyncError {
         let message = self.failure.get_or_insert_with(|| error.to_string()).clone();
         SyncError { message }
-    }
-}
-
-/// Sleeps by the system call itself, which is no cancellation point of POSIX threads.
-pub(crate) fn nap(length: Duration) {
-    if let Ok(length) = rustix::thread::Timespec::try_from(length) {
-        // A signal may end it early.
-        let _ = rustix::thread::nanosleep(&length);
     }
 }
 

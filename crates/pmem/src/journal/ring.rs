@@ -1,7 +1,8 @@
 //! The ring: its heads, and reading and writing bytes by their position.
 
 use super::layout::{HEAD_BYTES, HEAD_STEP_BYTES, Head, RECORDS_AT, next_generation};
-use super::{JournalError, JournalPlace, Medium, RING_MIN_BYTES};
+use super::{JournalPlace, Medium, RING_MIN_BYTES};
+use crate::error::JournalError;
 use std::io;
 
 /// Where the records of a generation lie.

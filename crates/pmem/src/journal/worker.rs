@@ -1,10 +1,11 @@
 //! The threads that synchronise in time, and write back before the ring is full.
 
-use super::{Journal, nap};
+use super::Journal;
 use crate::{RegionError, SyncError};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tembo_sync::nap;
 
 /// Ends its threads when it is dropped.
 pub(crate) struct Worker {

@@ -46,6 +46,7 @@ use crate::map::AddressRange;
 use slots::Slot;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 use table::Table;
+use tembo_sync::{back_off, has_heavy_fence, hash_u64_to_bits};
 
 /// Bytes of pages that are given back at once.
 const BATCH_BYTES: u64 = 512 << 10;
@@ -102,14 +103,14 @@ impl Drop for Inside {
 
 /// The bit of a page among those that are being given back.
 fn bit(page: u64) -> u64 {
-    1 << (page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58)
+    1 << hash_u64_to_bits(page, 6)
 }
 
 impl PrivatePages {
     pub(crate) fn new(range: &AddressRange, backing: Backing, limit_bytes: u64) -> PrivatePages {
         let page_bytes = match backing {
             Backing::Mapped => rustix::param::page_size() as u64,
-            Backing::Copied => crate::map::PAGE_BYTES,
+            Backing::Copied => crate::PAGE_BYTES,
         };
         PrivatePages {
             base: range.base(),
@@ -119,7 +120,7 @@ impl PrivatePages {
             count: AtomicU64::new(0),
             limit: limit_bytes / page_bytes,
             leaving: AtomicU64::new(0),
-            has_heavy_fence: slots::has_heavy_fence(),
+            has_heavy_fence: has_heavy_fence(),
             is_refused: AtomicBool::new(false),
             given_back: AtomicU64::new(0),
         }
@@ -170,7 +171,7 @@ impl PrivatePages {
                 break;
             }
             slot.leave();
-            slots::back_off(round);
+            back_off(round);
             round += 1;
         }
         for page in first..=last {
@@ -247,7 +248,7 @@ impl PrivatePages {
         }
         // ORDER: before the fence of all threads; each of them sees this, or is seen below.
         self.leaving.store(equal.iter().fold(0, |mask, (found, _)| mask | bit(found.page)), Ordering::SeqCst);
-        slots::heavy_fence(self.has_heavy_fence);
+        slots::fence_on_all_threads(self.has_heavy_fence);
         let names: Vec<u64> = equal.iter().map(|(found, _)| self.name(found.page)).collect();
         let occupied = slots::wait_until_left(&names);
         // ORDER: with the fence between a record's end in the table and the copies of its lines.

@@ -1,11 +1,10 @@
 //! The page in which each thread of the process is storing.
 
-use rustix::thread::{MembarrierCommand, membarrier};
 use std::cell::Cell;
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
+use tembo_sync::{back_off, heavy_fence};
 
 /// The name of any page: of a store to several.
 pub(super) const ANY: u64 = u64::MAX;
@@ -143,25 +142,10 @@ pub(super) fn wait_until_left(pages: &[u64]) -> Vec<u64> {
     occupied
 }
 
-/// A pause that grows with the number of rounds.
-pub(super) fn back_off(round: u32) {
-    match round {
-        0..64 => std::hint::spin_loop(),
-        64..128 => std::thread::yield_now(),
-        _ => crate::journal::nap(Duration::from_micros(20)),
-    }
-}
-
-/// Whether the system has a fence on all threads of a process.
-pub(super) fn has_heavy_fence() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| !cfg!(miri) && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
-}
-
 /// A full fence on all threads, or on this one where the others execute their own.
-pub(super) fn heavy_fence(has: bool) {
+pub(super) fn fence_on_all_threads(has_heavy_fence: bool) {
     fence(Ordering::SeqCst);
-    if has {
-        membarrier(MembarrierCommand::PrivateExpedited).expect("the command was registered");
+    if has_heavy_fence {
+        heavy_fence();
     }
 }

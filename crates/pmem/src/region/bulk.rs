@@ -3,7 +3,7 @@
 use super::Region;
 #[cfg(target_arch = "x86_64")]
 use super::persist::lines_of;
-use crate::map::PAGE_BYTES;
+use crate::PAGE_BYTES;
 use crate::{LINE_BYTES, OutOfBounds, WORD_BYTES};
 #[cfg(target_arch = "x86_64")]
 use crate::{counters, flush};

@@ -1,11 +1,12 @@
 //! Regions whose fences go to a journal ([`Journal`]).
 
 use super::Region;
+use super::options::RegionOptions;
 use super::persist::{Flusher, lines_of};
 use crate::journal::{DiskFile, Journal, JournalPlace, JournalStats, Worker, clip};
-use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
+use crate::map::{AddressRange, Sharing, round_up};
 use crate::private::{Backing, PrivatePages, usual_limit_bytes};
-use crate::{Domain, LINE_BYTES, OfProcess, RegionError, RegionOptions, SyncError, counters};
+use crate::{Domain, LINE_BYTES, OfProcess, PAGE_BYTES, RegionError, SyncError, counters};
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,13 +3,15 @@
 use super::Region;
 use super::journaled::Journaled;
 use super::line::has_masked_stores;
+use super::options::RegionOptions;
 use super::persist::Flusher;
+use crate::access::Access;
 use crate::flush::{self, FlushInstruction};
-use crate::journal::{JournalPlace, Records};
-use crate::map::{AddressRange, PAGE_BYTES, Sharing, round_up};
+use crate::huge_pages::gather_into_huge;
+use crate::map::{AddressRange, Sharing, round_up};
 use crate::observer::Observer;
 use crate::paging::Paging;
-use crate::{Domain, Durability, RegionError, WORD_BYTES, domain};
+use crate::{Domain, Durability, PAGE_BYTES, RegionError, WORD_BYTES, domain};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -21,50 +23,6 @@ const ENV_NON_TEMPORAL: &str = "TEMBO_NON_TEMPORAL";
 
 /// Address space reserved when no maximum is given: 4 TiB (less where the system refuses that).
 const DEFAULT_MAX_BYTES: u64 = 4 << 40;
-
-/// How a file is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Stores go to the file.
-    ReadWrite,
-    /// The memory cannot be stored to.
-    ReadOnly,
-    /// Stores are kept in this process and lost when the region is dropped; the file is not changed.
-    Private,
-}
-
-/// How a region is mapped.
-#[derive(Debug, Clone, Default)]
-pub struct RegionOptions {
-    /// The durability asked for.
-    pub durability: Durability,
-    /// The flush instruction to use, whatever the processor reports: some tools that run the program hide
-    /// instructions that they support. The variable `TEMBO_FLUSH` overrides this.
-    pub flush_instruction: Option<FlushInstruction>,
-    /// Whether copies bypass the caches. By default large ones do, and small ones where that is faster; this
-    /// decides for both. The variable `TEMBO_NON_TEMPORAL` overrides this.
-    pub non_temporal: Option<bool>,
-    /// The length up to which the region may grow, in bytes.
-    pub max_bytes: Option<u64>,
-    /// Whether to map every page when the region is opened, and when it grows, rather than at the first
-    /// access. Costs about 0.3 s per GiB of pages of 4 KiB then, and saves each page's fault later.
-    pub prefault: bool,
-    /// Whether a file on tmpfs lies in huge pages of 2 MiB, if the system supports that (Linux 6.1 and
-    /// later). No effect on other files. The existing contents are moved into huge pages when the file is
-    /// opened, which takes about 0.5 s per GiB if they are not there yet.
-    pub huge_pages: bool,
-    /// Bytes of private memory beyond which a region with a journal gives pages back that are at home, and
-    /// slows its fences: the more, the more it has, up to a quarter above. `None`: a quarter of the memory
-    /// that the process may use.
-    pub private_bytes_max: Option<u64>,
-    /// Where the file has a journal, if it has one.
-    pub journal: Option<JournalPlace>,
-    /// The records of the journal, if a killed process of this boot left it, in a domain with a journal: then
-    /// it is [resumed](crate::journal::Journal::resume).
-    pub resumes: Option<Records>,
-    /// Whether to count words, lines and fences ([`snapshot`](crate::snapshot)).
-    pub count: bool,
-}
 
 impl Region {
     /// Maps the first `bytes` bytes of `file`, which is at least that long.
@@ -86,7 +44,7 @@ impl Region {
         range.keep_children_away(&file)?;
         let max_bytes = max_bytes.min(range.bytes());
         let (sharing, domain) = map_first(&range, &file, mapped_bytes, options.durability, access)?;
-        if access == Access::ReadWrite && outlives_boots(domain) && options.resumes.is_none() {
+        if access == Access::ReadWrite && domain.outlives_boots() && options.resumes.is_none() {
             // PERSIST: the existing contents may have been written in a weaker domain, and be in the page
             // cache or a processor's cache only; later writes refer to them.
             rustix::fs::fsync(&*file).map_err(|e| RegionError::io("synchronising the pool file", e))?;
@@ -100,7 +58,7 @@ impl Region {
         let paging = Paging::of(&file, domain);
         paging.advise(&range, (0, mapped_bytes), sharing);
         if options.huge_pages && access == Access::ReadWrite {
-            crate::grow::gather_into_huge(&file, &range, mapped_bytes);
+            gather_into_huge(&file, &range, mapped_bytes);
         }
         if options.prefault {
             range.populate(0, mapped_bytes, sharing.population());
@@ -200,11 +158,6 @@ impl Region {
             marked_at: AtomicU64::new(0),
         }
     }
-}
-
-/// Whether durable stores outlive this boot.
-pub(crate) fn outlives_boots(domain: Domain) -> bool {
-    matches!(domain, Domain::Synced | Domain::Dax | Domain::DaxCpuCache) || domain.has_journal()
 }
 
 /// Maps the file for the first time, which shows whether it is on a DAX file system.

@@ -4,14 +4,15 @@ mod bulk;
 mod journaled;
 mod line;
 mod map;
+mod options;
+mod paging;
 mod persist;
 mod prefetch;
 mod report;
 mod word;
 
 pub use line::{Line, LineStores, LoadableWords, WritableLine};
-pub(crate) use map::outlives_boots;
-pub use map::{Access, RegionOptions};
+pub use options::RegionOptions;
 pub use prefetch::prefetch_for_store;
 
 use crate::flush::FlushInstruction;

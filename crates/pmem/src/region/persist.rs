@@ -2,8 +2,8 @@
 
 use super::Region;
 use crate::flush::{self, FlushInstruction};
-use crate::map::{PAGE_BYTES, round_up};
-use crate::{Domain, LINE_BYTES, SyncError, counters};
+use crate::map::round_up;
+use crate::{Domain, LINE_BYTES, PAGE_BYTES, SyncError, counters};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 

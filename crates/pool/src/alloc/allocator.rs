@@ -3,7 +3,6 @@
 use super::arena::Arena;
 use super::block::{Block, Home, Room, Wanted};
 use super::classes::Classes;
-use super::evacuation::StuckBlocks;
 use super::primitives::{AtomicBool, AtomicU64, Mutex, Ordering};
 use super::slab::{Slab, SlabRef};
 use super::table::SlabTable;
@@ -46,6 +45,15 @@ pub(super) struct Shared {
     /// The zone that last supplied new chunks, and the zone that the media word names as such.
     pub(super) newest: usize,
     pub(super) noted_newest: u64,
+}
+
+/// Blocks that a compaction could not move out of a slab, or an extent.
+#[derive(Debug)]
+pub(super) struct StuckBlocks {
+    /// The bits of the blocks that are not free; none for an extent.
+    pub(super) busy: Vec<u64>,
+    /// There was room for all that can move.
+    pub(super) is_sure: bool,
 }
 
 /// The allocator of a pool.

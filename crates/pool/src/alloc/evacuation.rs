@@ -13,7 +13,7 @@
 //! Free chunks in pieces are no room for a slab of several chunks. So a run comes first whose slabs seem to
 //! find free runs elsewhere, whatever another one costs.
 
-use super::allocator::{Allocator, Shared};
+use super::allocator::{Allocator, Shared, StuckBlocks};
 use super::classes::MAX_SLAB_CHUNKS;
 use super::slab::Slab;
 use super::sparse::CloseLimits;
@@ -61,15 +61,6 @@ pub(super) struct Evacuation {
     /// Where the blocks lie that are to be moved, in ascending order.
     pub(super) spans: Vec<Range<u64>>,
     pub(super) slabs: Vec<Arc<Slab>>,
-}
-
-/// Blocks that a compaction could not move out of a slab, or an extent.
-#[derive(Debug)]
-pub(super) struct StuckBlocks {
-    /// The bits of the blocks that are not free; none for an extent.
-    pub(super) busy: Vec<u64>,
-    /// There was room for all that can move.
-    pub(super) is_sure: bool,
 }
 
 /// A slab has fewer chunks than this.

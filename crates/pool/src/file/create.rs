@@ -3,12 +3,11 @@
 //! The file is made without a name, filled, synchronised and only then linked to its path. Inside the region
 //! the magic is the last word to become durable, so a half-written region is not a pool either.
 
-use super::features::INCOMPATIBLE_AT;
+use super::features::{INCOMPATIBLE_AT, of_files};
 use super::file_lock;
 use super::header::{Header, explain};
 use super::opening::{Here, Opened, Opening};
 use super::options::Options;
-use crate::feature::of_files;
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
     WATERMARK_BITS, seal,

@@ -43,13 +43,20 @@
 //!
 //! Bits are set under a lock in memory, and never cleared.
 
-use crate::feature::{OF_CLASSES, OF_ROOTS, unknown};
-use crate::layout::{FEATURE_BITS, HEADER_SUMMED_BYTES, PmHeader, seal};
+use crate::feature::{Feature, OF_CLASSES, OF_ROOTS, unknown};
+use crate::layout::{FEATURE_BITS, Geometry, HEADER_SUMMED_BYTES, PmHeader, seal};
 use crate::{ErrorKind, Result};
 use tembo_pmem::{Region, offset_of};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const INCOMPATIBLE_AT: usize = offset_of!(PmHeader, incompatible);
+
+/// The features of files that this build makes or opens for writing: those that it announces before it needs
+/// them.
+pub(crate) fn of_files(geometry: &Geometry) -> u64 {
+    let classes = Feature::FineClasses.bit() | Feature::WideClasses.bit();
+    Feature::Opening.bit() | if geometry.has_fine_classes() { classes } else { 0 }
+}
 
 /// Refuses a pool with features that this build must know to open it.
 pub(crate) fn accept(features: u64, for_reading: bool) -> Result<()> {

@@ -238,7 +238,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
     /// The entry of a key. If the key's own code has changed the heap meanwhile, the result must be dropped,
     /// even an error of damage.
     #[inline]
-    fn find(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<Found<'t, B, K, V>>> {
+    fn find(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<EntryPlace<'t, B, K, V>>> {
         let begun = tx.writers_begun();
         let found = self.search(tx, hash, key);
         tx.check_undisturbed(begun)?;
@@ -246,7 +246,12 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Table<'t, B, K, V> {
     }
 
     #[inline(always)]
-    fn search(self, tx: &ReadTx<'t, B>, hash: u64, key: &K::Query) -> Result<Option<Found<'t, B, K, V>>> {
+    fn search(
+        self,
+        tx: &ReadTx<'t, B>,
+        hash: u64,
+        key: &K::Query,
+    ) -> Result<Option<EntryPlace<'t, B, K, V>>> {
         let index = self.index(hash);
         let first = self.bucket(tx, index)?;
         let Some(old) = index.checked_sub(self.buckets) else {
@@ -271,12 +276,12 @@ fn find<'t, B: Brand, K: MapKey, V: Persist>(
     table: Option<Table<'t, B, K, V>>,
     hash: u64,
     key: &K::Query,
-) -> Result<Option<Found<'t, B, K, V>>> {
+) -> Result<Option<EntryPlace<'t, B, K, V>>> {
     table.map_or(Ok(None), |table| table.find(tx, hash, key))
 }
 
 /// The position of an entry.
-struct Found<'t, B: Brand, K: MapKey, V: Persist> {
+struct EntryPlace<'t, B: Brand, K: MapKey, V: Persist> {
     entry: Ref<'t, B, Entry<K, V>>,
     bucket: Ref<'t, B, Bucket<K, V>>,
     slot: usize,
@@ -340,13 +345,13 @@ fn find_in<'t, B: Brand, K: MapKey, V: Persist>(
     mut bucket: Ref<'t, B, Bucket<K, V>>,
     hash: u64,
     key: &K::Query,
-) -> Result<Option<Found<'t, B, K, V>>> {
+) -> Result<Option<EntryPlace<'t, B, K, V>>> {
     let mut before = None;
     let mut walk = Walk::from(bucket);
     loop {
         let (mut maybe, next) = match bucket.look_for(tx, tag_of(hash), key, |_, _| ())? {
             Seen::In(slot, ()) => {
-                return Ok(Some(Found { entry: bucket.entry(tx, slot)?, bucket, slot, before }));
+                return Ok(Some(EntryPlace { entry: bucket.entry(tx, slot)?, bucket, slot, before }));
             }
             Seen::Maybe(slots, next) => (slots, next),
         };
@@ -355,7 +360,7 @@ fn find_in<'t, B: Brand, K: MapKey, V: Persist>(
             maybe &= maybe - 1;
             let entry = bucket.entry(tx, slot)?;
             if is_entry_of(tx, entry, key)? {
-                return Ok(Some(Found { entry, bucket, slot, before }));
+                return Ok(Some(EntryPlace { entry, bucket, slot, before }));
             }
         }
         if next == 0 {
@@ -626,7 +631,9 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
     pub fn remove(self, tx: &mut Tx<'t, B>, key: &K::Query) -> Result<bool> {
         let hash = K::hash(key);
         let Some(table) = self.table(tx)? else { return Ok(false) };
-        let Some(Found { bucket, slot, before, .. }) = table.find(tx, hash, key)? else { return Ok(false) };
+        let Some(EntryPlace { bucket, slot, before, .. }) = table.find(tx, hash, key)? else {
+            return Ok(false);
+        };
         tx.note_reshaped(table.segments.off)?;
         let (tags, counted) = (tx.get(bucket.tags())?, self.counted(tx, hash)?);
         if Slots::<K, V>::ARE_INLINE {

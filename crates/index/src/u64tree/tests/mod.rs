@@ -9,7 +9,8 @@ use super::layout::{
 };
 use super::lock::Locked;
 use super::node::Child;
-use super::scan::{Direction, Records};
+use super::scan::Records;
+use crate::direction::Direction;
 use crate::error::{Error, Result};
 use std::sync::atomic::Ordering;
 use tembo_pmem::Region;

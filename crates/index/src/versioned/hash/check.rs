@@ -1,7 +1,7 @@
 //! Proves a table's nodes whole. The invariants are in the head of `hash/mod.rs`.
 
 use super::super::bytes::VersionedBytes;
-use super::super::checker::{Checker, expect};
+use super::super::checker::{VersionChecker, expect};
 use super::super::layout::{Form, INLINE_BYTES, RootWord};
 use super::super::queue::Dead;
 use super::super::view::View;
@@ -11,7 +11,7 @@ use crate::error::{Result, corrupt};
 use crate::record::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use std::collections::HashSet;
 
-impl Checker<'_, '_> {
+impl VersionChecker<'_, '_> {
     pub(super) fn check_table(&mut self, view: View<'_>) -> Result<()> {
         if view.root.0 != view.root.node() {
             let found = format!("{:#x}", view.root.0);

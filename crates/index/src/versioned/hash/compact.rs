@@ -3,8 +3,8 @@
 //! A walk over the version before finds the nodes that are to be moved, or that lead to such records. Then
 //! these are copied, and with them all nodes on the way there, as a change of a key copies them.
 
-use super::super::compact::Moves;
 use super::super::layout::Form;
+use super::super::moves::Moves;
 use super::super::node::Record;
 use super::super::queue::Dead;
 use super::super::view::region;

@@ -17,7 +17,7 @@ pub(crate) const MAX_DEPTH: usize = 64 / DIGIT_BITS;
 media_struct! {
     /// The head of a node of a hash table. Its children follow, 8 bytes each, and then its entries, both in
     /// the order of their places. It never changes.
-    pub(crate) struct PmCddsTrieNode: 16 {
+    pub(crate) struct PmVersionedTrieNode: 16 {
         /// The version that it was made for (low 56 bits), and how many nodes are above it, up to 16 (high
         /// 8 bits).
         0 => birth: u64,
@@ -29,7 +29,7 @@ media_struct! {
 
 media_struct! {
     /// An entry of such a node.
-    pub(crate) struct PmCddsTrieEntry: 24 {
+    pub(crate) struct PmVersionedTrieEntry: 24 {
         /// The version that put it (low 56 bits). High 8 bits: 0 if `value` leads to a record; else 1 + 9
         /// times the bytes of the key + the bytes of the value, both in the entry.
         0 => start: u64,
@@ -41,9 +41,9 @@ media_struct! {
 }
 
 /// Words of a node's head.
-pub(crate) const HEAD_WORDS: usize = size_of::<PmCddsTrieNode>() / 8;
+pub(crate) const HEAD_WORDS: usize = size_of::<PmVersionedTrieNode>() / 8;
 /// Words of an entry.
-pub(crate) const ENTRY_WORDS: usize = size_of::<PmCddsTrieEntry>() / 8;
+pub(crate) const ENTRY_WORDS: usize = size_of::<PmVersionedTrieEntry>() / 8;
 
 const DEPTH_SHIFT: u32 = 56;
 

@@ -5,10 +5,10 @@
 //! # Media layout
 //!
 //! ```text
-//! PmCddsHead ──root──▶ PmCddsTrieNode ──child──▶ PmCddsTrieNode ──entry──▶ PmCddsRecord: key, value
-//!   │ seed              birth, depth, maps         birth, depth, maps
-//!                       up to 16 children,         up to 16 children,
-//!                       up to 16 entries           up to 16 entries
+//! PmVersionedHead ─root─▶ PmVersionedTrieNode ─child─▶ PmVersionedTrieNode ─entry─▶ PmVersionedRecord
+//!   │ seed                birth, depth, maps           birth, depth, maps           key, value
+//!                         up to 16 children,           up to 16 children,
+//!                         up to 16 entries             up to 16 entries
 //! ```
 //!
 //! A trie of the keys' hashes, 4 bits from the highest on at a time. A node has as many children and

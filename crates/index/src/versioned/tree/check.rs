@@ -1,6 +1,6 @@
 //! Proves a tree's nodes whole. The invariants are in the head of `tree/mod.rs`.
 
-use super::super::checker::{Checker, expect};
+use super::super::checker::{VersionChecker, expect};
 use super::super::layout::{Form, INLINE_BYTES};
 use super::super::queue::Dead;
 use super::super::view::View;
@@ -18,7 +18,7 @@ struct Range<'m> {
     high: Option<&'m [u8]>,
 }
 
-impl<'m> Checker<'m, '_> {
+impl<'m> VersionChecker<'m, '_> {
     pub(super) fn check_tree(&mut self, view: View<'_>) -> Result<()> {
         if view.root.is_empty() {
             return Ok(());

@@ -4,8 +4,8 @@
 //! one. A record moves with its leaf, which is rebuilt with an entry of the same start that leads to the
 //! copy.
 
-use super::super::compact::Moves;
 use super::super::layout::Form;
+use super::super::moves::Moves;
 use super::super::node::Record;
 use super::super::queue::Dead;
 use super::super::view::region;

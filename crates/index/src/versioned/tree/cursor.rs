@@ -4,6 +4,7 @@ use super::super::entry::VersionedEntry;
 use super::super::snapshot::VersionedReader;
 use super::VersionedTree;
 use super::scan::VersionedRange;
+use crate::direction::Direction;
 use crate::error::Result;
 use std::ops::Bound;
 
@@ -31,12 +32,6 @@ struct CursorKey<'t> {
     up: Option<VersionedRange<'t>>,
     down: Option<VersionedRange<'t>>,
     reader: VersionedReader<'t>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Up,
-    Down,
 }
 
 impl VersionedTree {
@@ -171,15 +166,6 @@ impl<'t> VersionedCursor<'t> {
             Direction::Up => CursorPosition::AfterLast,
             Direction::Down => CursorPosition::BeforeFirst,
         };
-    }
-}
-
-impl Direction {
-    fn opposite(self) -> Direction {
-        match self {
-            Direction::Up => Direction::Down,
-            Direction::Down => Direction::Up,
-        }
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) const NO_END: u64 = u64::MAX;
 media_struct! {
     /// An entry of a leaf. In an inner node the four fields are four arrays, in this order. A place that
     /// was never used is zero.
-    pub(crate) struct PmCddsEntry: 32 {
+    pub(crate) struct PmVersionedEntry: 32 {
         /// The first version that it is in (low 56 bits). High 8 bits: 0 if `value` leads to a record or
         /// child; else 1 + 9 times the bytes of the key that are in `key`, which are all after the shared
         /// ones, + the bytes of the value, which are in `value`.
@@ -44,9 +44,9 @@ media_struct! {
 }
 
 media_struct! {
-    /// A node. In an inner one [`PmCddsStamps`] follow. Then come its fences: first the lower, then the
+    /// A node. In an inner one [`PmVersionedStamps`] follow. Then come its fences: first the lower, then the
     /// upper one.
-    pub(crate) struct PmCddsNode: 960 {
+    pub(crate) struct PmVersionedNode: 960 {
         /// 0xCDD5 (low 16 bits), the level, 0 for a leaf (16 bits), and how many bytes all keys share (32
         /// bits).
         0 => kind: u64,
@@ -60,13 +60,13 @@ media_struct! {
         /// In a leaf, the low byte of each key's XXH3-64, in the first 28 bytes; otherwise zero.
         32 => fingerprints: [u64; 4],
         /// The entries, in no order.
-        64 => entries: [PmCddsEntry; 28],
+        64 => entries: [PmVersionedEntry; 28],
     }
 }
 
 media_struct! {
     /// The stamps of an inner node, behind its entries.
-    pub(crate) struct PmCddsStamps: 224 {
+    pub(crate) struct PmVersionedStamps: 224 {
         /// For each place, the last version that changed something in the entry's child or below it, as far
         /// as anybody relies on that: a version that is earlier than that change and held, or has a name,
         /// is earlier than the stamp.
@@ -74,10 +74,10 @@ media_struct! {
     }
 }
 
-const NODE_BYTES: u64 = size_of::<PmCddsNode>() as u64;
+const NODE_BYTES: u64 = size_of::<PmVersionedNode>() as u64;
 pub(crate) const NODE_WORDS: usize = NODE_BYTES as usize / 8;
 /// Words of the largest node without its fences.
-pub(crate) const INNER_WORDS: usize = NODE_WORDS + size_of::<PmCddsStamps>() / 8;
+pub(crate) const INNER_WORDS: usize = NODE_WORDS + size_of::<PmVersionedStamps>() / 8;
 /// Lines of a node without its stamps and fences.
 pub(crate) const NODE_LINES: usize = (NODE_BYTES / LINE_BYTES) as usize;
 /// The word at which entries begin.
@@ -86,7 +86,7 @@ pub(crate) const FIRST_ENTRY_WORD: usize = 8;
 /// Bytes of a node without its fences.
 #[inline]
 pub(crate) fn node_bytes(level: usize) -> u64 {
-    NODE_BYTES + if level == 0 { 0 } else { size_of::<PmCddsStamps>() as u64 }
+    NODE_BYTES + if level == 0 { 0 } else { size_of::<PmVersionedStamps>() as u64 }
 }
 
 /// The offset of the stamp of a place of an inner node.

@@ -5,9 +5,10 @@
 //! # Media layout
 //!
 //! ```text
-//! PmCddsHead ──root──▶ PmCddsNode level 1 ──value──▶ PmCddsNode level 0 ──value──▶ PmCddsRecord: key, value
-//!                        28 x start, key, value, end    28 x start, key, value, end
-//!                        28 x stamp
+//! PmVersionedHead ─root─▶ PmVersionedNode ────────value─▶ PmVersionedNode ────────value─▶ PmVersionedRecord
+//!                         level 1                        level 0                        key, value
+//!                         28 x start, key, value, end    28 x start, key, value, end
+//!                         28 x stamp
 //! ```
 //!
 //! An entry is in the versions from its *start* up to, but without, its *end*; a live one has no end. It has

@@ -14,10 +14,10 @@ use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tembo_pmem::{LINE_BYTES, Region};
 
-pub(crate) const BIRTH_WORD: usize = (at!(PmCddsNode.birth) / 8) as usize;
-pub(crate) const RESERVED_WORD: usize = (at!(PmCddsNode.reserved) / 8) as usize;
-pub(crate) const FENCES_WORD: usize = (at!(PmCddsNode.fences) / 8) as usize;
-pub(crate) const PRINTS_WORD: usize = (at!(PmCddsNode.fingerprints) / 8) as usize;
+pub(crate) const BIRTH_WORD: usize = (at!(PmVersionedNode.birth) / 8) as usize;
+pub(crate) const RESERVED_WORD: usize = (at!(PmVersionedNode.reserved) / 8) as usize;
+pub(crate) const FENCES_WORD: usize = (at!(PmVersionedNode.fences) / 8) as usize;
+pub(crate) const PRINTS_WORD: usize = (at!(PmVersionedNode.fingerprints) / 8) as usize;
 
 /// A node on media. As long as the borrow lasts, whoever opened it reads a held version or is the tree's
 /// writer.

@@ -279,7 +279,7 @@ impl VersionedPart {
     ///
     /// As for [`put`](Self::put).
     pub fn reclaim(&mut self, tx: &mut Tx<'_>, savepoint: u64, steps: usize) -> Result<bool> {
-        let young = QueueWords::load(region(tx), self.shared.header + at!(PmCddsHead.young))?;
+        let young = QueueWords::load(region(tx), self.shared.header + at!(PmVersionedHead.young))?;
         self.change(tx, savepoint, |builder, _| {
             builder.more_steps = builder.more_steps.saturating_add(steps);
             Ok((builder.more_steps as u64) < young.count)

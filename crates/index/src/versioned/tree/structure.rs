@@ -2,11 +2,11 @@
 
 use super::super::builder::BuildVersion;
 use super::super::bytes::VersionedBytes;
-use super::super::checker::{CheckNodes, Checker};
-use super::super::compact::Moves;
+use super::super::checker::{CheckNodes, VersionChecker};
 use super::super::deferred_stamps::DeferredStamps;
 use super::super::dropped::{Dismantle, Load, Remains};
 use super::super::layout::RootWord;
+use super::super::moves::Moves;
 use super::super::queue::{Dead, Reclaim};
 use super::super::structure::{VersionedStructure, Visit};
 use super::super::view::View;
@@ -109,15 +109,15 @@ impl Dismantle for TreeStructure {
 }
 
 impl CheckNodes for TreeStructure {
-    fn check_version(checker: &mut Checker<'_, '_>, version: View<'_>) -> Result<()> {
+    fn check_version(checker: &mut VersionChecker<'_, '_>, version: View<'_>) -> Result<()> {
         checker.check_tree(version)
     }
 
-    fn check_dead_node(checker: &Checker<'_, '_>, dead: &Dead) -> Result<u64> {
+    fn check_dead_node(checker: &VersionChecker<'_, '_>, dead: &Dead) -> Result<u64> {
         checker.check_dead_tree_node(dead)
     }
 
-    fn check_dead_subtree(checker: &mut Checker<'_, '_>, dead: &Dead) -> Result<()> {
+    fn check_dead_subtree(checker: &mut VersionChecker<'_, '_>, dead: &Dead) -> Result<()> {
         checker.check_dead_subtree(dead)
     }
 }

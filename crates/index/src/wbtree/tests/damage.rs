@@ -3,9 +3,9 @@
 use super::Bench;
 use crate::WbTree;
 use crate::wbtree::clear::children_left;
-use crate::wbtree::counting::Counting;
 use crate::wbtree::layout::{LEAF_SLOTS, LeafState, SeparatorWord, field};
 use crate::wbtree::node::{Inner, Leaf, Media, View};
+use crate::wbtree::sums::Counting;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use tembo_pmem::Region;

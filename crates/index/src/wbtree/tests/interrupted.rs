@@ -4,10 +4,11 @@
 //! writer work at a chosen one.
 
 use super::Bench;
+use crate::direction::Direction;
 use crate::wbtree::get::find_stable;
 use crate::wbtree::layout::LeafState;
 use crate::wbtree::node::{Leaf, Media, Record, View};
-use crate::wbtree::scan::{Direction, End, snapshot};
+use crate::wbtree::scan::{End, snapshot};
 use crate::wbtree::search::Probe;
 use crate::{Result, WbTree};
 use std::cell::{Cell, RefCell};

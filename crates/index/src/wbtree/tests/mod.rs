@@ -9,9 +9,9 @@ mod shape;
 mod snapshot_scan;
 
 use super::clear::{children_left, next_doomed_off};
-use super::counting::Counting;
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::node::{Inner, Leaf, Media, View};
+use super::sums::Counting;
 use crate::{Result, WbTree};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Lane, Pool};

@@ -1,0 +1,30 @@
+//! When a pool is compacted unasked.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// When a pool is compacted unasked.
+#[derive(Debug, Default)]
+pub(crate) struct AutoCompaction {
+    pub(crate) is_off: AtomicBool,
+    /// The bytes in holes, and one more, after a compaction that has made no room; 0 if there was none.
+    pub(crate) futile_at: AtomicU64,
+    pub(crate) run: Mutex<MissedRun>,
+}
+
+impl AutoCompaction {
+    pub(crate) fn switch(&self, is_on: bool) {
+        self.is_off.store(!is_on, Ordering::Relaxed);
+    }
+}
+
+/// The run of free space that a compaction could not make, for a program that compacts the pool itself when a
+/// change finds no space: so that it does not try in vain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MissedRun {
+    pub(crate) bytes: u64,
+    /// The pool's unused bytes then.
+    pub(crate) unused_bytes: u64,
+    /// A compaction that was to make it was called off: the run was missed still.
+    pub(crate) was_called_off: bool,
+}
