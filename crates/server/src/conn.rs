@@ -11,7 +11,7 @@ use tembo_wire::RequestParser;
 use crate::acl::User;
 use crate::address::{Accepted, Stream};
 use crate::buffer::{BufferPool, Filled, Input, Output};
-use crate::commands::KeysJob;
+use crate::commands::keys_job::KeysJob;
 use crate::config::OutputLimit;
 use crate::held::HeldOutput;
 use crate::session::{BufferSizes, Session, Standing};

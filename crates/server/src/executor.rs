@@ -26,17 +26,17 @@ use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 
 use crate::admission::Door;
 use crate::clients::Clients;
-use crate::cluster::adopt::begin_membership;
+use crate::commands::context::{Context, Handlers, Out};
 use crate::commands::heartbeat::LEASE_EXPIRED;
+use crate::commands::key_arguments::places_of_keys;
+use crate::commands::keys_job::KeysJob;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{
     AFTER_COMMIT, AT_ONCE, DENYOOM, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, STALE, UNSUBSCRIBES,
     WRITE,
 };
-use crate::commands::{Context, KeysJob, Out, places_of_keys};
 use crate::config::LogLevel;
 use crate::conn::Conn;
-use crate::eviction;
 use crate::fault::{
     Answer, Fault, MALFORMED, OUT_OF_MEMORY, error_line, unknown_command, unknown_subcommand,
     without_line_ends,
@@ -78,6 +78,7 @@ pub(crate) struct Executor<'s, 'p> {
     pub(crate) state: &'s mut State,
     pub(crate) clients: Clients,
     pub(crate) scripts: Scripts,
+    pub(crate) handlers: Handlers,
     pub(crate) marks: Vec<Mark>,
     /// Clients that waited and have got replies that are not committed.
     pub(crate) replied: Vec<ClientRef>,
@@ -87,18 +88,6 @@ pub(crate) struct Executor<'s, 'p> {
 }
 
 impl<'s, 'p> Executor<'s, 'p> {
-    pub(crate) fn new(mut keys: Keyspace<'p>, state: &'s mut State) -> Self {
-        keys.pubsub.notified = state.config.notified_events;
-        keys.pubsub.tracking.keys_max = state.config.tracking_keys_max;
-        keys.set_in_one_batch(false);
-        let batch_words_max = state.config.batch_words_max(keys.pool().domain());
-        eviction::begin(&mut keys, state);
-        begin_membership(&keys, state);
-        let (clients, marks, replied) = (Clients::default(), Vec::new(), Vec::new());
-        let scripts = Scripts::default();
-        Executor { keys, state, clients, scripts, marks, replied, batch_words_max, door: None }
-    }
-
     /// Runs the requests that `conn`, which is out of its slot, has received, until one is incomplete or the
     /// connection is blocked, or has got so many replies that others are to be served first.
     pub(crate) fn process(&mut self, slot: usize, conn: &mut Conn) {
@@ -491,9 +480,9 @@ impl<'s, 'p> Executor<'s, 'p> {
         let mark = self.keys.pubsub.mark();
         self.keys.pubsub.tracking.current = session.id;
         let out = Out::new(output, session.protocol, reply_bytes_max);
-        let Executor { keys, state, clients, scripts, .. } = self;
-        let mut context = Context { keys, session, out, state, clients, scripts, job };
-        let result = (command.handler)(&mut context, request);
+        let Executor { keys, state, clients, scripts, handlers, .. } = self;
+        let mut context = Context { keys, session, out, state, clients, scripts, handlers, job };
+        let result = handlers.of(command)(&mut context, request);
         match (&result, begin) {
             (Ok(()), Some(_)) => self.keys.end_command(),
             (Err(_), Some(begin)) => {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::clients::Clients;
 use crate::clock::{self, HZ};
-use crate::commands::replicas_of;
+use crate::commands::replicas::replicas_of;
 use crate::fault::Answer;
 use crate::keyspace::replication::{Id, Position, Second};
 use crate::keyspace::{DATABASES, Keyspace, KeyspaceStats};

@@ -139,6 +139,7 @@ mod saving;
 mod script;
 mod server;
 mod session;
+mod startup;
 mod state;
 mod supervision;
 mod tls;

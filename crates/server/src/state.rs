@@ -13,7 +13,7 @@ use crate::cluster::Cluster;
 use crate::cluster::lease::Lease;
 use crate::cluster::migration::receiver::Moving;
 use crate::command_stats::CommandStats;
-use crate::commands::Registry;
+use crate::commands::registry::Registry;
 use crate::compactor::Compactor;
 use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};

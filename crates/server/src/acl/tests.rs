@@ -3,7 +3,7 @@
 use tembo_wire::RequestQueue;
 
 use super::*;
-use crate::commands::Registry;
+use crate::commands::registry::Registry;
 
 fn user(rules: &str) -> User {
     let mut user = User::new(b"u", false);

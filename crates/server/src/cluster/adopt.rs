@@ -7,7 +7,7 @@ use super::migration::{Decided, Moves, is_try_again};
 use super::slot::slot_of;
 use super::{Access, Cluster};
 use crate::clients::Clients;
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;

@@ -8,41 +8,14 @@ use std::ops::Range;
 use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
-use super::Context;
 use super::args::{integer, is};
-use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, READONLY, WRITE};
+use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::events::class;
 use crate::keyspace::{Meta, Stored};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("setbit", 4, WRITE | DENYOOM, setbit).keys(1, 1, 1).doc(
-        "bitmap",
-        "2.2.0",
-        "Sets or clears a bit of the string under a key, and returns what it was",
-    ),
-    Command::new("getbit", 3, READONLY | FAST, getbit).keys(1, 1, 1).doc(
-        "bitmap",
-        "2.2.0",
-        "Returns a bit of the string under a key",
-    ),
-    Command::new("bitcount", -2, READONLY, bitcount).keys(1, 1, 1).doc(
-        "bitmap",
-        "2.6.0",
-        "Counts the bits that are set in the string under a key, or in a part of it",
-    ),
-    Command::new("bitpos", -3, READONLY, bitpos).keys(1, 1, 1).doc(
-        "bitmap",
-        "2.8.7",
-        "Finds the first bit that is set, or clear, in the string under a key, or in a part of it",
-    ),
-    Command::new("bitop", -4, WRITE | DENYOOM, bitop).keys(2, -1, 1).doc(
-        "bitmap",
-        "2.6.0",
-        "Stores what an operation on the bits of several strings gives",
-    ),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] =
+    &[("setbit", setbit), ("getbit", getbit), ("bitcount", bitcount), ("bitpos", bitpos), ("bitop", bitop)];
 
 /// Reads the number of a bit, which is in a string of at most `bytes_max` bytes.
 pub(super) fn read_offset(arg: &[u8], bytes_max: usize) -> Answer<u64> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tembo_wire::{Request, RequestQueue};
 
-use super::Context;
+use super::context::Context;
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Kind;
 use crate::pubsub::ClientRef;

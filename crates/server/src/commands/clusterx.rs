@@ -8,10 +8,8 @@ use tembo_wire::Request;
 
 use super::args::{integer, is};
 use super::cluster::{myid, node};
+use super::context::{Context, Handler, write_help};
 use super::heartbeat::expect_fencing;
-use super::table::Command;
-use super::table::flag::{ADMIN, NO_MULTI, NOSCRIPT, STALE, WRITE};
-use super::{Context, write_help};
 use crate::address::Address;
 use crate::cluster::migration::Decided;
 use crate::cluster::ranges::Ranges;
@@ -22,59 +20,19 @@ use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
 /// Keys that FLUSHSLOTS removes before it answers.
 const FLUSHED_AT_ONCE: u64 = 1024;
 
-const CHANGES: u32 = ADMIN | NOSCRIPT | STALE | NO_MULTI;
-
-pub(super) const COMMANDS: &[Command] = &[Command::new("clusterx", -2, ADMIN | NOSCRIPT | STALE, help)
-    .doc("cluster", "7.0.0", "Tells this node about its cluster; not a command of Redis, but of Kvrocks")
-    .subcommands(&[
-        Command::new("clusterx|flushslots", -3, ADMIN | NOSCRIPT | WRITE, flushslots).doc(
-            "cluster",
-            "7.0.0",
-            "Removes the keys of slots that are here",
-        ),
-        super::heartbeat::HEARTBEAT,
-        Command::new("clusterx|import", -4, CHANGES, super::moves::import).doc(
-            "cluster",
-            "7.0.0",
-            "Said by a node that moves slots to this one",
-        ),
-        Command::new("clusterx|migrate", -4, CHANGES, super::moves::migrate).doc(
-            "cluster",
-            "7.0.0",
-            "Moves slots with their keys to another node",
-        ),
-        Command::new("clusterx|moves", 3, ADMIN | NOSCRIPT | WRITE, super::moves::moves).doc(
-            "cluster",
-            "7.0.0",
-            "Said by a master to its replicas: its moves of slots",
-        ),
-        Command::new("clusterx|myid", 2, ADMIN | NOSCRIPT | STALE, myid).doc(
-            "cluster",
-            "7.0.0",
-            "Returns the id of this node",
-        ),
-        Command::new("clusterx|setnodeid", 3, CHANGES, setnodeid).doc(
-            "cluster",
-            "7.0.0",
-            "Gives this node its id, and the role that the topology has for it",
-        ),
-        Command::new("clusterx|setnodes", -4, CHANGES, setnodes).doc(
-            "cluster",
-            "7.0.0",
-            "Gives this node a topology, and the role that it has in it",
-        ),
-        Command::new("clusterx|setslot", 6, CHANGES, setslot).doc(
-            "cluster",
-            "7.0.0",
-            "Gives slots to another master, as the next version of the topology",
-        ),
-        Command::new("clusterx|version", 2, ADMIN | NOSCRIPT | STALE, version).doc(
-            "cluster",
-            "7.0.0",
-            "Returns the version of the topology, or -1",
-        ),
-        Command::new("clusterx|help", 2, STALE, help).doc("cluster", "7.0.0", "Explains the subcommands"),
-    ])];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("clusterx", help),
+    ("clusterx|flushslots", flushslots),
+    ("clusterx|import", super::moves::import),
+    ("clusterx|migrate", super::moves::migrate),
+    ("clusterx|moves", super::moves::moves),
+    ("clusterx|myid", myid),
+    ("clusterx|setnodeid", setnodeid),
+    ("clusterx|setnodes", setnodes),
+    ("clusterx|setslot", setslot),
+    ("clusterx|version", version),
+    ("clusterx|help", help),
+];
 
 fn refused(error: Error) -> Fault {
     Fault::Quoting(format!("ERR {error}").into_bytes())

@@ -9,11 +9,10 @@ use tembo_wire::number::{parse_i64, parse_u64};
 use tembo_wire::{Limits, Request};
 
 use super::args::quoting;
-use super::table::Command;
-use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
+use super::context::{Context, Handler, write_help};
 use super::{
-    Context, config_compaction, config_eviction, config_kept, config_observation, config_replica, config_tls,
-    config_users, heartbeat, write_help,
+    config_compaction, config_eviction, config_kept, config_observation, config_replica, config_tls,
+    config_users, heartbeat,
 };
 use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
@@ -28,35 +27,14 @@ use crate::saving::is_file_name;
 use crate::state::State;
 use crate::{config_file, directives, eviction};
 
-const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
-
-pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, 0, help)
-    .doc("server", "2.0.0", "Reads and changes settings")
-    .subcommands(&[
-        Command::new("config|get", -3, FLAGS, get).doc(
-            "server",
-            "2.0.0",
-            "Returns the settings that match patterns",
-        ),
-        Command::new("config|set", -4, FLAGS, set)
-            .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-            .doc("server", "2.0.0", "Changes settings, all or none"),
-        Command::new("config|resetstat", 2, FLAGS, resetstat).doc(
-            "server",
-            "2.0.0",
-            "Sets the statistics to zero",
-        ),
-        Command::new("config|rewrite", 2, FLAGS, rewrite).doc(
-            "server",
-            "2.8.0",
-            "Writes the settings into the configuration file",
-        ),
-        Command::new("config|help", 2, LOADING | STALE, help).doc(
-            "server",
-            "5.0.0",
-            "Explains the subcommands",
-        ),
-    ])];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("config", help),
+    ("config|get", get),
+    ("config|set", set),
+    ("config|resetstat", resetstat),
+    ("config|rewrite", rewrite),
+    ("config|help", help),
+];
 
 /// Most commands that the slow log may have.
 const SLOW_LEN_MAX: i64 = 100_000;

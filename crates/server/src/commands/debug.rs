@@ -4,8 +4,8 @@ use std::ops::{Bound, ControlFlow};
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::is;
+use super::context::Context;
 use super::object::{encoding_name, large_bytes};
 use crate::fault::{Answer, NO_SUCH_KEY};
 use crate::keyspace::collection::ordered::Score;

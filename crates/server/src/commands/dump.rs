@@ -8,9 +8,7 @@ use tembo_wire::Request;
 
 use super::args::{Options, integer, is};
 use super::arrival::{Arrival, Refusal, kind_of};
-use super::table::Command;
-use super::table::flag::{DANGEROUS, DENYOOM, KEYSPACE, READONLY, WRITE};
-use super::{Context, Out};
+use super::context::{Context, Handler, Out};
 use crate::eviction::Kind as Use;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::collection::Collection;
@@ -25,18 +23,7 @@ const BAD_FREQUENCY: Fault = Fault::Error("ERR Invalid FREQ value, must be >= 0 
 const BAD_FOOTER: Fault = Fault::Error("ERR DUMP payload version or checksum are wrong");
 const BAD_VALUE: Fault = Fault::Error("ERR Bad data format");
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("dump", 2, READONLY | KEYSPACE, dump).keys(1, 1, 1).tips(&["nondeterministic_output"]).doc(
-        "generic",
-        "2.6.0",
-        "Returns what is under a key as bytes that RESTORE takes, here and in Redis",
-    ),
-    Command::new("restore", -4, WRITE | DENYOOM | KEYSPACE | DANGEROUS, restore).keys(1, 1, 1).doc(
-        "generic",
-        "2.6.0",
-        "Puts what DUMP returned under a key",
-    ),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[("dump", dump), ("restore", restore)];
 
 /// Ends the writing of a payload.
 struct Failed(Fault);

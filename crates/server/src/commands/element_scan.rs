@@ -10,7 +10,8 @@ use tembo_wire::number::parse_u64;
 use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, integer, is};
-use super::{Context, score};
+use super::context::Context;
+use super::score;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 use crate::keyspace::Kind;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{integer, is};
 use super::cluster::node;
 use super::clusterx::{id, ranges_of};
+use super::context::Context;
 use super::heartbeat::LEASE_EXPIRED;
 use super::replicas::wait_for_copies;
 use crate::cluster::migration::{Move, Moves, TRY_AGAIN, Verdict};

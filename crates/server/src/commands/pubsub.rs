@@ -4,89 +4,28 @@ use std::rc::Rc;
 
 use tembo_wire::Request;
 
-use super::table::Command;
-use super::table::flag::{
-    AFTER_COMMIT, FAST, FOR_SUBSCRIBERS, LOADING, NOSCRIPT, NOT_KEYS, PUBSUB, STALE, UNSUBSCRIBES,
-};
-use super::{Context, args, write_help};
+use super::args;
+use super::context::{Context, Handler, write_help};
 use crate::fault::{Answer, Fault};
 use crate::glob;
 use crate::pubsub::Kind;
 
-const SUBSCRIBE: u32 = PUBSUB | NOSCRIPT | LOADING | STALE | FOR_SUBSCRIBERS;
-const UNSUBSCRIBE: u32 = SUBSCRIBE | UNSUBSCRIBES;
-const PUBLISH: u32 = PUBSUB | LOADING | STALE | FAST | AFTER_COMMIT;
-const ASK: u32 = PUBSUB | LOADING | STALE;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("subscribe", -2, SUBSCRIBE, subscribe).doc("pubsub", "2.0.0", "Subscribes to channels"),
-    Command::new("psubscribe", -2, SUBSCRIBE, psubscribe).doc(
-        "pubsub",
-        "2.0.0",
-        "Subscribes to all channels that match patterns",
-    ),
-    Command::new("ssubscribe", -2, SUBSCRIBE | NOT_KEYS, ssubscribe).keys(1, -1, 1).doc(
-        "pubsub",
-        "7.0.0",
-        "Subscribes to channels of a shard",
-    ),
-    Command::new("unsubscribe", -1, UNSUBSCRIBE, unsubscribe).doc(
-        "pubsub",
-        "2.0.0",
-        "Ends subscriptions to channels",
-    ),
-    Command::new("punsubscribe", -1, UNSUBSCRIBE, punsubscribe).doc(
-        "pubsub",
-        "2.0.0",
-        "Ends subscriptions to patterns",
-    ),
-    Command::new("sunsubscribe", -1, UNSUBSCRIBE | NOT_KEYS, sunsubscribe).keys(1, -1, 1).doc(
-        "pubsub",
-        "7.0.0",
-        "Ends subscriptions to channels of a shard",
-    ),
-    Command::new("publish", 3, PUBLISH, publish).doc(
-        "pubsub",
-        "2.0.0",
-        "Sends a message to the subscribers of a channel",
-    ),
-    Command::new("spublish", 3, PUBLISH | NOT_KEYS, spublish).keys(1, 1, 1).doc(
-        "pubsub",
-        "7.0.0",
-        "Sends a message to the subscribers of a shard's channel",
-    ),
-    Command::new("pubsub", -2, 0, help).doc("pubsub", "2.8.0", "Tells about subscriptions").subcommands(&[
-        Command::new("pubsub|channels", -2, ASK, channels).doc(
-            "pubsub",
-            "2.8.0",
-            "Returns the channels that have subscribers",
-        ),
-        Command::new("pubsub|numsub", -2, ASK, numsub).doc(
-            "pubsub",
-            "2.8.0",
-            "Returns how many have subscribed to each channel",
-        ),
-        Command::new("pubsub|numpat", 2, ASK, numpat).doc(
-            "pubsub",
-            "2.8.0",
-            "Returns how many patterns have subscribers",
-        ),
-        Command::new("pubsub|shardchannels", -2, ASK, shardchannels).doc(
-            "pubsub",
-            "7.0.0",
-            "Returns the channels of shards that have subscribers",
-        ),
-        Command::new("pubsub|shardnumsub", -2, ASK, shardnumsub).doc(
-            "pubsub",
-            "7.0.0",
-            "Returns how many have subscribed to each channel of a shard",
-        ),
-        Command::new("pubsub|help", 2, LOADING | STALE, help).doc(
-            "pubsub",
-            "6.2.0",
-            "Explains the subcommands",
-        ),
-    ]),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("subscribe", subscribe),
+    ("psubscribe", psubscribe),
+    ("ssubscribe", ssubscribe),
+    ("unsubscribe", unsubscribe),
+    ("punsubscribe", punsubscribe),
+    ("sunsubscribe", sunsubscribe),
+    ("publish", publish),
+    ("spublish", spublish),
+    ("pubsub", help),
+    ("pubsub|channels", channels),
+    ("pubsub|numsub", numsub),
+    ("pubsub|numpat", numpat),
+    ("pubsub|shardchannels", shardchannels),
+    ("pubsub|shardnumsub", shardnumsub),
+    ("pubsub|help", help),
 ];
 
 fn subscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {

@@ -6,12 +6,8 @@ use tembo::Domain;
 use tembo_wire::Request;
 use tembo_wire::number::{parse_i64, parse_u64};
 
-use super::Context;
 use super::args::{integer, is, quoting};
-use super::table::Command;
-use super::table::flag::{
-    ADMIN, ALLOW_BUSY, CONNECTION, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE,
-};
+use super::context::{Context, Handler};
 use crate::address::Address;
 use crate::config::LogLevel;
 use crate::conn::Conn;
@@ -23,30 +19,12 @@ use crate::master::{AwaitedDevice, Awaiting, Replica, Stage};
 use crate::pubsub::ClientRef;
 use crate::replica::Phase;
 
-const SYNC: u32 = ADMIN | NO_ASYNC_LOADING | NO_MULTI | NOSCRIPT;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("psync", -3, SYNC, psync).doc(
-        "server",
-        "2.8.0",
-        "Asks for the stream of effects from an offset on, or for a whole copy before",
-    ),
-    Command::new("sync", 1, SYNC, sync).doc(
-        "server",
-        "1.0.0",
-        "Asks for a whole copy and the stream of effects",
-    ),
-    Command::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, replconf).doc(
-        "server",
-        "3.0.0",
-        "Tells a master about its replica",
-    ),
-    Command::new("wait", 3, NOSCRIPT | CONNECTION, wait)
-        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
-        .doc("generic", "3.0.0", "Waits until so many replicas have the writes of this connection"),
-    Command::new("waitaof", 4, NOSCRIPT | CONNECTION, wait_for_devices)
-        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
-        .doc("generic", "7.2.0", "Waits until the devices of this server and of so many replicas have them"),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("psync", psync),
+    ("sync", sync),
+    ("replconf", replconf),
+    ("wait", wait),
+    ("waitaof", wait_for_devices),
 ];
 
 const NO_LINK: Fault = Fault::Error("NOMASTERLINK Can't SYNC while not connected with my master");

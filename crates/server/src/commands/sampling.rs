@@ -1,7 +1,7 @@
 //! Random elements in replies: what HRANDFIELD, SRANDMEMBER and ZRANDMEMBER have in common.
 
 use super::args::integer;
-use super::{Context, Out};
+use super::context::{Context, Out};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::collection::Collection;
 

@@ -10,53 +10,21 @@ use foldhash::fast::RandomState;
 use tembo_wire::Request;
 
 use super::args::{Options, integer, is};
-use super::table::Command;
-use super::table::flag::{DENYOOM, MOVABLE_KEYS, READONLY, SET, WRITE};
-use super::{Context, set};
+use super::context::{Context, Handler};
+use super::set;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::Kind;
 use crate::keyspace::collection::Collection;
 use crate::keyspace::events::class;
 
-const STORE: u32 = WRITE | DENYOOM | SET;
-const UNORDERED: &[&str] = &["nondeterministic_output_order"];
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("sinter", -2, READONLY | SET, sinter).keys(1, -1, 1).tips(UNORDERED).doc(
-        "set",
-        "1.0.0",
-        "Returns the members that all of the sets have",
-    ),
-    Command::new("sintercard", -3, READONLY | SET | MOVABLE_KEYS, sintercard).doc(
-        "set",
-        "7.0.0",
-        "Returns the number of members that all of the sets have",
-    ),
-    Command::new("sinterstore", -3, STORE, sinterstore).keys(1, -1, 1).doc(
-        "set",
-        "1.0.0",
-        "Stores the members that all of the sets have",
-    ),
-    Command::new("sunion", -2, READONLY | SET, sunion).keys(1, -1, 1).tips(UNORDERED).doc(
-        "set",
-        "1.0.0",
-        "Returns the members that any of the sets has",
-    ),
-    Command::new("sunionstore", -3, STORE, sunionstore).keys(1, -1, 1).doc(
-        "set",
-        "1.0.0",
-        "Stores the members that any of the sets has",
-    ),
-    Command::new("sdiff", -2, READONLY | SET, sdiff).keys(1, -1, 1).tips(UNORDERED).doc(
-        "set",
-        "1.0.0",
-        "Returns the members of the first set that none of the others has",
-    ),
-    Command::new("sdiffstore", -3, STORE, sdiffstore).keys(1, -1, 1).doc(
-        "set",
-        "1.0.0",
-        "Stores the members of the first set that none of the others has",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("sinter", sinter),
+    ("sintercard", sintercard),
+    ("sinterstore", sinterstore),
+    ("sunion", sunion),
+    ("sunionstore", sunionstore),
+    ("sdiff", sdiff),
+    ("sdiffstore", sdiffstore),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]

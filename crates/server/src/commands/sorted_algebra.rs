@@ -10,56 +10,24 @@ use foldhash::fast::RandomState;
 use tembo_wire::Request;
 
 use super::args::{Options, integer, is};
+use super::context::{Context, Handler};
+use super::score;
 use super::score::{keys_at, write_count, write_member};
 use super::sorted_range::store;
-use super::table::Command;
-use super::table::flag::{DENYOOM, MOVABLE_KEYS, READONLY, WRITE};
-use super::{Context, score};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::Kind;
 use crate::keyspace::collection::Collection;
 use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::collection::sorted::Member;
 
-const READ: u32 = READONLY | MOVABLE_KEYS;
-const STORE: u32 = WRITE | DENYOOM | MOVABLE_KEYS;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("zunion", -3, READ, zunion).doc(
-        "sorted-set",
-        "6.2.0",
-        "Returns the members that any of the sorted sets has",
-    ),
-    Command::new("zinter", -3, READ, zinter).doc(
-        "sorted-set",
-        "6.2.0",
-        "Returns the members that all of the sorted sets have",
-    ),
-    Command::new("zintercard", -3, READ, zintercard).doc(
-        "sorted-set",
-        "7.0.0",
-        "Returns the number of members that all of the sorted sets have",
-    ),
-    Command::new("zdiff", -3, READ, zdiff).doc(
-        "sorted-set",
-        "6.2.0",
-        "Returns the members of the first sorted set that none of the others has",
-    ),
-    Command::new("zunionstore", -4, STORE, zunionstore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.0.0",
-        "Stores the members that any of the sorted sets has",
-    ),
-    Command::new("zinterstore", -4, STORE, zinterstore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.0.0",
-        "Stores the members that all of the sorted sets have",
-    ),
-    Command::new("zdiffstore", -4, STORE, zdiffstore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "6.2.0",
-        "Stores the members of the first sorted set that none of the others has",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("zunion", zunion),
+    ("zinter", zinter),
+    ("zintercard", zintercard),
+    ("zdiff", zdiff),
+    ("zunionstore", zunionstore),
+    ("zinterstore", zinterstore),
+    ("zdiffstore", zdiffstore),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,10 @@ use std::ops::{ControlFlow, Range};
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{integer, is};
+use super::context::{Context, Handler};
 use super::score::{self, LexEnd, write_count, write_member};
 use super::sorted_set::{put, read};
-use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::collection::Collection;
 use crate::keyspace::collection::ordered::{Cut, Score};
@@ -17,70 +15,19 @@ use crate::keyspace::collection::sorted::Member;
 use crate::keyspace::events::class;
 use crate::keyspace::{Keyspace, Kind};
 
-const READ: u32 = READONLY;
-const REMOVE: u32 = WRITE;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("zrange", -4, READ, zrange).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Returns members of a sorted set by their ranks, scores or names",
-    ),
-    Command::new("zrangestore", -5, WRITE | DENYOOM, zrangestore).keys(1, 2, 1).doc(
-        "sorted-set",
-        "6.2.0",
-        "Stores members of a sorted set, by their ranks, scores or names",
-    ),
-    Command::new("zrevrange", -4, READ, zrevrange).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Returns members of a sorted set by their ranks from the highest",
-    ),
-    Command::new("zrangebyscore", -4, READ, zrangebyscore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.0.5",
-        "Returns members of a sorted set by their scores",
-    ),
-    Command::new("zrevrangebyscore", -4, READ, zrevrangebyscore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.2.0",
-        "Returns members of a sorted set by their scores, the highest first",
-    ),
-    Command::new("zrangebylex", -4, READ, zrangebylex).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.8.9",
-        "Returns members of a sorted set by their names",
-    ),
-    Command::new("zrevrangebylex", -4, READ, zrevrangebylex).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.8.9",
-        "Returns members of a sorted set by their names, the last first",
-    ),
-    Command::new("zcount", 4, READ | FAST, zcount).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.0.0",
-        "Counts the members of a sorted set with scores in a range",
-    ),
-    Command::new("zlexcount", 4, READ | FAST, zlexcount).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.8.9",
-        "Counts the members of a sorted set with names in a range",
-    ),
-    Command::new("zremrangebyrank", 4, REMOVE, zremrangebyrank).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.0.0",
-        "Removes members of a sorted set by their ranks",
-    ),
-    Command::new("zremrangebyscore", 4, REMOVE, zremrangebyscore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Removes members of a sorted set by their scores",
-    ),
-    Command::new("zremrangebylex", 4, REMOVE, zremrangebylex).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.8.9",
-        "Removes members of a sorted set by their names",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("zrange", zrange),
+    ("zrangestore", zrangestore),
+    ("zrevrange", zrevrange),
+    ("zrangebyscore", zrangebyscore),
+    ("zrevrangebyscore", zrevrangebyscore),
+    ("zrangebylex", zrangebylex),
+    ("zrevrangebylex", zrevrangebylex),
+    ("zcount", zcount),
+    ("zlexcount", zlexcount),
+    ("zremrangebyrank", zremrangebyrank),
+    ("zremrangebyscore", zremrangebyscore),
+    ("zremrangebylex", zremrangebylex),
 ];
 
 /// The meaning of a range's ends.

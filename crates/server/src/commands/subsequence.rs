@@ -3,17 +3,11 @@
 use tembo_wire::Request;
 
 use super::args::{Options, integer, is};
-use super::table::Command;
-use super::table::flag::{READONLY, STRING};
-use super::{Context, Out};
+use super::context::{Context, Handler, Out};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::Stored;
 
-pub(super) const COMMANDS: &[Command] = &[Command::new("lcs", -3, READONLY | STRING, lcs).keys(1, 2, 1).doc(
-    "string",
-    "7.0.0",
-    "Returns the longest common subsequence of the strings under two keys, its length, or its places",
-)];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[("lcs", lcs)];
 
 const TABLE_TOO_LARGE: Fault =
     Fault::Error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");

@@ -2,8 +2,8 @@
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{Options, integer, is};
+use super::context::Context;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::pubsub::ClientRef;
 use crate::session::Session;

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::Replica;
-use crate::commands::replicas_of;
+use crate::commands::replicas::replicas_of;
 use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::keyspace::replication::Master;

@@ -32,7 +32,7 @@ use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 
 use super::Replica;
 use super::failover::Stage;
-use crate::commands::replicas_of;
+use crate::commands::replicas::replicas_of;
 use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::keyspace::replication::{Id, Master, REPLICAS_MAX};

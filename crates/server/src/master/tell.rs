@@ -2,7 +2,7 @@
 
 use tembo_wire::Request;
 
-use crate::commands::places_of_keys;
+use crate::commands::key_arguments::{ONCE_COMMAND, places_of_keys};
 use crate::commands::table::Command;
 use crate::effects::Mark;
 use crate::executor::{Executor, writes};
@@ -42,8 +42,7 @@ impl Executor<'_, '_> {
     }
 
     fn tell_expired(&mut self, command: &Command, request: &Request<'_>, database: usize) -> Answer {
-        let inner =
-            (command.name == "tembo.once").then(|| request.from(crate::commands::tembo::ONCE_COMMAND));
+        let inner = (command.name == "tembo.once").then(|| request.from(ONCE_COMMAND));
         let inner = inner.filter(|inner| inner.arg_count() > 0);
         let (command, request) = match &inner {
             Some(inner) => match self.state.registry.get(inner.name()) {

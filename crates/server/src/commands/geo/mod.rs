@@ -8,65 +8,24 @@ mod search;
 use tembo_wire::{Protocol, Request};
 
 use super::args::is;
+use super::context::{Context, Handler, Out};
+use super::score;
 use super::sorted_set::{Adding, NOT_A_FLOAT, add_members, read};
-use super::table::Command;
-use super::table::flag::{DENYOOM, MOVABLE_KEYS, READONLY, WRITE};
-use super::{Context, Out, score};
 use crate::fault::{Answer, Fault, SYNTAX, quotable};
 use crate::keyspace::collection::Collection;
 use cell::Position;
 
-const CHANGE: u32 = WRITE | DENYOOM;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("geoadd", -5, CHANGE, geoadd).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.0",
-        "Adds places to a sorted set, or gives members other places",
-    ),
-    Command::new("geodist", -4, READONLY, geodist).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.0",
-        "Returns the distance of two members",
-    ),
-    Command::new("geohash", -2, READONLY, geohash).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.0",
-        "Returns the places of members as geohashes",
-    ),
-    Command::new("geopos", -2, READONLY, geopos).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.0",
-        "Returns the longitudes and latitudes of members",
-    ),
-    Command::new("geosearch", -7, READONLY, search::geosearch).keys(1, 1, 1).doc(
-        "geo",
-        "6.2.0",
-        "Returns the members within a circle or a rectangle",
-    ),
-    Command::new("geosearchstore", -8, CHANGE, search::geosearchstore).keys(1, 2, 1).doc(
-        "geo",
-        "6.2.0",
-        "Stores the members within a circle or a rectangle",
-    ),
-    Command::new("georadius", -6, CHANGE | MOVABLE_KEYS, search::georadius).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.0",
-        "Returns or stores the members within a circle around a place",
-    ),
-    Command::new("georadiusbymember", -5, CHANGE | MOVABLE_KEYS, search::georadiusbymember)
-        .keys(1, 1, 1)
-        .doc("geo", "3.2.0", "Returns or stores the members within a circle around a member"),
-    Command::new("georadius_ro", -6, READONLY, search::georadius_ro).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.10",
-        "Returns the members within a circle around a place",
-    ),
-    Command::new("georadiusbymember_ro", -5, READONLY, search::georadiusbymember_ro).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.10",
-        "Returns the members within a circle around a member",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("geoadd", geoadd),
+    ("geodist", geodist),
+    ("geohash", geohash),
+    ("geopos", geopos),
+    ("geosearch", search::geosearch),
+    ("geosearchstore", search::geosearchstore),
+    ("georadius", search::georadius),
+    ("georadiusbymember", search::georadiusbymember),
+    ("georadius_ro", search::georadius_ro),
+    ("georadiusbymember_ro", search::georadiusbymember_ro),
 ];
 
 /// Reads a longitude and a latitude.
