@@ -7,15 +7,13 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use mio::Registry;
 use tembo_wire::{Protocol, ReplyWriter};
 
-use crate::address::{Accepted, Acceptor};
+use crate::address::Accepted;
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::executor::Executor;
 use crate::log::Kind;
-use crate::server::Stop;
 
 /// The answer to clients of other machines while there is no password.
 const DENIED: &str = "DENIED Tembo is in protected mode: there is no password, so that clients of other machines are \
@@ -27,20 +25,6 @@ const ROOM_MAX: usize = 32;
 const STRANGER_MIN: Duration = Duration::from_secs(1);
 /// Connections accepted per turn.
 pub(crate) const ACCEPTS_PER_TURN: usize = 256;
-
-/// The parts of the event loop that let clients in while a script keeps it.
-pub(crate) struct Door<'s> {
-    pub(crate) acceptors: &'s [Acceptor],
-    pub(crate) registry: Registry,
-    pub(crate) stop: &'s Stop,
-}
-
-impl<'s> Door<'s> {
-    /// A door beside that of the event loop; none if the system has no file descriptor for it.
-    pub(crate) fn new(acceptors: &'s [Acceptor], registry: &Registry, stop: &'s Stop) -> Option<Self> {
-        Some(Door { acceptors, registry: registry.try_clone().ok()?, stop })
-    }
-}
 
 impl Executor<'_, '_> {
     /// Takes a client in, unless there are too many, or it may not come; returns its slot.

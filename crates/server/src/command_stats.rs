@@ -13,7 +13,7 @@ use tembo_wire::Request;
 use crate::clock;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{FAST, SKIP_SLOWLOG};
-use crate::monitor::is_secret;
+use crate::quoted::is_secret;
 use crate::session::Session;
 
 /// Arguments of a slow command that are kept, and bytes of each.

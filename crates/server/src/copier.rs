@@ -243,7 +243,7 @@ impl Executor<'_, '_> {
 
     fn run_copy(&mut self, export: Export<File>, purpose: Purpose) -> bool {
         if let Err(fault) = self.keys.begin_point(export.maps()) {
-            let error = std::io::Error::other(crate::replica::apply::shown(&fault));
+            let error = std::io::Error::other(crate::fault::shown(&fault));
             self.fail(&purpose, &NoCopy::from(error));
             return false;
         }
@@ -279,7 +279,7 @@ impl Executor<'_, '_> {
     fn end_point(&mut self) {
         self.state.copier.old_bytes = 0;
         if let Err(fault) = self.keys.end_point() {
-            let why = crate::replica::apply::shown(&fault);
+            let why = crate::fault::shown(&fault);
             let message = format_args!("what a copy has kept cannot be removed now: {why}");
             self.state.log(crate::config::LogLevel::Warning, crate::log::Kind::Saving, message);
         }

@@ -43,12 +43,13 @@ use mio::{Events, Interest, Poll, Token};
 use tembo::PREFETCH_KEYS_MAX;
 
 use crate::address::Acceptor;
-use crate::admission::{ACCEPTS_PER_TURN, Door};
+use crate::admission::ACCEPTS_PER_TURN;
 use crate::buffer::BufferPool;
 use crate::clock::{self, HZ};
 use crate::cluster::migration::mover::Mover;
 use crate::config::LogLevel;
 use crate::conn::{Conn, OverOutput};
+use crate::door::Door;
 use crate::executor::Executor;
 use crate::foreign_input;
 use crate::held::Device;
@@ -56,8 +57,9 @@ use crate::idle::Idle;
 use crate::log::Kind;
 use crate::metrics::Readiness;
 use crate::replica::link::Link;
-use crate::server::{LISTENER, MASTER, Stop, WAKER};
 use crate::state::{Space, State};
+use crate::stop::Stop;
+use crate::token::{LISTENER, MASTER, WAKER};
 
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
 /// How long a client that sends no more may take nothing of what is left for it.

@@ -24,7 +24,6 @@ use std::ops::Range;
 use tembo::PREFETCH_KEYS_MAX;
 use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 
-use crate::admission::Door;
 use crate::clients::Clients;
 use crate::commands::context::{Context, Handlers, Out};
 use crate::commands::heartbeat::LEASE_EXPIRED;
@@ -37,6 +36,8 @@ use crate::commands::table::flag::{
 };
 use crate::config::LogLevel;
 use crate::conn::Conn;
+use crate::door::Door;
+use crate::fault::NO_AUTHENTICATION;
 use crate::fault::{
     Answer, Fault, MALFORMED, OUT_OF_MEMORY, error_line, unknown_command, unknown_subcommand,
     without_line_ends,
@@ -45,15 +46,12 @@ use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::KEY_BYTES_MAX;
 use crate::log::Kind;
-use crate::permission::NO_AUTHENTICATION;
 use crate::pubsub::ClientRef;
 use crate::replica::Phase;
-use crate::retry::Tries;
 use crate::script::Scripts;
 use crate::session::{Replies, Session};
 use crate::state::State;
 use crate::tracking::Mode;
-use crate::waiting::note_replies;
 
 /// The limits of a client that has not given the password yet.
 pub(crate) const STRANGERS_LIMITS: Limits =
@@ -68,6 +66,15 @@ const NOT_FOR_MONITORS: &str = "ERR Replica can't interact with the keyspace";
 pub(crate) struct Mark {
     pub(crate) slot: usize,
     pub(crate) reply: Range<usize>,
+}
+
+/// The attempts that were made for a command already.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    /// It is run again with all space that there is.
+    pub(crate) is_built_again: bool,
+    /// Keys were evicted for it, or the pool compacted, so often.
+    pub(crate) evictions: u32,
 }
 
 /// The output buffer of the connection that is being served, and its slot.
@@ -242,7 +249,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             return;
         }
         output.truncate(start);
-        note_replies(session, replies);
+        session.note_replies(replies);
         self.marks.retain(|mark| mark.slot != slot);
         if replies == Replies::Skip && session.replies == Replies::Skip {
             session.replies = Replies::On;
@@ -403,7 +410,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     #[cold]
     fn not_on_replica(&self, session: &Session, command: &Command) -> Option<Fault> {
         let State { role, config, .. } = &*self.state;
-        let writes = writes(session, command);
+        let writes = session.writes(command);
         if writes && role.master.is_some() && config.replica.read_only {
             return Some(Fault::Quoting(READ_ONLY.as_bytes().to_vec()));
         }
@@ -607,14 +614,6 @@ impl<'s, 'p> Executor<'s, 'p> {
                 self.state.commands.note_error(b"ERR");
             }
         }
-    }
-}
-
-/// Whether a command writes, or commands that it runs.
-pub(crate) fn writes(session: &Session, command: &Command) -> bool {
-    match &session.queue {
-        Some(queue) if command.has(RUNS_QUEUE) => queue.has(WRITE),
-        _ => command.has(WRITE),
     }
 }
 

@@ -14,7 +14,6 @@ use tembo_rdb::{Element, Encodings, KeyMeta, Writer};
 use crate::clock;
 use crate::commands::dump::rdb_kind;
 use crate::import::KindCounts;
-use crate::info::REDIS_VERSION;
 use crate::keyspace::collection::list::StoredChunk;
 use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::collection::packed::Packed;
@@ -26,6 +25,7 @@ use crate::keyspace::replication::hidden_maps;
 use crate::keyspace::slots::Layout;
 use crate::keyspace::swap::read_order;
 use crate::keyspace::{Kind, Stored};
+use crate::version::REDIS_VERSION;
 
 /// After so many keys and elements, whoever waits for an export is told how far it is.
 const RECORDS_PER_SIGN: u32 = 256;

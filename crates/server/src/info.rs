@@ -19,10 +19,8 @@ use crate::pubsub::Kind;
 use crate::replica::{Master, Phase};
 use crate::script::Scripts;
 use crate::state::State;
+use crate::version::REDIS_VERSION;
 use tembo::{JournalStats, Pool, WriteBacks};
-
-/// The version of Redis whose commands, replies and INFO fields these are; clients choose features by it.
-pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 /// The facts that the sections report.
 pub(crate) struct Facts<'a> {

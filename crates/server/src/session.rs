@@ -9,6 +9,8 @@ use tembo_wire::Protocol;
 
 use crate::acl::User;
 use crate::address::Address;
+use crate::commands::table::Command;
+use crate::commands::table::flag::{RUNS_QUEUE, WRITE};
 use crate::master::{Awaiting, Replica};
 use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
@@ -154,6 +156,21 @@ impl Session {
     /// Whether it has subscribed to something.
     pub(crate) fn is_subscriber(&self) -> bool {
         !self.subscriptions.is_empty()
+    }
+
+    /// Whether a command writes, or commands that it runs.
+    pub(crate) fn writes(&self, command: &Command) -> bool {
+        match &self.queue {
+            Some(queue) if command.has(RUNS_QUEUE) => queue.has(WRITE),
+            _ => command.has(WRITE),
+        }
+    }
+
+    /// Notes that the reply of a command that waits is not wanted, or is wanted again.
+    pub(crate) fn note_replies(&mut self, replies: Replies) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.muted = replies != Replies::On;
+        }
     }
 
     /// Whether the client runs on this machine.

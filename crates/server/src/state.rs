@@ -11,7 +11,7 @@ use crate::acl::Users;
 use crate::acl::log::AclLog;
 use crate::cluster::Cluster;
 use crate::cluster::lease::Lease;
-use crate::cluster::migration::receiver::Moving;
+use crate::cluster::migration::moving::Moving;
 use crate::command_stats::CommandStats;
 use crate::commands::registry::Registry;
 use crate::compactor::Compactor;

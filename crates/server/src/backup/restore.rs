@@ -18,12 +18,13 @@ use super::{BackupError, BackupKind, BackupSummary, expect_chain};
 use crate::config::Config;
 use crate::executor::Executor;
 use crate::fault::Fault;
+use crate::fault::shown;
 use crate::import::{ImportError, Importing, MOVES_AUX};
 use crate::keyspace::cluster::prepare;
 use crate::keyspace::replication::{Master, Position};
 use crate::keyspace::{DATABASES, Keyspace};
 use crate::machine::boot_id;
-use crate::replica::apply::{Stream, shown};
+use crate::replica::apply::Stream;
 use crate::replica::ask::Failure;
 use crate::state::State;
 

@@ -9,14 +9,14 @@ use super::{Access, Cluster};
 use crate::clients::Clients;
 use crate::commands::context::Context;
 use crate::config::LogLevel;
+use crate::fault::shown;
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::{Membership, NewRole};
 use crate::log::Kind;
 use crate::pubsub::Kind as Channels;
-use crate::replica::apply::shown;
 use crate::state::State;
-use crate::waiting::redirect_waiting;
+use crate::wait_service::redirect_waiting;
 
 /// Takes up the place in a cluster that the pool has.
 pub(crate) fn begin_membership(keys: &Keyspace<'_>, state: &mut State) {

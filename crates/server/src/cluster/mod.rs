@@ -29,6 +29,7 @@
 //! Keys of slots that a topology takes away stay until CLUSTERX FLUSHSLOTS: no client comes to them.
 
 pub(crate) mod adopt;
+mod fence;
 pub(crate) mod lease;
 #[cfg(test)]
 mod lease_model_tests;

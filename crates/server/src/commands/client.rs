@@ -18,7 +18,7 @@ use crate::keyspace::Keyspace;
 use crate::replica::Phase;
 use crate::session::{BufferSizes, Replies, Session, Standing};
 use crate::state::Pause;
-use crate::waiting::{InVain, UNBLOCKED, end_in_vain};
+use crate::wait_service::{InVain, UNBLOCKED, end_in_vain};
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("client", help),

@@ -3,12 +3,13 @@
 use tembo_wire::Request;
 
 use super::args::{integer, is, quoting};
+use super::cluster_arguments::{DISABLED, node};
 use super::context::{Context, Handler, write_help};
 use super::heartbeat::lease_info;
 use crate::cluster::migration::Decided;
 use crate::cluster::slot::{parse_slot, slot_of};
 use crate::cluster::topology::{NodeId, Topology};
-use crate::cluster::{Cluster, NOT_INITIALISED, report};
+use crate::cluster::{NOT_INITIALISED, report};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::cluster::NewRole;
 
@@ -32,13 +33,6 @@ pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("cluster|slots", slots),
     ("cluster|help", help),
 ];
-
-const DISABLED: Fault = Fault::Error("ERR This instance has cluster support disabled");
-
-/// The node, if this server is one.
-pub(super) fn node<'c>(ctx: &'c Context<'_, '_>) -> Answer<&'c Cluster> {
-    ctx.state.cluster.as_deref().ok_or(DISABLED)
-}
 
 /// The topology that this node knows.
 fn known<'c>(ctx: &'c Context<'_, '_>) -> Answer<(&'c Topology, Option<usize>)> {

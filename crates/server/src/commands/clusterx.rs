@@ -2,20 +2,19 @@
 //! manage these nodes.
 
 use std::net::{IpAddr, UdpSocket};
-use std::ops::RangeInclusive;
 
 use tembo_wire::Request;
 
 use super::args::{integer, is};
-use super::cluster::{myid, node};
+use super::cluster::myid;
+use super::cluster_arguments::{id, node, ranges_of, refused};
 use super::context::{Context, Handler, write_help};
 use super::heartbeat::expect_fencing;
 use crate::address::Address;
 use crate::cluster::migration::Decided;
 use crate::cluster::ranges::Ranges;
-use crate::cluster::slot::SLOTS;
-use crate::cluster::topology::{Error, Node, NodeId, Topology, parse_range};
-use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::cluster::topology::{Error, Node, NodeId, Topology};
+use crate::fault::{Answer, Fault, NOT_AN_INTEGER};
 
 /// Keys that FLUSHSLOTS removes before it answers.
 const FLUSHED_AT_ONCE: u64 = 1024;
@@ -23,9 +22,6 @@ const FLUSHED_AT_ONCE: u64 = 1024;
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("clusterx", help),
     ("clusterx|flushslots", flushslots),
-    ("clusterx|import", super::moves::import),
-    ("clusterx|migrate", super::moves::migrate),
-    ("clusterx|moves", super::moves::moves),
     ("clusterx|myid", myid),
     ("clusterx|setnodeid", setnodeid),
     ("clusterx|setnodes", setnodes),
@@ -34,26 +30,10 @@ pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("clusterx|help", help),
 ];
 
-fn refused(error: Error) -> Fault {
-    Fault::Quoting(format!("ERR {error}").into_bytes())
-}
-
-pub(super) fn id(arg: &[u8]) -> Answer<NodeId> {
-    NodeId::parse(arg).ok_or_else(|| refused(Error::Id))
-}
-
 /// Reads a version, of which there are 2^63.
 fn version_of(arg: &[u8]) -> Answer<u64> {
     let number = integer(arg).map_err(|_| Fault::Error("ERR Invalid version"))?;
     u64::try_from(number).map_err(|_| refused(Error::Version))
-}
-
-/// Ranges of slots, with blanks between them.
-pub(super) fn ranges_of(text: &[u8]) -> Answer<Vec<RangeInclusive<u16>>> {
-    let text = str::from_utf8(text).map_err(|_| refused(Error::NotText))?;
-    let ranges: Result<Vec<_>, _> = text.split_ascii_whitespace().map(parse_range).collect();
-    let ranges = ranges.map_err(refused)?;
-    if ranges.is_empty() || ranges.len() > SLOTS.into() { Err(SYNTAX) } else { Ok(ranges) }
 }
 
 fn setnodeid(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {

@@ -1,6 +1,6 @@
 //! The settings of eviction.
 
-use super::config::{Parameter, Setter, integer, memory};
+use super::parameter::{Parameter, Setter, integer, memory};
 use crate::eviction::{EvictionSettings, Policy};
 use crate::state::State;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::config::{Parameter, integer, read_yes_or_no, yes_or_no};
+use super::parameter::{Parameter, integer, read_yes_or_no, yes_or_no};
 use crate::config::Config;
 use crate::state::State;
 use crate::tls::{AuthClients, Tls, TlsSettings};

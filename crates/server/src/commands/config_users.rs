@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::config::{Parameter, integer};
+use super::parameter::{Parameter, integer};
 use crate::acl::Users;
 use crate::acl_file;
 use crate::config_file::quoted_words;

@@ -9,10 +9,10 @@ use super::pubsub::expect_delivered;
 use super::transaction;
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
-use crate::info::REDIS_VERSION;
 use crate::log::Kind;
 use crate::permission::note_wrong_password;
 use crate::session::Replies;
+use crate::version::REDIS_VERSION;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("ping", ping),

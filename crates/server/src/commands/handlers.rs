@@ -3,9 +3,9 @@
 use super::context::Handlers;
 use super::{
     acl, bitfield, bitmap, client, cluster, clusterx, command, config, connection, counter, dump, expire,
-    failover, geo, hash, heartbeat, hyperloglog, info, keys, list, list_move, object, pubsub, replicas,
-    replication, saving, scan, scripting, server, set, set_algebra, slow, sort, sorted_algebra, sorted_pop,
-    sorted_range, sorted_set, string, subsequence, substring, tembo, transaction,
+    failover, geo, hash, heartbeat, hyperloglog, info, keys, list, list_move, moves, object, pubsub,
+    replicas, replication, saving, scan, scripting, server, set, set_algebra, slow, sort, sorted_algebra,
+    sorted_pop, sorted_range, sorted_set, string, subsequence, substring, tembo, transaction,
 };
 
 /// The handlers of this program: one for each row of the command table.
@@ -53,6 +53,7 @@ pub(crate) fn handlers() -> Handlers {
         scripting::HANDLERS,
         acl::HANDLERS,
         heartbeat::HANDLERS,
+        moves::HANDLERS,
     ];
     Handlers::new(families.into_iter().flatten().copied())
 }

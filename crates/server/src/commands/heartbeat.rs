@@ -13,10 +13,9 @@ use std::time::Duration;
 use tembo_wire::Request;
 
 use super::args::integer;
-use super::cluster::node;
-use super::clusterx::id;
-use super::config::{Parameter, read_yes_or_no, yes_or_no};
+use super::cluster_arguments::{id, node};
 use super::context::{Context, Handler};
+use super::parameter::{Parameter, read_yes_or_no, yes_or_no};
 use crate::clock;
 use crate::cluster::lease::{Election, Refusal};
 use crate::cluster::topology::Topology;

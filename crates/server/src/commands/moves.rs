@@ -5,9 +5,8 @@ use std::time::Duration;
 use tembo_wire::Request;
 
 use super::args::{integer, is};
-use super::cluster::node;
-use super::clusterx::{id, ranges_of};
-use super::context::Context;
+use super::cluster_arguments::{id, node, ranges_of};
+use super::context::{Context, Handler};
 use super::heartbeat::LEASE_EXPIRED;
 use super::replicas::wait_for_copies;
 use crate::cluster::migration::{Move, Moves, TRY_AGAIN, Verdict};
@@ -18,6 +17,9 @@ use crate::keyspace::replication::is_id;
 use crate::master::Awaiting;
 use crate::master::feed::{acknowledged, progress_of_replicas};
 use crate::pubsub::ClientRef;
+
+pub(super) const HANDLERS: &[(&str, Handler)] =
+    &[("clusterx|import", import), ("clusterx|migrate", migrate), ("clusterx|moves", moves)];
 
 /// How long a source waits for a replica of the target, while clients wait for it; and afterwards.
 const READY_MAX: Duration = Duration::from_millis(80);

@@ -11,7 +11,7 @@ use super::debug;
 use crate::clock;
 use crate::config::DebugCommands;
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
-use crate::info::REDIS_VERSION;
+use crate::version::REDIS_VERSION;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("time", time),

@@ -32,7 +32,7 @@ use tembo::{Map, Pool};
 use tembo_wire::{Limits, Parsed, RequestParser};
 
 use super::batch::Batch;
-use super::check::CheckError;
+use super::check_report::CheckError;
 use super::format::{BACKLOG, REPLICATION};
 use super::replication::{POSITION, Position};
 use super::{Keyspace, writer};

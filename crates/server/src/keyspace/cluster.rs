@@ -34,7 +34,7 @@
 use crate::keyspace::batch::Batch;
 use tembo::{Map, Pool};
 
-use super::check::CheckError;
+use super::check_report::CheckError;
 use super::format::{CLUSTER, DATABASES, Malformed};
 use super::kept::stored_kept;
 use super::moves::write_moves;

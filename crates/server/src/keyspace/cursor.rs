@@ -52,7 +52,7 @@
 
 use tembo::{Map, Pool};
 
-use super::check::CheckError;
+use super::check_report::CheckError;
 use super::format::{CURSORS, Malformed};
 use super::{Keyspace, writer};
 use crate::fault::{Answer, Fault};

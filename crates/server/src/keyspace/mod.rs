@@ -21,6 +21,7 @@
 pub(crate) mod backlog;
 pub(crate) mod batch;
 pub(crate) mod check;
+pub(crate) mod check_report;
 pub(crate) mod cluster;
 pub(crate) mod collection;
 pub(crate) mod cursor;

@@ -33,7 +33,7 @@
 use tembo::Pool;
 use tembo_wire::Protocol;
 
-use super::check::CheckError;
+use super::check_report::CheckError;
 use super::format::{Malformed, ONCE};
 use super::{Keyspace, writer};
 use crate::fault::{Answer, Fault};

@@ -47,7 +47,7 @@ use std::rc::Rc;
 
 use tembo::{Batch, Entry, MAX_VALUE_BYTES, Map, Pool, PoolErrorKind, Result};
 
-use super::check::CheckError;
+use super::check_report::CheckError;
 use super::collection::ordered::id_range;
 use super::format::{DATABASES, ELEMENTS, LISTS, OLD_RECORDS, ORDERED};
 use super::{Keyspace, writer};

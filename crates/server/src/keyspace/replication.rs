@@ -48,7 +48,7 @@ use crate::keyspace::batch::Batch;
 use tembo::{Map, Pool};
 
 use super::backlog::Backlog;
-use super::check::CheckError;
+use super::check_report::CheckError;
 use super::collection::registry::Registry;
 use super::format::{DATABASES, Malformed, Order, REPLICATION};
 use super::kept::{stored_kept, write_states};

@@ -106,7 +106,7 @@ impl Executor<'_, '_> {
 
     /// The offset of a copy that begins now. The history begins if there is none.
     fn position_for_copy(&mut self) -> Result<Position, NoCopy> {
-        let shown = |fault| io::Error::other(crate::replica::apply::shown(&fault));
+        let shown = |fault| io::Error::other(crate::fault::shown(&fault));
         if self.keys.replication.position.is_none() && self.state.role.master.is_some() {
             return Err(io::Error::other("this replica has no data of its master yet").into());
         }

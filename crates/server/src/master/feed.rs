@@ -11,7 +11,7 @@ use crate::conn::Conn;
 use crate::executor::Executor;
 use crate::log::Kind;
 use crate::pubsub::ClientRef;
-use crate::waiting::DEMOTED;
+use crate::wait_service::DEMOTED;
 
 /// A connection that has fewer bytes to send gets so many more.
 const FEED_BYTES: usize = 256 << 10;

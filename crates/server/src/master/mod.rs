@@ -31,6 +31,7 @@
 pub(crate) mod copy;
 pub(crate) mod failover;
 pub(crate) mod feed;
+mod handover;
 pub(crate) mod recall;
 mod tell;
 

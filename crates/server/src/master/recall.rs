@@ -91,7 +91,7 @@ impl Executor<'_, '_> {
         now.dedup();
         if now != self.state.replicas.remembered {
             if let Err(fault) = self.keys.store_replicas(&now) {
-                let why = crate::replica::apply::shown(&fault);
+                let why = crate::fault::shown(&fault);
                 let message = format_args!("the addresses of replicas are not stored: {why}");
                 return self.state.log(LogLevel::Warning, Kind::Replication, message);
             }

@@ -5,7 +5,7 @@ use tembo_wire::Request;
 use crate::commands::key_arguments::{ONCE_COMMAND, places_of_keys};
 use crate::commands::table::Command;
 use crate::effects::Mark;
-use crate::executor::{Executor, writes};
+use crate::executor::Executor;
 use crate::fault::Answer;
 use crate::session::Session;
 
@@ -22,7 +22,7 @@ impl Executor<'_, '_> {
         let is_master = self.state.role.master.is_none();
         is_master
             && self.state.replicas.good < self.state.config.replica.min_replicas
-            && writes(session, command)
+            && session.writes(command)
     }
 
     /// Begins a command whose effects are told. Keys that it names and whose time has come are told to be

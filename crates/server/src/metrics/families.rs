@@ -7,9 +7,10 @@ use std::borrow::Cow;
 
 use super::commands;
 use crate::clock;
-use crate::info::{Facts, REDIS_VERSION};
+use crate::info::Facts;
 use crate::machine;
 use crate::replica::Phase;
+use crate::version::REDIS_VERSION;
 use tembo::JournalStats;
 
 pub(super) type Labels = Vec<(&'static str, Cow<'static, str>)>;

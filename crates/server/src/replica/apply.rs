@@ -21,9 +21,8 @@ use crate::commands::table::Command;
 use crate::commands::table::flag::{BLOCKING, WRITE};
 use crate::commands::transaction::discard;
 use crate::executor::Executor;
-use crate::fault::{Fault, MALFORMED};
 use crate::session::Session;
-use crate::waiting::give_up;
+use crate::wait_service::give_up;
 
 /// The slot of the master's link among the clients, which has none.
 const SLOT: usize = usize::MAX;
@@ -91,17 +90,6 @@ impl Stream {
     /// Ends a transaction that was cut off.
     pub(crate) fn end(&mut self, executor: &mut Executor<'_, '_>) {
         discard(&mut self.session, &mut executor.keys);
-    }
-}
-
-/// A fault in words.
-pub(crate) fn shown(fault: &Fault) -> String {
-    match fault {
-        Fault::Error(line) => (*line).to_owned(),
-        Fault::Quoting(line) => String::from_utf8_lossy(line).into_owned(),
-        Fault::Engine(error) => error.to_string(),
-        Fault::Malformed => MALFORMED.to_owned(),
-        Fault::NeedsCommit | Fault::MissingDatabase(_) => "it cannot be stored".to_owned(),
     }
 }
 

@@ -30,13 +30,14 @@ use super::{Phase, Transfer};
 use crate::address;
 use crate::config::LogLevel;
 use crate::executor::Executor;
+use crate::fault::shown;
 use crate::keyspace::DATABASES;
 use crate::keyspace::replication::Position;
 use crate::log::Kind;
 use crate::machine;
 use crate::master::recall::Recall;
-use crate::server::MASTER;
-use crate::waiting::{InVain, end_in_vain};
+use crate::token::MASTER;
+use crate::wait_service::{InVain, end_in_vain};
 
 /// Before the first retry, and before one after many.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -147,7 +148,7 @@ impl<'p> Link<'p> {
                 if let Err(fault) = executor.keys.give_up_arrival() {
                     let message = format_args!(
                         "a state that did not arrive stays hidden: {}",
-                        super::apply::shown(&fault)
+                        crate::fault::shown(&fault)
                     );
                     executor.state.log(LogLevel::Warning, Kind::Replication, message);
                 }
@@ -264,7 +265,7 @@ impl<'p> Link<'p> {
             Ready::Goes { stream, id, from } => {
                 if executor.keys.replication.position.is_some_and(|now| from < now.offset) {
                     executor.commit_batch(None);
-                    executor.keys.rewind(from).map_err(|fault| failed(apply::shown(&fault)))?;
+                    executor.keys.rewind(from).map_err(|fault| failed(shown(&fault)))?;
                     let text = "the master was promoted before the last signs of life that this server told";
                     executor.state.log(
                         LogLevel::Notice,
@@ -482,14 +483,14 @@ impl Executor<'_, '_> {
                 self.state.role.master = master;
                 self.state.role.begin();
                 if let Err(fault) = self.keys.keep_stream() {
-                    let why = super::apply::shown(&fault);
+                    let why = crate::fault::shown(&fault);
                     let message = format_args!("the stream is not kept for replicas: {why}");
                     self.state.log(LogLevel::Warning, Kind::Replication, message);
                 }
                 self.keys.replication.backlog.bytes_max = self.state.backlog_bytes();
                 self.keys.replication.take_up(self.state.role.master.is_none());
                 if let Err(fault) = self.expect_same_boot() {
-                    let why = super::apply::shown(&fault);
+                    let why = crate::fault::shown(&fault);
                     let message =
                         format_args!("the boot is not stored, and the next start has a new id: {why}");
                     self.state.log(LogLevel::Warning, Kind::Replication, message);
@@ -504,7 +505,7 @@ impl Executor<'_, '_> {
             },
             Ok((false, _)) => {}
             Err(fault) => {
-                let message = format_args!("the pool's role is unreadable: {}", super::apply::shown(&fault));
+                let message = format_args!("the pool's role is unreadable: {}", crate::fault::shown(&fault));
                 self.state.log(LogLevel::Warning, Kind::Replication, message);
             }
         }
@@ -541,7 +542,7 @@ impl Executor<'_, '_> {
         self.commit_batch(None);
         let (master, new_id) = (self.state.role.master.clone(), self.state.random_id());
         if let Err(fault) = self.keys.store_master(master.as_ref(), new_id) {
-            let why = super::apply::shown(&fault);
+            let why = crate::fault::shown(&fault);
             let message = format_args!("the role is not durable, and a restart has the old one: {why}");
             self.state.log(LogLevel::Warning, Kind::Replication, message);
         }

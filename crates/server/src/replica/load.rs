@@ -31,7 +31,7 @@ impl From<ImportError> for Failure {
 }
 
 fn not_stored(fault: crate::fault::Fault) -> Failure {
-    failed(format!("the master's data cannot be stored: {}", super::apply::shown(&fault)))
+    failed(format!("the master's data cannot be stored: {}", crate::fault::shown(&fault)))
 }
 
 impl<'p, R: Read> Loading<'p, R> {

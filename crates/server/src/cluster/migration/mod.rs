@@ -77,6 +77,7 @@ pub(crate) mod link;
 #[cfg(test)]
 mod model_tests;
 pub(crate) mod mover;
+pub(crate) mod moving;
 pub(crate) mod receiver;
 #[cfg(test)]
 mod tests;

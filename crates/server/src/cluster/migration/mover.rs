@@ -9,14 +9,14 @@ use mio::Waker;
 use super::copy::{Commands, Copy};
 use super::filter::filter;
 use super::link::{Job, Link, News, Target};
-use super::{Move, Sending, Verdict};
+use super::{Move, Verdict};
 use crate::cluster::Cluster;
 use crate::config::LogLevel;
 use crate::executor::Executor;
+use crate::fault::shown;
 use crate::keyspace::replication::Id;
 use crate::log::Kind;
 use crate::master::feed::{acknowledged, progress_of_replicas};
-use crate::replica::apply::shown;
 
 /// How long a turn makes commands.
 const STEP: Duration = Duration::from_millis(1);
@@ -421,14 +421,5 @@ impl Executor<'_, '_> {
         self.state.log(level, Kind::Replication, message);
         crate::cluster::adopt::part_with_lost_slots(&mut self.keys, self.state, &mut self.clients);
         Ok(())
-    }
-}
-
-/// The name of a stage for controllers.
-pub(crate) fn state_name(stage: &Sending) -> &'static str {
-    match stage {
-        Sending::Copying | Sending::Doubt => "start",
-        Sending::Done => "success",
-        Sending::Failed(_) => "fail",
     }
 }

@@ -1,7 +1,7 @@
 //! The target's part of a turn, and what source and target have in common: the change of records, the removal
 //! of keys in steps, restarts, and clients that wait for the end of a move.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tembo_wire::ReplyWriter;
 
@@ -10,10 +10,8 @@ use crate::cluster::ranges::Ranges;
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::executor::Executor;
-use crate::keyspace::replication::Id;
+use crate::fault::shown;
 use crate::log::Kind;
-use crate::pubsub::ClientRef;
-use crate::replica::apply::shown;
 
 /// Keys that a turn removes.
 const REMOVED_PER_TURN: usize = 256;
@@ -21,21 +19,6 @@ const REMOVED_PER_TURN: usize = 256;
 const RANGES_PER_TURN: usize = 1024;
 /// How long a pool that cannot remove keys is left alone.
 const REST: Duration = Duration::from_secs(1);
-
-/// The state of moves that is not durable.
-#[derive(Debug, Default)]
-pub(crate) struct Moving {
-    /// The connection that brings keys.
-    pub(crate) importer: Option<ClientRef>,
-    /// Clients that wait for the end of a move.
-    pub(crate) waiting: Vec<(ClientRef, Id)>,
-    /// Keys are removed at this time, and not before.
-    removes_at: Option<Instant>,
-    /// The records are those of a master.
-    is_master: bool,
-    /// How many commits had failed when the records were taken up.
-    failed_commits: u64,
-}
 
 impl Executor<'_, '_> {
     /// Takes up the records that the pool has.

@@ -9,7 +9,7 @@ use super::list::StoredChunk;
 use super::ordered::{self, Score};
 use super::position::Secret;
 use super::registry::Listed;
-use crate::keyspace::check::{CheckError, CollectionsReport};
+use crate::keyspace::check_report::{CheckError, CollectionsReport};
 use crate::keyspace::format::{COLLECTIONS, DATABASES, ELEMENTS, Kind, LISTS, ORDERED};
 
 /// The large collections that keys have.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::keyspace::check::{CheckReport, check};
+use crate::keyspace::check::check;
+use crate::keyspace::check_report::CheckReport;
 use crate::random::Random;
 
 type Model = BTreeMap<(usize, Vec<u8>), BTreeMap<Vec<u8>, Vec<u8>>>;
