@@ -55,7 +55,7 @@ use crate::foreign_input;
 use crate::held::Device;
 use crate::idle::Idle;
 use crate::log::Kind;
-use crate::metrics::Readiness;
+use crate::metrics::board::Readiness;
 use crate::replica::link::Link;
 use crate::state::{Space, State};
 use crate::stop::Stop;

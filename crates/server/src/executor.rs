@@ -24,6 +24,7 @@ use std::ops::Range;
 use tembo::PREFETCH_KEYS_MAX;
 use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 
+use crate::client_ref::ClientRef;
 use crate::clients::Clients;
 use crate::commands::context::{Context, Handlers, Out};
 use crate::commands::heartbeat::LEASE_EXPIRED;
@@ -46,7 +47,6 @@ use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::KEY_BYTES_MAX;
 use crate::log::Kind;
-use crate::pubsub::ClientRef;
 use crate::replica::Phase;
 use crate::script::Scripts;
 use crate::session::{Replies, Session};

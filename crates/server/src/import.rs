@@ -16,7 +16,8 @@ use crate::commands::arrival::{Arrival, Refusal, kind_of};
 use crate::config::{Config, Encodings};
 use crate::fault::{Answer, Fault, MALFORMED};
 use crate::keyspace::format::KEY_BYTES_MAX;
-use crate::keyspace::replication::{Master, hidden_maps};
+use crate::keyspace::history::Master;
+use crate::keyspace::replication::hidden_maps;
 use crate::keyspace::slots::Layout;
 use crate::keyspace::{DATABASES, Keyspace};
 

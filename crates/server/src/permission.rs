@@ -2,8 +2,9 @@
 
 use tembo_wire::Request;
 
+use crate::acl::check::{Denial, Reason};
 use crate::acl::log::{Entry, Origin};
-use crate::acl::{DEFAULT, Denial, Reason, User};
+use crate::acl::user::{DEFAULT, User};
 use crate::clients::Clients;
 use crate::commands::table::Command;
 use crate::executor::Executor;

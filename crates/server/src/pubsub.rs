@@ -29,9 +29,12 @@ use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 
+use crate::client_ref::ClientRef;
 use crate::delivery::Delivery;
+use crate::message::{Body, Message};
 use crate::session::Session;
-use crate::tracking::{Invalidation, Tracking};
+use crate::subscriptions::{Kind, Subscribers};
+use crate::tracking::Tracking;
 
 /// Receptions that may wait before those who publish wait.
 const RECEPTIONS_MAX: u64 = 4096;
@@ -39,105 +42,6 @@ const RECEPTIONS_MAX: u64 = 4096;
 const OUTBOX_BYTES_MAX: usize = 16 << 20;
 /// Memory that a subscription takes in addition to its name.
 const SUBSCRIPTION_BYTES: usize = 160;
-
-/// The kinds of subscriptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Channel,
-    Pattern,
-    /// A channel of a cluster's shard, which has a namespace of its own.
-    Shard,
-}
-
-/// A client by its slot; the number tells whether the slot is still that client's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClientRef {
-    pub(crate) slot: usize,
-    pub(crate) id: u64,
-}
-
-/// The subscribers of one name, by the numbers of their subscriptions.
-pub(crate) type Subscribers = BTreeMap<u64, ClientRef>;
-
-/// The names that one client has subscribed to, with the numbers of its subscriptions.
-#[derive(Debug, Default)]
-pub(crate) struct Subscriptions {
-    channels: BTreeMap<Rc<[u8]>, u64>,
-    patterns: BTreeMap<Rc<[u8]>, u64>,
-    shards: BTreeMap<Rc<[u8]>, u64>,
-    /// The memory they take.
-    pub(crate) bytes: usize,
-}
-
-impl Subscriptions {
-    fn of(&mut self, kind: Kind) -> &mut BTreeMap<Rc<[u8]>, u64> {
-        match kind {
-            Kind::Channel => &mut self.channels,
-            Kind::Pattern => &mut self.patterns,
-            Kind::Shard => &mut self.shards,
-        }
-    }
-
-    pub(crate) fn len(&self, kind: Kind) -> usize {
-        match kind {
-            Kind::Channel => self.channels.len(),
-            Kind::Pattern => self.patterns.len(),
-            Kind::Shard => self.shards.len(),
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
-    }
-
-    /// The count that replies to subscribers name: shards are counted by themselves.
-    pub(crate) fn count(&self, kind: Kind) -> usize {
-        match kind {
-            Kind::Shard => self.shards.len(),
-            _ => self.channels.len() + self.patterns.len(),
-        }
-    }
-
-    /// All names, and whether each is a pattern.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&[u8], bool)> {
-        let names = self.channels.keys().chain(self.shards.keys()).map(|name| (&**name, false));
-        names.chain(self.patterns.keys().map(|name| (&**name, true)))
-    }
-
-    /// The names of a kind.
-    pub(crate) fn names(&mut self, kind: Kind) -> Vec<Rc<[u8]>> {
-        self.of(kind).keys().cloned().collect()
-    }
-}
-
-/// The content of a message.
-#[derive(Debug)]
-pub(crate) enum Body {
-    /// To a channel, or a channel of a shard.
-    Published { kind: Kind, channel: Box<[u8]>, payload: Box<[u8]> },
-    /// A line for clients that monitor.
-    Monitored(Box<[u8]>),
-    /// To clients that track keys.
-    Invalidated(Invalidation),
-}
-
-#[derive(Debug)]
-pub(crate) struct Message {
-    pub(crate) number: u64,
-    pub(crate) body: Body,
-    receptions: u64,
-}
-
-impl Message {
-    fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + match &self.body {
-                Body::Published { channel, payload, .. } => channel.len() + payload.len(),
-                Body::Monitored(line) => line.len(),
-                Body::Invalidated(invalidation) => invalidation.bytes(),
-            }
-    }
-}
 
 /// All subscriptions, and the messages on their way.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use crate::commands::table::Command;
 use crate::commands::table::flag::{DENYOOM, WRITE};
 use crate::config::LogLevel;
-use crate::eviction;
+use crate::eviction::evictor;
 use crate::executor::{Current, Executor, Tries};
 use crate::fault::{Answer, Fault};
 use crate::log::Kind;
@@ -49,14 +49,14 @@ impl Executor<'_, '_> {
                 if self.keys.gave_up_parts() { self.reclaim_all() } else { self.reclaim_now() }
             }
             Fault::Engine(tembo::Error::Full { needed_bytes, .. })
-                if self.evicts() && tries.evictions < eviction::TRIES_MAX =>
+                if self.evicts() && tries.evictions < evictor::TRIES_MAX =>
             {
                 tries.evictions += 1;
                 self.commit_batch(Some(current));
                 if self.evict_for(needed_bytes)? { Ok(()) } else { Err(fault) }
             }
             Fault::Engine(tembo::Error::Full { .. })
-                if !self.keys.gave_up_parts() && tries.evictions < eviction::TRIES_MAX =>
+                if !self.keys.gave_up_parts() && tries.evictions < evictor::TRIES_MAX =>
             {
                 tries.evictions += 1;
                 self.commit_batch(Some(current));

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use tembo_wire::Protocol;
 
-use crate::acl::User;
+use crate::acl::user::User;
 use crate::address::Address;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{RUNS_QUEUE, WRITE};
 use crate::master::{Awaiting, Replica};
-use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
+use crate::subscriptions::{Kind, Subscriptions};
 use crate::tracking::{Mode, OwnTracking, Tracked};
 use crate::waiting::Waiting;
 

@@ -3,7 +3,7 @@
 use crate::clients::Clients;
 use crate::cluster::adopt::begin_membership;
 use crate::commands::handlers::handlers;
-use crate::eviction;
+use crate::eviction::evictor;
 use crate::executor::Executor;
 use crate::keyspace::Keyspace;
 use crate::script::Scripts;
@@ -15,7 +15,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         keys.pubsub.tracking.keys_max = state.config.tracking_keys_max;
         keys.set_in_one_batch(false);
         let batch_words_max = state.config.batch_words_max(keys.pool().domain());
-        eviction::begin(&mut keys, state);
+        evictor::begin(&mut keys, state);
         begin_membership(&keys, state);
         let (clients, marks, replied) = (Clients::default(), Vec::new(), Vec::new());
         let scripts = Scripts::default();

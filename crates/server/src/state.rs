@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use tembo::{Domain, Pool};
 
-use crate::acl::Users;
 use crate::acl::log::AclLog;
+use crate::acl::users::Users;
 use crate::cluster::Cluster;
 use crate::cluster::lease::Lease;
 use crate::cluster::migration::moving::Moving;
@@ -18,12 +18,12 @@ use crate::compactor::Compactor;
 use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
 use crate::copier::Copier;
-use crate::eviction::Eviction;
-use crate::keyspace::replication::Id;
+use crate::eviction::memory::Eviction;
+use crate::keyspace::history::Id;
 use crate::log::{Kind, Log};
 use crate::master::Replicas;
 use crate::master::failover::Failover;
-use crate::metrics::Board;
+use crate::metrics::board::Board;
 use crate::neighbour::Neighbour;
 use crate::password::Password;
 use crate::random::Random;

@@ -1,6 +1,7 @@
 //! The service of clients that wait for a key: those whose keys are ready run their commands again, and the
 //! waits of others end. See [`crate::waiting`].
 
+use crate::client_ref::ClientRef;
 use crate::cluster::Access;
 use crate::cluster::slot::slot_of;
 use crate::conn::Conn;
@@ -8,7 +9,6 @@ use crate::executor::{Current, Executor};
 use crate::fault::Fault;
 use crate::fault::shown;
 use crate::keyspace::{Keyspace, Kind};
-use crate::pubsub::ClientRef;
 use crate::session::Session;
 use std::rc::Rc;
 use tembo_wire::ReplyWriter;
@@ -30,7 +30,7 @@ pub(crate) enum InVain {
 /// Ends the wait of a client that leaves.
 pub(crate) fn give_up(session: &mut Session, keys: &mut Keyspace<'_>) {
     if let Some(waiting) = session.waiting.take() {
-        waiting.leave(keys);
+        waiting.leave(&mut keys.waiters);
     }
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn end_in_vain(conn: &mut Conn, keys: &mut Keyspace<'_>, how: InVain)
     let Some(waiting) = conn.session.waiting.take_if(|_| waits) else {
         return false;
     };
-    waiting.leave(keys);
+    waiting.leave(&mut keys.waiters);
     if !waiting.muted {
         let mut reply = ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol);
         match how {
@@ -65,7 +65,7 @@ pub(crate) fn redirect_waiting(
         return false;
     };
     let Some(waiting) = conn.session.waiting.take() else { return false };
-    waiting.leave(keys);
+    waiting.leave(&mut keys.waiters);
     if !waiting.muted {
         ReplyWriter::new(&mut conn.output.bytes, conn.session.protocol).error(shown(&fault));
     }
@@ -148,7 +148,7 @@ impl Executor<'_, '_> {
         (waiting.requests, waiting.given) = (requests, None);
         if output.bytes.len() > start {
             waiting.replied = Some(start);
-            waiting.leave(&mut self.keys);
+            waiting.leave(&mut self.keys.waiters);
         }
         if waiting.muted {
             output.bytes.truncate(start);
@@ -171,7 +171,7 @@ impl Executor<'_, '_> {
                 && let Some(start) = waiting.replied.take()
             {
                 output.bytes.truncate(start);
-                waiting.enter(&mut self.keys, client);
+                waiting.enter(&mut self.keys.waiters, client);
                 self.keys.waiters.try_all = true;
             }
         }

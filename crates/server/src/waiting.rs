@@ -22,9 +22,10 @@ use std::time::Instant;
 
 use tembo_wire::RequestQueue;
 
+use crate::client_ref::ClientRef;
 use crate::commands::table::Command;
-use crate::keyspace::{Keyspace, Kind};
-use crate::pubsub::ClientRef;
+use crate::keyspace::format::Kind;
+use crate::keyspace::waiters::Waiters;
 
 /// The keys that a client waits for, and its command.
 #[derive(Debug)]
@@ -70,11 +71,11 @@ impl Waiting {
     }
 
     /// Takes its place among those who wait.
-    pub(crate) fn enter(&self, keys: &mut Keyspace<'_>, client: ClientRef) {
-        keys.waiters.add((self.number, client), (self.database, &self.keys), self.deadline);
+    pub(crate) fn enter(&self, waiters: &mut Waiters, client: ClientRef) {
+        waiters.add((self.number, client), (self.database, &self.keys), self.deadline);
     }
 
-    pub(crate) fn leave(&self, keys: &mut Keyspace<'_>) {
-        keys.waiters.remove(self.number, (self.database, &self.keys), self.deadline);
+    pub(crate) fn leave(&self, waiters: &mut Waiters) {
+        waiters.remove(self.number, (self.database, &self.keys), self.deadline);
     }
 }

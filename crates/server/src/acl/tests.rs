@@ -2,6 +2,10 @@
 
 use tembo_wire::RequestQueue;
 
+use super::check::Reason;
+use super::rule::{RuleError, join_selectors};
+use super::user::User;
+use super::users::Users;
 use super::*;
 use crate::commands::registry::Registry;
 

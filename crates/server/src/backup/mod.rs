@@ -68,7 +68,7 @@ mod verify;
 use std::fmt;
 use std::io;
 
-use crate::keyspace::replication::Id;
+use crate::keyspace::history::Id;
 
 pub use restore::{Restored, Restoring, restore};
 pub use take::{Source, SourcePlace, take};

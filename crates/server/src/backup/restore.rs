@@ -21,7 +21,7 @@ use crate::fault::Fault;
 use crate::fault::shown;
 use crate::import::{ImportError, Importing, MOVES_AUX};
 use crate::keyspace::cluster::prepare;
-use crate::keyspace::replication::{Master, Position};
+use crate::keyspace::history::{Master, Position};
 use crate::keyspace::{DATABASES, Keyspace};
 use crate::machine::boot_id;
 use crate::replica::apply::Stream;

@@ -23,7 +23,7 @@ use super::units::Units;
 use super::{BackupError, BackupKind, BackupSummary, StreamPlace};
 use crate::config::Config;
 use crate::import::survey;
-use crate::keyspace::replication::{Id, is_id};
+use crate::keyspace::history::{Id, is_id};
 use crate::password::Password;
 use crate::replica::socket::MasterSocket;
 use crate::tls::Tls;

@@ -14,8 +14,8 @@ use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::{Membership, NewRole};
 use crate::log::Kind;
-use crate::pubsub::Kind as Channels;
 use crate::state::State;
+use crate::subscriptions::Kind as Channels;
 use crate::wait_service::redirect_waiting;
 
 /// Takes up the place in a cluster that the pool has.

@@ -44,7 +44,7 @@ mod topology_tests;
 
 use crate::fault::Fault;
 use crate::keyspace::cluster::{Membership, NewRole};
-use crate::keyspace::replication::Master;
+use crate::keyspace::history::Master;
 use migration::{Moves, TRY_AGAIN};
 use topology::{Node, NodeId, Topology};
 

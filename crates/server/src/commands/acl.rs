@@ -6,7 +6,9 @@ use tembo_wire::Request;
 use super::args::{integer, is, quoting};
 use super::context::{Context, Handler, write_help};
 use crate::acl::categories::{CATALOGUE, CATEGORIES, category};
-use crate::acl::{DEFAULT, Denial, Reason, User, is_name, join_selectors};
+use crate::acl::check::{Denial, Reason};
+use crate::acl::rule::{is_name, join_selectors};
+use crate::acl::user::{DEFAULT, User};
 use crate::acl_file;
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
@@ -144,7 +146,7 @@ fn setuser(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let known = ctx.state.users.get(name);
     let mut user = known.map_or_else(|| User::new(name, all_channels), |user| User::clone(user));
     for rule in rules {
-        let wrong = |error: crate::acl::RuleError| {
+        let wrong = |error: crate::acl::rule::RuleError| {
             quoting("ERR Error in ACL SETUSER modifier '", &rule, &format!("': {}", error.text()))
         };
         user.apply(&rule, all_channels).map_err(wrong)?;

@@ -10,7 +10,7 @@ use super::connection::set_name;
 use super::context::{Context, Handler, write_help};
 use super::tracking;
 use super::transaction::has_changed;
-use crate::acl::Users;
+use crate::acl::users::Users;
 use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
+use crate::eviction::evictor;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 use crate::keyspace::{DATABASES, events};
@@ -27,7 +28,7 @@ use crate::password::Password;
 use crate::permission::put_user;
 use crate::saving::is_file_name;
 use crate::state::State;
-use crate::{config_file, eviction, foreign_directives};
+use crate::{config_file, foreign_directives};
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("config", help),
@@ -514,7 +515,7 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         put_user(user, ctx.state, ctx.session, ctx.clients);
     }
     if ctx.state.config.eviction != eviction_before {
-        eviction::begin(ctx.keys, ctx.state);
+        evictor::begin(ctx.keys, ctx.state);
     }
     ctx.out.write().ok();
     Ok(())

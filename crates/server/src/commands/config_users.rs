@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::parameter::{Parameter, integer};
-use crate::acl::Users;
+use crate::acl::users::Users;
 use crate::acl_file;
 use crate::config_file::quoted_words;
 use crate::password::Password;

@@ -10,7 +10,7 @@ use super::context::{Context, Handler};
 use super::replicas::replicas_of;
 use super::replication::read_master;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::replication::Master;
+use crate::keyspace::history::Master;
 use crate::master::failover::{Failover, Stage};
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[("failover", failover)];

@@ -9,14 +9,14 @@ use super::cluster_arguments::{id, node, ranges_of};
 use super::context::{Context, Handler};
 use super::heartbeat::LEASE_EXPIRED;
 use super::replicas::wait_for_copies;
+use crate::client_ref::ClientRef;
 use crate::cluster::migration::{Move, Moves, TRY_AGAIN, Verdict};
 use crate::cluster::ranges::Ranges;
 use crate::cluster::topology::{NodeId, Topology};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::replication::is_id;
+use crate::keyspace::history::is_id;
 use crate::master::Awaiting;
 use crate::master::feed::{acknowledged, progress_of_replicas};
-use crate::pubsub::ClientRef;
 
 pub(super) const HANDLERS: &[(&str, Handler)] =
     &[("clusterx|import", import), ("clusterx|migrate", migrate), ("clusterx|moves", moves)];

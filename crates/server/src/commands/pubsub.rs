@@ -8,7 +8,7 @@ use super::args;
 use super::context::{Context, Handler, write_help};
 use crate::fault::{Answer, Fault};
 use crate::glob;
-use crate::pubsub::Kind;
+use crate::subscriptions::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("subscribe", subscribe),

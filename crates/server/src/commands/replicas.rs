@@ -9,14 +9,14 @@ use tembo_wire::number::{parse_i64, parse_u64};
 use super::args::{integer, is, quoting};
 use super::context::{Context, Handler};
 use crate::address::Address;
+use crate::client_ref::ClientRef;
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::replication::{Position, Second};
+use crate::keyspace::history::{Position, Second};
 use crate::log::Kind;
 use crate::master::feed::{acknowledged, answer, copies, progress_of_replicas};
 use crate::master::{AwaitedDevice, Awaiting, Replica, Stage};
-use crate::pubsub::ClientRef;
 use crate::replica::Phase;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[

@@ -8,9 +8,10 @@ use super::context::{Context, Handler};
 use super::replicas::replicas_of;
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
-use crate::keyspace::replication::HOST_BYTES_MAX;
+use crate::keyspace::history::HOST_BYTES_MAX;
+use crate::keyspace::history::Master;
 use crate::log::Kind;
-use crate::replica::{Master, Phase};
+use crate::replica::Phase;
 
 pub(super) const HANDLERS: &[(&str, Handler)] =
     &[("replicaof", replicaof), ("slaveof", replicaof), ("role", role)];

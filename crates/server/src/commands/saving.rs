@@ -4,8 +4,8 @@ use tembo_wire::Request;
 
 use super::args::is;
 use super::context::{Context, Handler};
+use crate::client_ref::ClientRef;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::pubsub::ClientRef;
 
 pub(super) const HANDLERS: &[(&str, Handler)] =
     &[("save", save_now), ("bgsave", schedule), ("lastsave", last)];

@@ -4,8 +4,8 @@ use tembo_wire::Request;
 
 use super::args::{Options, integer, is};
 use super::context::Context;
+use crate::client_ref::ClientRef;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::pubsub::ClientRef;
 use crate::session::Session;
 use crate::tracking::{Mode, Tracked, Wanted};
 

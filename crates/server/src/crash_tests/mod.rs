@@ -28,7 +28,7 @@ use tembo_pmem::Region;
 use tembo_pool::Geometry;
 use tembo_wire::{Limits, Parsed, ReplyLimits, ReplyParser, RequestParser, write_request};
 
-use crate::acl::superuser;
+use crate::acl::users::superuser;
 use crate::address::Address;
 use crate::config::Config;
 use crate::executor::Executor;

@@ -13,7 +13,7 @@ use super::commands::Value;
 use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
 use crate::executor::Executor;
 use crate::import::survey;
-use crate::keyspace::replication::{Master, Position};
+use crate::keyspace::history::{Master, Position};
 use crate::keyspace::{DATABASES, Keyspace};
 use crate::replica::apply::Stream;
 use crate::replica::load::Loading;

@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 use std::hash::BuildHasher;
 use tembo_pmem::prefetch_for_store;
 
-use super::Kind;
+use super::policy::{Frequency, Kind};
 use crate::random::Random;
 
 /// Entries of a bucket: a cache line.
@@ -26,15 +26,6 @@ const USE_MASK: u64 = (1 << TAG_SHIFT) - 1;
 /// The count of a new key, so that it is not the first to go (Redis's).
 const COUNT_AT_FIRST: u8 = 5;
 const MS_PER_MINUTE: u64 = 60_000;
-
-/// How the counts of the LFU policies grow and decay: Redis's `lfu-log-factor` and `lfu-decay-time`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Frequency {
-    /// The larger, the more uses a count of 255 takes.
-    pub(crate) log_factor: u64,
-    /// Minutes without use after which a count is one less; 0 for never.
-    pub(crate) decay_minutes: u64,
-}
 
 /// Entries that lie in one line.
 #[derive(Clone, Copy, Debug)]

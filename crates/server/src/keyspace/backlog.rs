@@ -34,7 +34,7 @@ use tembo_wire::{Limits, Parsed, RequestParser};
 use super::batch::Batch;
 use super::check_report::CheckError;
 use super::format::{BACKLOG, REPLICATION};
-use super::replication::{POSITION, Position};
+use super::history::{POSITION, Position};
 use super::{Keyspace, writer};
 use crate::fault::Answer;
 
@@ -233,7 +233,7 @@ impl Keyspace<'_> {
 
     /// Begins a history of this server's own, from which on the effects of commands are kept. There must be
     /// no batch.
-    pub(crate) fn begin_history(&mut self, id: super::replication::Id) -> Answer {
+    pub(crate) fn begin_history(&mut self, id: super::history::Id) -> Answer {
         self.open_backlog(0)?;
         writer(self.pool, &mut self.batch)?;
         self.replication.position = Some(Position { id, offset: 0, database: 0 });

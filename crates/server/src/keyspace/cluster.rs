@@ -36,9 +36,9 @@ use tembo::{Map, Pool};
 
 use super::check_report::CheckError;
 use super::format::{CLUSTER, DATABASES, Malformed};
+use super::history::{Id, Master};
 use super::kept::stored_kept;
 use super::moves::write_moves;
-use super::replication::{Id, Master};
 use super::slots::Layout;
 use super::{Keyspace, writer};
 use crate::cluster::lease::Election;

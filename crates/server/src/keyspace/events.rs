@@ -6,7 +6,8 @@
 //! leave after the commit of the change, as all messages do.
 
 use super::Keyspace;
-use crate::pubsub::{Kind, PubSub};
+use crate::pubsub::PubSub;
+use crate::subscriptions::Kind;
 
 /// Classes of events, as bits.
 pub(crate) mod class {

@@ -7,7 +7,7 @@ use super::events::class;
 use super::format::{Stored, decode_expiry};
 use super::random::draw;
 use crate::eviction::access::Accesses;
-use crate::eviction::{Candidate, entry_bytes};
+use crate::eviction::candidate::{Candidate, entry_bytes};
 use crate::fault::Answer;
 use crate::random::Random;
 use crate::tracking::NOBODY;

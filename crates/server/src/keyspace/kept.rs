@@ -42,7 +42,7 @@ use tembo::Pool;
 
 use super::batch::Batch;
 use super::format::{COLLECTIONS, DATABASES, Malformed, Order};
-use super::replication::Id;
+use super::history::Id;
 use super::slots::Layout;
 use super::{Database, Keyspace, Registry, into_error, writer};
 use crate::fault::{Answer, Fault};

@@ -30,6 +30,7 @@ pub(crate) mod events;
 mod eviction;
 mod expiry;
 pub(crate) mod format;
+pub(crate) mod history;
 pub(crate) mod kept;
 pub(crate) mod moves;
 pub(crate) mod once;
@@ -48,7 +49,7 @@ mod walk;
 mod watch;
 
 use crate::eviction::access::Accesses;
-use crate::eviction::entry_bytes;
+use crate::eviction::candidate::entry_bytes;
 use crate::fault::{Answer, Fault};
 use crate::pubsub::PubSub;
 use batch::{Batch, Batches};

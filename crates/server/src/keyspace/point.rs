@@ -51,7 +51,7 @@ use super::check_report::CheckError;
 use super::collection::ordered::id_range;
 use super::format::{DATABASES, ELEMENTS, LISTS, OLD_RECORDS, ORDERED};
 use super::{Keyspace, writer};
-use crate::eviction::entry_bytes;
+use crate::eviction::candidate::entry_bytes;
 use crate::fault::Answer;
 
 const ABSENT: u8 = 0;

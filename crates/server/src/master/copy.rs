@@ -15,14 +15,14 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::Stage;
+use crate::client_ref::ClientRef;
 use crate::config::LogLevel;
 use crate::copier::{NoCopy, Purpose};
 use crate::executor::Executor;
 use crate::export::{Export, Exported};
 use crate::import::MOVES_AUX;
-use crate::keyspace::replication::Position;
+use crate::keyspace::history::Position;
 use crate::log::Kind;
-use crate::pubsub::ClientRef;
 use crate::replica::ask::nameless;
 
 /// A copy that is to be written, or who is told why there is none.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use crate::keyspace::replication::Master;
+use crate::keyspace::history::Master;
 
 /// How far a failover is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

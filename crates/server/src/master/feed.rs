@@ -6,11 +6,11 @@ use tembo::{Domain, Pool};
 use tembo_wire::ReplyWriter;
 
 use super::{AwaitedDevice, Awaiting, POOL_SHARE, Replica, Stage, copy};
+use crate::client_ref::ClientRef;
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::executor::Executor;
 use crate::log::Kind;
-use crate::pubsub::ClientRef;
 use crate::wait_service::DEMOTED;
 
 /// A connection that has fewer bytes to send gets so many more.

@@ -5,7 +5,7 @@ use super::failover::{Failover, Stage};
 use crate::commands::replicas::replicas_of;
 use crate::config::LogLevel;
 use crate::executor::Executor;
-use crate::keyspace::replication::Master;
+use crate::keyspace::history::Master;
 use crate::log::Kind;
 use std::time::Duration;
 

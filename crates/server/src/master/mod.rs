@@ -39,8 +39,8 @@ use std::fs::File;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::keyspace::replication::Master;
-use crate::pubsub::ClientRef;
+use crate::client_ref::ClientRef;
+use crate::keyspace::history::Master;
 
 /// The share of the pool that may keep what replicas lack.
 pub(crate) const POOL_SHARE: u64 = 8;

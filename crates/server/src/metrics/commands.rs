@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use hdrhistogram::Histogram;
 
-use super::families::{Gathered, Kind, Value};
+use super::family::{Gathered, Kind, Value};
 use crate::command_stats::{CommandStats, Entry};
 
 /// The upper bounds of buckets, in microseconds: 1, 2, 4 and so on to half a second.

@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::families::{Family, Kind, Labels, Value};
+use super::family::{Family, Kind, Labels, Value};
 
 pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 pub(super) const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -14,7 +14,7 @@ use std::time::Instant;
 use tembo_wire::{Limits, Parsed, Request, RequestParser};
 
 use super::ask::{Failure, failed};
-use crate::acl::superuser;
+use crate::acl::users::superuser;
 use crate::address::Address;
 use crate::commands::args::is;
 use crate::commands::table::Command;

@@ -19,7 +19,7 @@ use tembo_wire::write_request;
 use super::Transfer;
 use super::socket::MasterSocket;
 use crate::import::{Survey, survey};
-use crate::keyspace::replication::{Id, Master, Position, is_id};
+use crate::keyspace::history::{Id, Master, Position, is_id};
 use crate::password::Password;
 use rustls::ClientConfig;
 

@@ -32,7 +32,7 @@ use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::fault::shown;
 use crate::keyspace::DATABASES;
-use crate::keyspace::replication::Position;
+use crate::keyspace::history::Position;
 use crate::log::Kind;
 use crate::machine;
 use crate::master::recall::Recall;

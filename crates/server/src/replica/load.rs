@@ -9,7 +9,7 @@ use super::ask::{Failure, failed};
 use crate::cluster::migration::Moves;
 use crate::config::Encodings;
 use crate::import::{ImportError, Importing, Survey};
-use crate::keyspace::replication::Position;
+use crate::keyspace::history::Position;
 use crate::keyspace::{DATABASES, Keyspace};
 
 /// How long a turn loads, up to the end of a key.

@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub use crate::keyspace::replication::Master;
+pub(crate) use crate::keyspace::history::Master;
 use crate::password::Password;
 
 /// How a server replicates, as a replica and as a master. All but the master are *settable*.

@@ -14,12 +14,13 @@ use rustls::crypto::tls13::OkmBlock;
 use rustls::{ContentType, KeyLog, ProtocolVersion, SupportedCipherSuite, Tls13CipherSuite};
 
 use super::*;
-use crate::acl::Users;
+use crate::acl::users::Users;
 use crate::address::{Address, Stream};
 use crate::buffer::BufferPool;
 use crate::conn::Conn;
 use crate::random::Random;
-use crate::tls::{AuthClients, Tls, TlsSettings};
+use crate::tls::Tls;
+use crate::tls::settings::{AuthClients, TlsSettings};
 
 #[derive(Default)]
 struct Pipe {

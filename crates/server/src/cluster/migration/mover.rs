@@ -14,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::fault::shown;
-use crate::keyspace::replication::Id;
+use crate::keyspace::history::Id;
 use crate::log::Kind;
 use crate::master::feed::{acknowledged, progress_of_replicas};
 

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::keyspace::replication::Id;
-use crate::pubsub::ClientRef;
+use crate::client_ref::ClientRef;
+use crate::keyspace::history::Id;
 
 /// The state of moves that is not durable.
 #[derive(Debug, Default)]
