@@ -15,11 +15,12 @@ use tembo_rdb::{Element, Event, Key, Kind, Reader, Unread};
 use crate::commands::arrival::{Arrival, Refusal, kind_of};
 use crate::config::{Config, Encodings};
 use crate::fault::{Answer, Fault, MALFORMED};
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
 use crate::keyspace::format::KEY_BYTES_MAX;
 use crate::keyspace::history::Master;
+use crate::keyspace::layout::Layout;
 use crate::keyspace::replication::hidden_maps;
-use crate::keyspace::slots::Layout;
-use crate::keyspace::{DATABASES, Keyspace};
 
 /// The head of a whole copy of a cluster's node has its moves of slots under this name.
 pub(crate) const MOVES_AUX: &[u8] = b"tembo-moves";

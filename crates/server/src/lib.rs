@@ -178,9 +178,10 @@ pub use import::{ImportError, Imported, KindCounts, LeftOut, Reason, Survey, cou
 pub use keyspace::check::check;
 pub use keyspace::check_report::{CheckError, CheckReport, CollectionsReport, DatabaseReport};
 pub use keyspace::format::{
-    CLUSTER as CLUSTER_MAP, COLLECTIONS as COLLECTIONS_MAP, REPLICATION as REPLICATION_MAP, counting_of,
+    CLUSTER as CLUSTER_MAP, COLLECTIONS as COLLECTIONS_MAP, REPLICATION as REPLICATION_MAP,
 };
 pub use keyspace::history::Master;
+pub use keyspace::layout::counting_of;
 pub use neighbour::{Figure, Neighbour};
 pub use password::Password;
 pub use replica::ReplicaSettings;

@@ -6,9 +6,10 @@ use tembo_rdb::Element;
 use super::{hash, set, sorted_set};
 use crate::config::Encodings;
 use crate::fault::{Answer, Fault};
-use crate::keyspace::collection::Collection;
+use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::Score;
-use crate::keyspace::{Keyspace, Kind, Meta};
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::{Kind, Meta};
 
 /// Elements of a list that are added together, and their bytes.
 const GATHERED_MAX: usize = 256;

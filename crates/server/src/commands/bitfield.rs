@@ -9,7 +9,7 @@ use super::context::{Context, Handler, Out};
 use super::key_arguments::argument_count;
 use crate::fault::{Answer, Fault, SYNTAX, quotable};
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Stored};
+use crate::keyspace::format::{Meta, Stored};
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[("bitfield", bitfield), ("bitfield_ro", bitfield_ro)];
 

@@ -12,7 +12,7 @@ use super::args::{integer, is};
 use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Stored};
+use crate::keyspace::format::{Meta, Stored};
 
 pub(super) const HANDLERS: &[(&str, Handler)] =
     &[("setbit", setbit), ("getbit", getbit), ("bitcount", bitcount), ("bitpos", bitpos), ("bitop", bitop)];

@@ -8,7 +8,7 @@ use tembo_wire::{Request, RequestQueue};
 use super::context::Context;
 use crate::client_ref::ClientRef;
 use crate::fault::{Answer, Fault};
-use crate::keyspace::Kind;
+use crate::keyspace::format::Kind;
 use crate::waiting::Waiting;
 
 /// How long a client wants to wait.

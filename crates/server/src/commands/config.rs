@@ -21,7 +21,8 @@ use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputL
 use crate::eviction::evictor;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
-use crate::keyspace::{DATABASES, events};
+use crate::keyspace::events;
+use crate::keyspace::format::DATABASES;
 use crate::log::Kind;
 use crate::machine::clients_allowed;
 use crate::password::Password;

@@ -7,7 +7,7 @@ use super::args::integer;
 use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Stored};
+use crate::keyspace::format::{Meta, Stored};
 
 pub(super) const HANDLERS: &[(&str, Handler)] =
     &[("incr", incr), ("decr", decr), ("incrby", incrby), ("decrby", decrby), ("incrbyfloat", incrbyfloat)];

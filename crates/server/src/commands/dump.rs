@@ -11,10 +11,11 @@ use super::arrival::{Arrival, Refusal, kind_of};
 use super::context::{Context, Handler, Out};
 use crate::eviction::policy::Kind as Use;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::collection::Collection;
+use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::Score;
+use crate::keyspace::collection::value::Collection;
 use crate::keyspace::events::class;
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::format::Kind;
 
 const BUSY: Fault = Fault::Error("BUSYKEY Target key name already exists.");
 const BAD_TTL: Fault = Fault::Error("ERR Invalid TTL value, must be >= 0");

@@ -5,8 +5,8 @@ use tembo_wire::Request;
 use super::args::{self, Options, is};
 use super::context::{Context, Handler};
 use crate::fault::{Answer, DB_OUT_OF_RANGE, Fault, NO_SUCH_KEY, SYNTAX};
-use crate::keyspace::DATABASES;
 use crate::keyspace::events::class;
+use crate::keyspace::format::DATABASES;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("del", del),

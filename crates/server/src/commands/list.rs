@@ -7,8 +7,8 @@ use tembo_wire::Request;
 use super::args::{Options, integer, is};
 use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault, NO_SUCH_KEY, SYNTAX};
-use crate::keyspace::Kind;
-use crate::keyspace::collection::Collection;
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("lpush", lpush),

@@ -7,7 +7,7 @@ use super::blocking::{Timeout, wait};
 use super::context::{Context, Handler};
 use super::list::{natural, pop_event, push_event};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Kind;
+use crate::keyspace::format::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("lmove", lmove),

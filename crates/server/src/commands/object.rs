@@ -10,7 +10,7 @@ use super::context::{Context, Handler, write_help};
 use crate::eviction::access::Accesses;
 use crate::eviction::policy::Kind as Use;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::{DATABASES, Kind, Stored};
+use crate::keyspace::format::{DATABASES, Kind, Stored};
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("object", object_help),

@@ -228,7 +228,7 @@ fn is_of(position: &Position, second: Option<Second>, id: &[u8], from: u64) -> b
 /// server never had anything.
 fn expect_not_ahead(ctx: &mut Context<'_, '_>, id: &[u8], from: Option<u64>) -> Answer {
     let is_empty = ctx.keys.replication.committed().is_none() && {
-        let mut lens = (0..crate::keyspace::DATABASES).map(|database| ctx.keys.len(database));
+        let mut lens = (0..crate::keyspace::format::DATABASES).map(|database| ctx.keys.len(database));
         lens.try_fold(true, |empty, len| Ok::<_, Fault>(empty && len? == 0))?
     };
     let is_ahead = ctx

@@ -13,8 +13,9 @@ use super::context::{Context, Handler};
 use super::keys_job::{Filter, KeysJob, SLICE_KEYS};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
+use crate::keyspace::Keyspace;
 use crate::keyspace::cursor::Place;
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::format::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[("keys", keys), ("scan", scan)];
 

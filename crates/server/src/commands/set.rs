@@ -10,8 +10,9 @@ use super::context::{Context, Handler};
 use super::{element_scan, sampling};
 use crate::config::Encodings;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::collection::Collection;
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::Keyspace;
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("sadd", sadd),

@@ -13,9 +13,9 @@ use super::args::{Options, integer, is};
 use super::context::{Context, Handler};
 use super::set;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Kind;
-use crate::keyspace::collection::Collection;
+use crate::keyspace::collection::value::Collection;
 use crate::keyspace::events::class;
+use crate::keyspace::format::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("sinter", sinter),

@@ -13,9 +13,9 @@ use super::args::{Options, integer, is};
 use super::context::{Context, Handler};
 use super::score;
 use crate::fault::{Answer, Fault, SYNTAX, WRONG_TYPE};
-use crate::keyspace::Kind;
-use crate::keyspace::collection::Collection;
+use crate::keyspace::collection::value::Collection;
 use crate::keyspace::events::class;
+use crate::keyspace::format::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[("sort", sort), ("sort_ro", sort_ro)];
 

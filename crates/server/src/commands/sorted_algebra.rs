@@ -15,10 +15,10 @@ use super::score;
 use super::score::{keys_at, write_count, write_member};
 use super::sorted_range::store;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Kind;
-use crate::keyspace::collection::Collection;
 use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::collection::sorted::Member;
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("zunion", zunion),

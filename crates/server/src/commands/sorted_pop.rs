@@ -7,9 +7,9 @@ use super::blocking::{Timeout, wait};
 use super::context::{Context, Handler};
 use super::score;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Kind;
-use crate::keyspace::collection::Collection;
 use crate::keyspace::collection::sorted::Member;
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("zpopmin", zpopmin),

@@ -9,11 +9,12 @@ use super::context::{Context, Handler};
 use super::score::{self, LexEnd, write_count, write_member};
 use super::sorted_set::{put, read};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::collection::Collection;
+use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::{Cut, Score};
 use crate::keyspace::collection::sorted::Member;
+use crate::keyspace::collection::value::Collection;
 use crate::keyspace::events::class;
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::format::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("zrange", zrange),

@@ -8,9 +8,10 @@ use super::score::{self, write_count, write_member};
 use super::{element_scan, sampling};
 use crate::config::Encodings;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::collection::Collection;
+use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::{Cut, Score};
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::Kind;
 
 pub(super) const NOT_A_FLOAT: Fault = Fault::Error("ERR value is not a valid float");
 pub(super) const HANDLERS: &[(&str, Handler)] = &[

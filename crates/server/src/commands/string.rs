@@ -8,8 +8,9 @@ use super::args::{Options, is};
 use super::context::{Context, Handler};
 use super::table::KeyRange;
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::keyspace::entry::Old;
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Old, Stored};
+use crate::keyspace::format::{Meta, Stored};
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("get", get),

@@ -5,7 +5,7 @@ use tembo_wire::Request;
 use super::args::{Options, integer, is};
 use super::context::{Context, Handler, Out};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Stored;
+use crate::keyspace::format::Stored;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[("lcs", lcs)];
 

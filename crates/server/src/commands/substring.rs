@@ -6,7 +6,7 @@ use super::args::integer;
 use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault, STRING_TOO_LONG};
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Stored};
+use crate::keyspace::format::{Meta, Stored};
 
 pub(super) const HANDLERS: &[(&str, Handler)] =
     &[("append", append), ("getrange", getrange), ("substr", getrange), ("setrange", setrange)];

@@ -9,7 +9,8 @@ use super::key_arguments::ONCE_COMMAND;
 use super::table::flag::DENYOOM;
 use super::{args, keys};
 use crate::fault::{Answer, Fault};
-use crate::keyspace::{DATABASES, Keyspace};
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
 use crate::queue::{Queue, Watched};
 use crate::session::Session;
 

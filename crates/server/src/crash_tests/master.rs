@@ -14,8 +14,9 @@ use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
 use crate::acl::users::superuser;
 use crate::address::Address;
 use crate::executor::Executor;
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::{Id, Master};
-use crate::keyspace::{DATABASES, Keyspace};
 use crate::session::Session;
 
 const KEPT_BYTES: u64 = 250;

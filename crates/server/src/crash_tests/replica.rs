@@ -13,8 +13,9 @@ use super::commands::Value;
 use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
 use crate::executor::Executor;
 use crate::import::survey;
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::{Master, Position};
-use crate::keyspace::{DATABASES, Keyspace};
 use crate::replica::apply::Stream;
 use crate::replica::load::Loading;
 

@@ -11,7 +11,8 @@ use std::ops::{Bound, ControlFlow};
 use super::candidate::Candidate;
 use super::policy::Policy;
 use crate::fault::Answer;
-use crate::keyspace::{DATABASES, Keyspace};
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
 use crate::random::Random;
 
 /// Cursors of a database.

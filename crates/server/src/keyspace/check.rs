@@ -2,7 +2,7 @@
 
 use tembo::{Map, Pool};
 
-use super::backlog::check_backlog;
+use super::backlog_reader::check_backlog;
 use super::check_report::{CheckError, CheckReport, DatabaseReport};
 use super::cluster::check_cluster;
 use super::collection::check::{Collections, check_collections};
@@ -11,13 +11,13 @@ use super::collection::packed::Packed;
 use super::collection::registry::ORDER;
 use super::cursor::check_cursors;
 use super::format::{COLLECTIONS, Kind, Order, Stored, decode_expiry, encode_expiry};
-use super::kept::stored_kept;
+use super::keeping::stored_kept;
+use super::layout::Layout;
 use super::once::check_tokens;
+use super::order::read_order;
 use super::point::check_old_records;
 use super::replication::{arriving_maps, check_replication, hidden_maps};
 use super::scripts::check_scripts;
-use super::slots::Layout;
-use super::swap::read_order;
 
 /// Reads all databases of a pool and proves the invariants of their format: every value is well formed, the
 /// lists of expiry times name exactly the keys that have one, and every element of a large collection belongs
@@ -167,8 +167,9 @@ fn is_due_to_a_key(data: &Map, listing: &[u8]) -> Result<bool, tembo::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyspace::Keyspace;
+    use crate::keyspace::entry::Old;
     use crate::keyspace::format::Meta;
-    use crate::keyspace::{Keyspace, Old};
 
     struct Sample {
         pool: Pool,

@@ -31,16 +31,17 @@
 //!
 //! None. A pool whose creation of the map was cut off is one of no cluster, without keys.
 
-use crate::keyspace::batch::Batch;
 use tembo::{Map, Pool};
 
+use super::Keyspace;
+use super::batch::writer;
 use super::check_report::CheckError;
 use super::format::{CLUSTER, DATABASES, Malformed};
 use super::history::{Id, Master};
-use super::kept::stored_kept;
+use super::keeping::stored_kept;
+use super::layout::Layout;
 use super::moves::write_moves;
-use super::slots::Layout;
-use super::{Keyspace, writer};
+use super::moves::{MOVES, put};
 use crate::cluster::lease::Election;
 use crate::cluster::migration::Moves;
 use crate::cluster::topology::{NodeId, Topology};
@@ -49,7 +50,6 @@ use crate::import::count_keys;
 
 const ID: &[u8] = b"i";
 const TOPOLOGY: &[u8] = b"t";
-pub(super) const MOVES: &[u8] = b"m";
 const ELECTION: &[u8] = b"l";
 
 /// The id of a node, and its topology.
@@ -111,19 +111,6 @@ fn read(map: &Map) -> Answer<Membership> {
     let id = map.get(ID)?.map(|value| decode_id(&value)).transpose()?;
     let topology = map.get(TOPOLOGY)?.map(|value| decode_topology(&value)).transpose()?;
     Ok((id, topology))
-}
-
-/// Puts a record, or removes it. A full pool has room for one.
-pub(super) fn put(batch: &mut Batch<'_>, map: &Map, key: &[u8], value: Option<&[u8]>) -> Answer {
-    let Some(value) = value else {
-        batch.remove(map, key)?;
-        return Ok(());
-    };
-    match batch.put(map, key, value) {
-        Err(tembo::Error::Full { .. }) => batch.put_to_free(map, key, value).map(drop)?,
-        other => other.map(drop)?,
-    }
-    Ok(())
 }
 
 impl Keyspace<'_> {

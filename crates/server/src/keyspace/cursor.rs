@@ -52,9 +52,10 @@
 
 use tembo::{Map, Pool};
 
+use super::Keyspace;
+use super::batch::writer;
 use super::check_report::CheckError;
 use super::format::{CURSORS, Malformed};
-use super::{Keyspace, writer};
 use crate::fault::{Answer, Fault};
 
 /// Bytes of a position that are in the cursor.

@@ -5,7 +5,6 @@
 //! channel `__keyspace@0__:key` (K), and the key to the event's channel `__keyevent@0__:event` (E). They
 //! leave after the commit of the change, as all messages do.
 
-use super::Keyspace;
 use crate::pubsub::PubSub;
 use crate::subscriptions::Kind;
 
@@ -77,15 +76,6 @@ pub(crate) fn show_classes(classes: u32) -> String {
     };
     let others = OTHERS.iter().filter(is_in).map(|(letter, _)| *letter);
     own.into_iter().chain(others).map(char::from).collect()
-}
-
-impl Keyspace<'_> {
-    /// Tells of a change of a key, once the batch is committed.
-    #[inline(always)]
-    pub(crate) fn notify(&mut self, class: u32, event: &str, database: usize, key: &[u8]) {
-        let depends = self.dirty || self.replication.effects.was_dirty;
-        notify(&mut self.pubsub, depends, class, event, database, key);
-    }
 }
 
 /// [`Keyspace::notify`], for those who have taken the keyspace apart.

@@ -31,7 +31,7 @@ use crate::address;
 use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::fault::shown;
-use crate::keyspace::DATABASES;
+use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::Position;
 use crate::log::Kind;
 use crate::machine;

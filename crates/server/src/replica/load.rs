@@ -9,8 +9,9 @@ use super::ask::{Failure, failed};
 use crate::cluster::migration::Moves;
 use crate::config::Encodings;
 use crate::import::{ImportError, Importing, Survey};
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::Position;
-use crate::keyspace::{DATABASES, Keyspace};
 
 /// How long a turn loads, up to the end of a key.
 const STEP: Duration = Duration::from_millis(2);

@@ -12,7 +12,7 @@ use super::context::{Context, Handler, Out};
 use super::score;
 use super::sorted_set::{Adding, NOT_A_FLOAT, add_members, read};
 use crate::fault::{Answer, Fault, SYNTAX, quotable};
-use crate::keyspace::collection::Collection;
+use crate::keyspace::collection::value::Collection;
 use cell::Position;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[

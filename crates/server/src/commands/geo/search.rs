@@ -16,9 +16,9 @@ use crate::commands::score;
 use crate::commands::sorted_range::store;
 use crate::commands::sorted_set::read;
 use crate::fault::{Answer, Fault, SYNTAX, quotable};
-use crate::keyspace::collection::Collection;
 use crate::keyspace::collection::ordered::{Cut, Score};
 use crate::keyspace::collection::sorted::Member;
+use crate::keyspace::collection::value::Collection;
 
 /// Which commands have which arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]

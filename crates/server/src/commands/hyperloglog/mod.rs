@@ -11,8 +11,9 @@ use tembo_wire::Request;
 use super::args::{is, quoting};
 use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault};
+use crate::keyspace::entry::Old;
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Old, Stored};
+use crate::keyspace::format::{Meta, Stored};
 use sketch::{Highest, Sketch, count_of};
 
 /// Registers of a sketch.

@@ -2,14 +2,16 @@
 
 use tembo_wire::Protocol;
 
-use super::construction::Construction;
 use super::element::remove_some;
 use super::ordered::{self, Score};
-use super::{Body, Collection};
+use super::parts::Construction;
+use super::value::{Body, Collection};
 use crate::fault::Answer;
+use crate::keyspace::Keyspace;
+use crate::keyspace::batch::writer;
+use crate::keyspace::entry::Old;
 use crate::keyspace::format::{Kind, Meta};
 use crate::keyspace::once::DIGEST_BYTES;
-use crate::keyspace::{Keyspace, Old, writer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use tembo::{Map, Pool};
 
-use super::element::{Decoded, FIELD_BYTES_MAX, find_value};
+use super::element::{Decoded, find_value};
 use super::list::StoredChunk;
 use super::ordered::{self, Score};
+use super::position::FIELD_BYTES_MAX;
 use super::position::Secret;
 use super::registry::Listed;
 use crate::keyspace::check_report::{CheckError, CollectionsReport};

@@ -19,98 +19,18 @@
 use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
-use tembo::Savepoint;
 
 use super::list::Chunks;
-use super::{Body, Collection};
+use super::parts::Construction;
+use super::value::{Body, Collection};
 use crate::fault::{Answer, Fault};
+use crate::keyspace::Keyspace;
+use crate::keyspace::batch::writer;
+use crate::keyspace::entry::Old;
 use crate::keyspace::format::{Kind, LargePayload};
-use crate::keyspace::{Keyspace, Old, writer};
 
-/// Words of a part: half a megabyte of record.
-const PART_WORDS: usize = 1 << 16;
-const REMOVED_IN_PLACE: u64 = 1 << 13;
 /// If this many times as many elements are left as are removed, they are removed in place.
 const LEFT_PER_REMOVED: u64 = 8;
-const CHUNKS_IN_PLACE: u64 = 1 << 14;
-
-/// How the command under way may commit parts.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    /// Words of a part.
-    pub(crate) words_max: usize,
-    /// Elements that are removed from a large collection in place, whatever is left of it.
-    pub(crate) removed_in_place: u64,
-    /// Chunks that a list loses in place.
-    pub(crate) chunks_in_place: u64,
-    /// The batch had no changes when the command began.
-    is_first: bool,
-    /// A part may take changes of others with it.
-    takes_others: bool,
-    /// Nothing may be committed before the command under way is done.
-    pub(super) in_one_batch: bool,
-    /// The undo point of the command since its last part.
-    resumed: Option<Savepoint>,
-    /// The last command that failed had committed parts.
-    gave_up: bool,
-}
-
-impl Default for Parts {
-    fn default() -> Self {
-        Parts {
-            words_max: PART_WORDS,
-            removed_in_place: REMOVED_IN_PLACE,
-            chunks_in_place: CHUNKS_IN_PLACE,
-            is_first: false,
-            takes_others: false,
-            // Until there is an executor, which runs commands again.
-            in_one_batch: true,
-            resumed: None,
-            gave_up: false,
-        }
-    }
-}
-
-impl Parts {
-    /// Whether nothing may be committed in the middle of a command.
-    pub(in crate::keyspace) fn is_in_one_batch(&self) -> bool {
-        self.in_one_batch
-    }
-
-    #[inline(always)]
-    pub(in crate::keyspace) fn begin(&mut self, is_first: bool) {
-        self.is_first = is_first;
-        self.resumed = None;
-    }
-
-    /// Where a command goes back to that began at `begin`.
-    pub(in crate::keyspace) fn undo_point(&mut self, begin: Savepoint) -> Savepoint {
-        self.gave_up = self.resumed.is_some();
-        self.resumed.take().unwrap_or(begin)
-    }
-}
-
-/// Whether a collection is committed in parts before a key has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Construction {
-    /// It is not.
-    None,
-    /// It may be.
-    InParts,
-    /// It is, and its id is listed as under construction.
-    Listed,
-}
-
-impl Collection {
-    /// Lets a new collection be built in parts: its command changes nothing else before it stores it.
-    pub(crate) fn in_parts(mut self) -> Self {
-        if self.len() == 0 {
-            self.construction = Construction::InParts;
-        }
-        self
-    }
-}
-
 impl Keyspace<'_> {
     /// Whether the command that failed just now had committed parts of a collection, which are to be
     /// reclaimed.

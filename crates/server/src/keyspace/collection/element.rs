@@ -22,12 +22,10 @@ use crate::keyspace::batch::Batch;
 use tembo::Map;
 
 use super::ordered::{self, Score};
+use super::position::FIELD_BYTES_MAX;
 use super::position::Secret;
 use crate::fault::{Answer, Fault};
 use crate::keyspace::format::Malformed;
-
-/// The longest field that a key holds as a whole.
-pub(crate) const FIELD_BYTES_MAX: usize = 512;
 
 const ID_BYTES: usize = 8;
 const PLACE_BYTES: usize = ID_BYTES + 4;

@@ -21,13 +21,17 @@
 pub(crate) mod broken;
 pub(crate) mod check;
 pub(crate) mod construction;
+pub(in crate::keyspace) mod counts;
 pub(crate) mod element;
+mod end_store;
 pub(crate) mod list;
 pub(crate) mod list_end;
 #[cfg(test)]
 mod list_tests;
+mod lists;
 pub(crate) mod ordered;
 pub(crate) mod packed;
+pub(crate) mod parts;
 pub(crate) mod position;
 pub(crate) mod registry;
 mod sample;
@@ -36,126 +40,20 @@ pub(crate) mod sorted;
 mod sorted_tests;
 #[cfg(test)]
 mod tests;
+pub(crate) mod value;
 
 use std::ops::ControlFlow;
 
+use super::Keyspace;
+use super::batch::writer;
+use super::entry::Old;
 use super::events::class;
-use super::format::{Kind, LargePayload, Meta, Stored};
-use super::{Found, Keyspace, Old, writer};
+use super::format::{Kind, LargePayload};
 use crate::fault::{Answer, Fault};
-use construction::Construction;
 use element::Elements;
 use ordered::Score;
-use packed::Packed;
-
-/// The longest payload of a packed collection.
-pub(crate) const PACKED_BYTES_MAX: usize = 512;
-
-/// A collection that a command has opened.
-#[derive(Clone, Debug)]
-pub(crate) struct Collection {
-    database: usize,
-    meta: Meta,
-    /// The entry that it is to replace.
-    old: Old,
-    present: bool,
-    body: Body,
-    /// The key's value is to be written.
-    head_changed: bool,
-    /// Some element is another.
-    changed: bool,
-    construction: Construction,
-}
-
-#[derive(Clone, Debug)]
-enum Body {
-    Packed(Packed),
-    Large { id: u64, count: u64 },
-}
-
-impl Collection {
-    fn new(database: usize, kind: Kind, found: &Found<'_>) -> Self {
-        Collection {
-            database,
-            meta: Meta { kind, ..Meta::default() },
-            old: found.old,
-            present: found.present,
-            body: Body::Packed(Packed::new(kind)),
-            head_changed: false,
-            changed: false,
-            construction: Construction::None,
-        }
-    }
-
-    /// The collection that is under a key of a database.
-    pub(crate) fn of(database: usize, stored: &Stored<'_>) -> Answer<Opened> {
-        let body = match stored.large() {
-            Some((id, count)) => Body::Large { id, count: count.unwrap_or_default() },
-            None => Body::Packed(Packed::decode(stored.meta.kind, stored.payload)?),
-        };
-        let (meta, old, construction) = (stored.meta, Old::of(stored), Construction::None);
-        let (head_changed, changed) = (false, false);
-        let collection =
-            Collection { database, meta, old, present: true, body, head_changed, changed, construction };
-        Ok(Opened(collection))
-    }
-
-    pub(crate) fn kind(&self) -> Kind {
-        self.meta.kind
-    }
-
-    /// The number of elements.
-    pub(crate) fn len(&self) -> u64 {
-        match &self.body {
-            Body::Packed(packed) => packed.count() as u64,
-            Body::Large { count, .. } => *count,
-        }
-    }
-
-    /// Whether its elements are records of their own.
-    pub(crate) fn is_large(&self) -> bool {
-        matches!(self.body, Body::Large { .. })
-    }
-
-    /// Whether Redis would have given up its compact encoding.
-    pub(crate) fn is_converted(&self) -> bool {
-        self.meta.modified
-    }
-
-    /// Notes that Redis gives up its compact encoding.
-    pub(crate) fn convert(&mut self) {
-        self.head_changed |= !self.meta.modified;
-        self.meta.modified = true;
-    }
-
-    /// Lets go of all elements. Those of a large collection are given up like those of a deleted one.
-    fn abandon(&mut self) {
-        self.body = Body::Packed(Packed::new(self.meta.kind));
-        (self.meta.large, self.meta.uncounted) = (false, false);
-        (self.head_changed, self.changed) = (true, true);
-    }
-
-    /// Lets the key expire, once the collection is stored.
-    pub(crate) fn set_deadline(&mut self, deadline: Option<u64>) {
-        self.head_changed |= self.meta.deadline != deadline;
-        self.meta.deadline = deadline;
-    }
-
-    fn note_change(&mut self) {
-        self.changed = true;
-        // A large sorted set that counts is one of an earlier version.
-        let is_new_form = self.meta.uncounted || self.meta.kind != Kind::SortedSet;
-        self.head_changed |= matches!(self.body, Body::Packed(_)) || !is_new_form;
-    }
-
-    /// Notes that the number of elements is another.
-    fn note_count(&mut self) {
-        self.head_changed |= !self.meta.uncounted;
-    }
-}
-
-/// A collection whose elements are yet to be counted, if its value does not.
-pub(crate) struct Opened(Collection);
+use parts::Construction;
+use value::{Body, Collection, PACKED_BYTES_MAX};
 
 impl<'p> Keyspace<'p> {
     /// Opens the collection under a key for a command that reads, and counts a hit or a miss.

@@ -3,39 +3,18 @@
 //! The value of a large sorted set does not count its members, so that it is not written with each of them.
 //! The map of members in order counts them, in O(log n); [`Counts`] remembers what it said.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use foldhash::fast::RandomState;
-
-use super::ordered::{Cut, Ordered, Score, id_range};
-use super::{Body, Collection, Opened};
+use super::ordered::{Cut, Ordered, Score};
+use super::position::id_range;
+use super::value::{Body, Collection, Opened};
 use crate::fault::{Answer, Fault};
-use crate::keyspace::{Keyspace, Kind, writer};
+use crate::keyspace::Keyspace;
+use crate::keyspace::batch::writer;
+use crate::keyspace::format::Kind;
 
 /// A member and its score.
 pub(crate) type Member = (Vec<u8>, Score);
-
-/// The most sorted sets whose numbers of members are remembered.
-const COUNTS_MAX: usize = 1 << 14;
-
-/// The numbers of members of large sorted sets, by their ids, as the batch sees them. Forgotten whenever
-/// changes are taken back.
-#[derive(Default)]
-pub(in crate::keyspace) struct Counts(HashMap<u64, u64, RandomState>);
-
-impl Counts {
-    fn note(&mut self, id: u64, count: u64) {
-        if self.0.len() >= COUNTS_MAX && !self.0.contains_key(&id) {
-            self.0.clear();
-        }
-        self.0.insert(id, count);
-    }
-
-    pub(in crate::keyspace) fn clear(&mut self) {
-        self.0.clear();
-    }
-}
 
 impl<'p> Keyspace<'p> {
     /// Counts the elements of a collection, if its value does not.
