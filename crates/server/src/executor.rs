@@ -48,7 +48,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::format::KEY_BYTES_MAX;
 use crate::log::Kind;
 use crate::replica::Phase;
-use crate::script::Scripts;
+use crate::script::cache::Scripts;
 use crate::session::{Replies, Session};
 use crate::state::State;
 use crate::tracking::Mode;

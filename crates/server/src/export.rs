@@ -12,8 +12,6 @@ use tembo::{Map, Pool};
 use tembo_rdb::{Element, Encodings, KeyMeta, Writer};
 
 use crate::clock;
-use crate::commands::dump::rdb_kind;
-use crate::import::KindCounts;
 use crate::keyspace::collection::list::StoredChunk;
 use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::collection::packed::Packed;
@@ -25,6 +23,8 @@ use crate::keyspace::layout::Layout;
 use crate::keyspace::order::read_order;
 use crate::keyspace::point::{ELEMENTS_NUMBER, LISTS_NUMBER, ORDERED_NUMBER, Progress, Records, kept_count};
 use crate::keyspace::replication::hidden_maps;
+use crate::kinds::KindCounts;
+use crate::kinds::rdb_kind;
 use crate::version::REDIS_VERSION;
 
 /// After so many keys and elements, whoever waits for an export is told how far it is.

@@ -18,7 +18,7 @@ use crate::machine;
 use crate::master::Replica;
 use crate::master::failover::Failover;
 use crate::replica::Phase;
-use crate::script::Scripts;
+use crate::script::cache::Scripts;
 use crate::state::State;
 use crate::subscriptions::Kind;
 use crate::version::REDIS_VERSION;

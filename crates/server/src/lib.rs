@@ -128,6 +128,7 @@ mod import;
 mod info;
 mod invalidations;
 mod keyspace;
+mod kinds;
 mod list_ends;
 mod log;
 mod machine;
@@ -174,14 +175,16 @@ pub use directives::ConfigError;
 pub use error::Error;
 pub use eviction::memory::EvictionLimit;
 pub use export::{ExportError, Exported, export};
-pub use import::{ImportError, Imported, KindCounts, LeftOut, Reason, Survey, count_keys, import, survey};
+pub use import::{ImportError, Imported, LeftOut, Reason, Survey, import, survey};
 pub use keyspace::check::check;
 pub use keyspace::check_report::{CheckError, CheckReport, CollectionsReport, DatabaseReport};
 pub use keyspace::format::{
     CLUSTER as CLUSTER_MAP, COLLECTIONS as COLLECTIONS_MAP, REPLICATION as REPLICATION_MAP,
 };
 pub use keyspace::history::Master;
+pub use keyspace::key_count::count_keys;
 pub use keyspace::layout::counting_of;
+pub use kinds::KindCounts;
 pub use neighbour::{Figure, Neighbour};
 pub use password::Password;
 pub use replica::ReplicaSettings;

@@ -6,7 +6,7 @@ use crate::commands::handlers::handlers;
 use crate::eviction::evictor;
 use crate::executor::Executor;
 use crate::keyspace::Keyspace;
-use crate::script::Scripts;
+use crate::script::cache::Scripts;
 use crate::state::State;
 
 impl<'s, 'p> Executor<'s, 'p> {

@@ -10,7 +10,7 @@ use super::table::Command;
 use crate::clients::Clients;
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;
-use crate::script::Scripts;
+use crate::script::cache::Scripts;
 use crate::session::Session;
 use crate::state::State;
 

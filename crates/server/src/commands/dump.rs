@@ -16,6 +16,7 @@ use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::collection::value::Collection;
 use crate::keyspace::events::class;
 use crate::keyspace::format::Kind;
+use crate::kinds::rdb_kind;
 
 const BUSY: Fault = Fault::Error("BUSYKEY Target key name already exists.");
 const BAD_TTL: Fault = Fault::Error("ERR Invalid TTL value, must be >= 0");
@@ -61,16 +62,6 @@ fn dump(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         push_elements(ctx.keys, &collection, &ctx.out, push)
     });
     ctx.out.bulk(&payload.map_err(|Failed(fault)| fault)?)
-}
-
-pub(crate) fn rdb_kind(kind: Kind) -> tembo_rdb::Kind {
-    match kind {
-        Kind::String => tembo_rdb::Kind::String,
-        Kind::List => tembo_rdb::Kind::List,
-        Kind::Set => tembo_rdb::Kind::Set,
-        Kind::Hash => tembo_rdb::Kind::Hash,
-        Kind::SortedSet => tembo_rdb::Kind::SortedSet,
-    }
 }
 
 /// The encodings for a value; Redis does not go back to a compact one that it has given up.

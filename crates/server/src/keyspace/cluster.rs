@@ -46,7 +46,7 @@ use crate::cluster::lease::Election;
 use crate::cluster::migration::Moves;
 use crate::cluster::topology::{NodeId, Topology};
 use crate::fault::{Answer, Fault};
-use crate::import::count_keys;
+use crate::keyspace::key_count::count_keys;
 
 const ID: &[u8] = b"i";
 const TOPOLOGY: &[u8] = b"t";

@@ -36,6 +36,7 @@ pub(crate) mod format;
 pub(crate) mod history;
 pub(crate) mod keeping;
 pub(crate) mod kept;
+pub(crate) mod key_count;
 pub(crate) mod layout;
 pub(crate) mod moves;
 mod old_records;

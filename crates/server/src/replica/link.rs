@@ -496,13 +496,15 @@ impl Executor<'_, '_> {
                     self.state.log(LogLevel::Warning, Kind::Replication, message);
                 }
             }
-            Ok((false, _)) if configured.is_some() => match crate::import::count_keys(self.keys.pool()) {
-                Ok(0) => self.state.role.choose(configured),
-                _ => {
-                    let text = "replicaof is not obeyed: the pool has data of its own; use REPLICAOF";
-                    self.state.log(LogLevel::Warning, Kind::Replication, format_args!("{text}"));
+            Ok((false, _)) if configured.is_some() => {
+                match crate::keyspace::key_count::count_keys(self.keys.pool()) {
+                    Ok(0) => self.state.role.choose(configured),
+                    _ => {
+                        let text = "replicaof is not obeyed: the pool has data of its own; use REPLICAOF";
+                        self.state.log(LogLevel::Warning, Kind::Replication, format_args!("{text}"));
+                    }
                 }
-            },
+            }
             Ok((false, _)) => {}
             Err(fault) => {
                 let message = format_args!("the pool's role is unreadable: {}", crate::fault::shown(&fault));

@@ -41,7 +41,6 @@ use crate::executor::Executor;
 use crate::fault::{Answer, Fault};
 use crate::replica::Phase;
 use crate::session::Session;
-pub(crate) use cache::Scripts;
 use cache::{Running, Script, Sha, read_sha};
 use host::ScriptHost;
 

@@ -9,7 +9,7 @@ use tembo_wire::Request;
 
 use super::cell::{Cell, Position};
 use super::earth::{Region, Shape};
-use super::{position_of, read_position, read_unit, write_distance, write_position};
+use super::units::{position_of, read_position, read_unit, write_distance, write_position};
 use crate::commands::args::{Options, integer, is};
 use crate::commands::context::Context;
 use crate::commands::score;

@@ -14,10 +14,8 @@ use crate::fault::{Answer, Fault};
 use crate::keyspace::entry::Old;
 use crate::keyspace::events::class;
 use crate::keyspace::format::{Meta, Stored};
+use registers::REGISTERS;
 use sketch::{Highest, Sketch, count_of};
-
-/// Registers of a sketch.
-const REGISTERS: usize = 1 << 14;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("pfadd", pfadd),
