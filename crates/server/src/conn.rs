@@ -9,7 +9,7 @@ use rustix::net::sockopt;
 use tembo_wire::RequestParser;
 
 use crate::acl::user::User;
-use crate::address::{Accepted, Stream};
+use crate::address::{Accepted, ClientStream};
 use crate::buffer::{BufferPool, Filled, Input, Output};
 use crate::commands::keys_job::KeysJob;
 use crate::config::{OutputLimit, OutputLimits};
@@ -27,7 +27,7 @@ pub(crate) enum OverOutput {
 
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) stream: Stream,
+    pub(crate) stream: ClientStream,
     pub(crate) session: Session,
     pub(crate) parser: RequestParser,
     pub(crate) input: Input,

@@ -32,7 +32,7 @@ pub(crate) enum Purpose {
 }
 
 /// A copy that is under way.
-pub(crate) struct Running {
+pub(crate) struct RunningCopy {
     pub(crate) export: Export<File>,
     pub(crate) purpose: Purpose,
     pub(crate) begun: Instant,
@@ -49,7 +49,7 @@ pub(crate) struct Forcing {
 /// The copy that is under way, and those who wait.
 #[derive(Debug, Default)]
 pub(crate) struct Copier {
-    pub(crate) running: Option<Box<Running>>,
+    pub(crate) running: Option<Box<RunningCopy>>,
     pub(crate) restarts: u32,
     pub(crate) forcing: Option<Forcing>,
     /// Clients in SAVE.
@@ -60,11 +60,11 @@ pub(crate) struct Copier {
     pub(crate) longest_step: Duration,
 }
 
-impl std::fmt::Debug for Running {
+impl std::fmt::Debug for RunningCopy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Running { export, purpose, begun } = self;
+        let RunningCopy { export, purpose, begun } = self;
         let stand = (export.seen, export.total, begun);
-        f.debug_struct("Running").field("purpose", purpose).field("stand", &stand).finish()
+        f.debug_struct("RunningCopy").field("purpose", purpose).field("stand", &stand).finish()
     }
 }
 
@@ -97,7 +97,7 @@ impl Copier {
     }
 
     pub(crate) fn stand(&self, now: Instant) -> Option<Stand> {
-        let Running { export, begun, .. } = self.running.as_deref()?;
+        let RunningCopy { export, begun, .. } = self.running.as_deref()?;
         let running_for = now.saturating_duration_since(*begun);
         Some(Stand { seen: export.seen, total: export.total, running_for })
     }

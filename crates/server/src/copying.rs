@@ -1,6 +1,6 @@
 //! The steps of a copy of all data: see [`crate::copier`].
 
-use crate::copier::{NoCopy, Purpose, Running};
+use crate::copier::{NoCopy, Purpose, RunningCopy};
 use crate::executor::Executor;
 use crate::export::{Export, Exported};
 use crate::keyspace::point::Lost;
@@ -33,7 +33,7 @@ impl Executor<'_, '_> {
             Ok(false) => self.state.copier.running = Some(running),
             Ok(true) => {
                 self.end_point();
-                let Running { export, purpose, begun } = *running;
+                let RunningCopy { export, purpose, begun } = *running;
                 let finished = export.finish();
                 self.state.copier.restarts = 0;
                 match finished {
@@ -120,12 +120,12 @@ impl Executor<'_, '_> {
             self.fail(&purpose, &NoCopy::from(error));
             return false;
         }
-        self.state.copier.running = Some(Box::new(Running { export, purpose, begun: Instant::now() }));
+        self.state.copier.running = Some(Box::new(RunningCopy { export, purpose, begun: Instant::now() }));
         true
     }
 
     /// Writes a part; returns whether that was all.
-    fn step(&mut self, running: &mut Running) -> Result<bool, NoCopy> {
+    fn step(&mut self, running: &mut RunningCopy) -> Result<bool, NoCopy> {
         if matches!(running.purpose, Purpose::Replicas(_)) && !self.has_takers() {
             return Err(NoCopy::Unwanted);
         }
@@ -154,7 +154,7 @@ impl Executor<'_, '_> {
         if let Err(fault) = self.keys.end_point() {
             let why = crate::fault::shown(&fault);
             let message = format_args!("what a copy has kept cannot be removed now: {why}");
-            self.state.log(crate::config::LogLevel::Warning, crate::log::Kind::Saving, message);
+            self.state.log(crate::config::LogLevel::Warning, crate::log::MessageKind::Saving, message);
         }
     }
 

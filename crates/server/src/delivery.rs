@@ -10,9 +10,9 @@ use std::rc::Rc;
 use tembo_wire::{Protocol, ReplyWriter};
 
 use crate::client_ref::ClientRef;
-use crate::message::{Body, Message};
+use crate::message::{Message, MessageBody};
 use crate::session::Session;
-use crate::subscriptions::Kind;
+use crate::subscriptions::SubscriptionKind;
 use crate::tracking::{Invalidation, Notice};
 
 /// A message in the forms of both protocols, as they are needed.
@@ -25,7 +25,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    pub(crate) fn get(&mut self, protocol: Protocol, body: &Body) -> &Rc<[u8]> {
+    pub(crate) fn get(&mut self, protocol: Protocol, body: &MessageBody) -> &Rc<[u8]> {
         let (pattern, notice) = (self.pattern.as_deref(), self.notice);
         let slot = usize::from(protocol == Protocol::Resp3);
         self.encoded[slot].get_or_insert_with(|| encode(protocol, body, pattern, notice).into())
@@ -43,16 +43,16 @@ impl Frames {
     }
 }
 
-fn encode(protocol: Protocol, body: &Body, pattern: Option<&[u8]>, notice: Option<Notice>) -> Vec<u8> {
+fn encode(protocol: Protocol, body: &MessageBody, pattern: Option<&[u8]>, notice: Option<Notice>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut reply = ReplyWriter::new(&mut bytes, protocol);
     match body {
-        Body::Monitored(line) => reply.simple(line),
-        Body::Invalidated(message) => encode_invalidation(&mut reply, message, notice),
-        Body::Published { kind, channel, payload } => {
+        MessageBody::Monitored(line) => reply.simple(line),
+        MessageBody::Invalidated(message) => encode_invalidation(&mut reply, message, notice),
+        MessageBody::Published { kind, channel, payload } => {
             reply.push(3 + usize::from(pattern.is_some()));
             match (kind, pattern) {
-                (Kind::Shard, _) => reply.bulk("smessage"),
+                (SubscriptionKind::Shard, _) => reply.bulk("smessage"),
                 (_, None) => reply.bulk("message"),
                 (_, Some(pattern)) => {
                     reply.bulk("pmessage");

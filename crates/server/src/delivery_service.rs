@@ -3,7 +3,7 @@
 use crate::client_ref::ClientRef;
 use crate::delivery::{Delivery, Frames};
 use crate::executor::Executor;
-use crate::message::Body;
+use crate::message::MessageBody;
 use crate::session::Session;
 
 /// Receptions of one turn.
@@ -22,7 +22,7 @@ impl Executor<'_, '_> {
     /// Delivers all committed messages, also to a client that is being served: it gives a subscription up.
     #[cold]
     pub(crate) fn deliver_all(&mut self, session: &Session, output: &mut Vec<u8>) {
-        let mut own = |client: ClientRef, frames: &mut [Frames], frame: usize, body: &Body| {
+        let mut own = |client: ClientRef, frames: &mut [Frames], frame: usize, body: &MessageBody| {
             let is_own = client.id == session.id;
             if is_own && frames[frame].are_for(session) {
                 output.extend_from_slice(frames[frame].get(session.protocol, body));
@@ -36,7 +36,7 @@ impl Executor<'_, '_> {
         &mut self,
         receptions_max: usize,
         bytes_max: usize,
-        own: &mut dyn FnMut(ClientRef, &mut [Frames], usize, &Body) -> bool,
+        own: &mut dyn FnMut(ClientRef, &mut [Frames], usize, &MessageBody) -> bool,
     ) {
         debug_assert!(self.marks.is_empty(), "outputs have replies that wait for the commit");
         let (mut receptions, mut bytes) = (0, 0);
@@ -70,7 +70,7 @@ impl Executor<'_, '_> {
     fn begin_delivery(&mut self) -> Option<Delivery> {
         let message = self.keys.pubsub.take()?;
         let (mut frames, mut targets) = (Vec::<Frames>::new(), Vec::new());
-        if let Body::Invalidated(invalidation) = &message.body {
+        if let MessageBody::Invalidated(invalidation) = &message.body {
             self.keys.pubsub.readers(invalidation, |client, notice| {
                 let alike = frames.iter().position(|frames| frames.notice == Some(notice));
                 let frame = alike.unwrap_or(frames.len());

@@ -24,7 +24,7 @@ use crate::copier::{Forcing, NoCopy, Purpose};
 use crate::executor::Executor;
 use crate::export::{Export, Exported};
 use crate::fault::without_line_ends;
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::master::copy::Begun;
 
 impl Executor<'_, '_> {
@@ -94,9 +94,11 @@ impl Executor<'_, '_> {
                 (saving.last_seconds, saving.count) = (clock::unix_time().as_secs(), saving.count + 1);
                 saving.changes -= std::mem::take(&mut saving.changes_before);
                 let message = format_args!("{count} keys were saved in {} ms", took.as_millis());
-                state.log(LogLevel::Notice, Kind::Saving, message);
+                state.log(LogLevel::Notice, MessageKind::Saving, message);
             }
-            Err(why) => state.log(LogLevel::Warning, Kind::Saving, format_args!("saving failed: {why}")),
+            Err(why) => {
+                state.log(LogLevel::Warning, MessageKind::Saving, format_args!("saving failed: {why}"))
+            }
         }
         for client in std::mem::take(&mut self.state.copier.saving) {
             let conn = self.clients.get_mut(client.slot).filter(|conn| conn.session.id == client.id);

@@ -46,7 +46,7 @@ use crate::fault::{
 use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::KEY_BYTES_MAX;
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::replica::Phase;
 use crate::script::cache::Scripts;
 use crate::session::{Replies, Session};
@@ -200,7 +200,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         let too_big = matches!(error, ProtocolError::RequestTooBig);
         self.state.stats.query_limit_disconnections += u64::from(too_big);
         let message = format_args!("client {session} is disconnected: {error}");
-        self.state.log(LogLevel::Notice, Kind::Protocol, message);
+        self.state.log(LogLevel::Notice, MessageKind::Protocol, message);
     }
 
     /// Refuses a request that is no command, and disconnects its sender if that is no Redis client.
@@ -220,7 +220,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             "client {session} is disconnected: it sent a line of HTTP. A web page may be trying to run commands here \
              through its visitor's browser, or a program takes this for a web server"
         );
-        self.state.log(LogLevel::Warning, Kind::Security, message);
+        self.state.log(LogLevel::Warning, MessageKind::Security, message);
     }
 
     /// Prefetches the keys of the next requests of a pipeline.
@@ -606,7 +606,7 @@ impl<'s, 'p> Executor<'s, 'p> {
                 reply.error_fmt(format_args!("ERR {MALFORMED}"));
                 self.state.commands.note_error(b"ERR");
                 let message = format_args!("{command} failed: {MALFORMED}");
-                self.state.log(LogLevel::Warning, Kind::Damage, message);
+                self.state.log(LogLevel::Warning, MessageKind::Damage, message);
             }
             // The executor runs such a command again, where that is possible.
             Fault::NeedsCommit | Fault::MissingDatabase(_) => {

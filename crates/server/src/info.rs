@@ -20,7 +20,7 @@ use crate::master::failover::Failover;
 use crate::replica::Phase;
 use crate::script::cache::Scripts;
 use crate::state::State;
-use crate::subscriptions::Kind;
+use crate::subscriptions::SubscriptionKind;
 use crate::version::REDIS_VERSION;
 use tembo::{JournalStats, Pool, WriteBacks};
 
@@ -91,9 +91,9 @@ impl<'a> Facts<'a> {
             blocked_clients: keys.waiters.len(),
             tracking_counts: keys.pubsub.tracking.counts(),
             pubsub_counts: [
-                keys.pubsub.channels_len(Kind::Channel),
+                keys.pubsub.channels_len(SubscriptionKind::Channel),
                 keys.pubsub.patterns_len(),
-                keys.pubsub.channels_len(Kind::Shard),
+                keys.pubsub.channels_len(SubscriptionKind::Shard),
             ],
             write_backs: tembo::write_backs(),
             keyspace,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use crate::client_ref::ClientRef;
-use crate::message::Body;
+use crate::message::MessageBody;
 use crate::pubsub::PubSub;
 use crate::tracking::{Invalidation, Mode, NOBODY, Notice};
 
@@ -69,7 +69,7 @@ impl PubSub {
     fn post_invalidation(&mut self, keys: Option<Vec<(Box<[u8]>, u64)>>, clients: Vec<u64>, depends: bool) {
         let receptions = clients.len() as u64;
         self.post(
-            Body::Invalidated(Invalidation { keys, clients, is_broadcast: false }),
+            MessageBody::Invalidated(Invalidation { keys, clients, is_broadcast: false }),
             receptions,
             depends,
         );
@@ -85,7 +85,7 @@ impl PubSub {
             let clients: Vec<u64> = group.clients.iter().copied().collect();
             let receptions = clients.len() as u64;
             self.post(
-                Body::Invalidated(Invalidation { keys, clients, is_broadcast: true }),
+                MessageBody::Invalidated(Invalidation { keys, clients, is_broadcast: true }),
                 receptions,
                 true,
             );
@@ -144,7 +144,7 @@ mod tests {
     fn taken(pubsub: &mut PubSub) -> Vec<(String, Vec<u64>)> {
         let mut taken = Vec::new();
         while let Some(message) = pubsub.take() {
-            let Body::Invalidated(message) = message.body else { continue };
+            let MessageBody::Invalidated(message) = message.body else { continue };
             let mut ids = Vec::new();
             pubsub.readers(&message, |client, _| ids.push(client.id));
             let keys = message.keys.map_or("all".to_owned(), |keys| {

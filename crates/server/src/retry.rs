@@ -6,7 +6,7 @@ use crate::config::LogLevel;
 use crate::eviction::evictor;
 use crate::executor::{Current, Executor, Tries};
 use crate::fault::{Answer, Fault};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::state::State;
 
 /// Times that space is reclaimed before a command that found the pool full is tried again.
@@ -76,7 +76,7 @@ impl Executor<'_, '_> {
         {
             let why = crate::fault::shown(&fault);
             let message = format_args!("what is kept cannot be tended now: {why}");
-            self.state.log(LogLevel::Verbose, Kind::Full, message);
+            self.state.log(LogLevel::Verbose, MessageKind::Full, message);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The words to a service manager. See [`crate::supervision`].
 
 use crate::config::{LogLevel, Supervised};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::state::State;
 use crate::supervision::has_socket;
 use sd_notify::NotifyState;
@@ -13,7 +13,7 @@ impl State {
         if self.config.supervised == Supervised::Systemd && !has_socket() {
             let message =
                 format_args!("supervised systemd: there is no NOTIFY_SOCKET, so that nobody is told");
-            self.log(LogLevel::Warning, Kind::Configuration, message);
+            self.log(LogLevel::Warning, MessageKind::Configuration, message);
         }
         self.tell(&[NotifyState::Ready, NotifyState::Status("Ready to accept connections")]);
     }
@@ -47,7 +47,7 @@ impl State {
             && let Err(error) = sd_notify::notify(news)
         {
             let message = format_args!("the service manager cannot be told: {error}");
-            self.log(LogLevel::Warning, Kind::Configuration, message);
+            self.log(LogLevel::Warning, MessageKind::Configuration, message);
         }
     }
 }

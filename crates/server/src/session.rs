@@ -13,7 +13,7 @@ use crate::commands::table::Command;
 use crate::commands::table::flag::{RUNS_QUEUE, WRITE};
 use crate::master::{Awaiting, Replica};
 use crate::queue::{Queue, Watched};
-use crate::subscriptions::{Kind, Subscriptions};
+use crate::subscriptions::{SubscriptionKind, Subscriptions};
 use crate::tracking::{Mode, OwnTracking, Tracked};
 use crate::waiting::Waiting;
 
@@ -265,9 +265,9 @@ impl Session {
             seconds(self.since),
             seconds(self.active),
             self.database,
-            self.subscriptions.len(Kind::Channel),
-            self.subscriptions.len(Kind::Pattern),
-            self.subscriptions.len(Kind::Shard),
+            self.subscriptions.len(SubscriptionKind::Channel),
+            self.subscriptions.len(SubscriptionKind::Pattern),
+            self.subscriptions.len(SubscriptionKind::Shard),
             self.watched.keys.len(),
             buffers.input,
             buffers.arguments,

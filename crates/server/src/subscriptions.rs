@@ -7,7 +7,7 @@ use crate::client_ref::ClientRef;
 
 /// The kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SubscriptionKind {
     Channel,
     Pattern,
     /// A channel of a cluster's shard, which has a namespace of its own.
@@ -28,19 +28,19 @@ pub(crate) struct Subscriptions {
 }
 
 impl Subscriptions {
-    pub(crate) fn of(&mut self, kind: Kind) -> &mut BTreeMap<Rc<[u8]>, u64> {
+    pub(crate) fn of(&mut self, kind: SubscriptionKind) -> &mut BTreeMap<Rc<[u8]>, u64> {
         match kind {
-            Kind::Channel => &mut self.channels,
-            Kind::Pattern => &mut self.patterns,
-            Kind::Shard => &mut self.shards,
+            SubscriptionKind::Channel => &mut self.channels,
+            SubscriptionKind::Pattern => &mut self.patterns,
+            SubscriptionKind::Shard => &mut self.shards,
         }
     }
 
-    pub(crate) fn len(&self, kind: Kind) -> usize {
+    pub(crate) fn len(&self, kind: SubscriptionKind) -> usize {
         match kind {
-            Kind::Channel => self.channels.len(),
-            Kind::Pattern => self.patterns.len(),
-            Kind::Shard => self.shards.len(),
+            SubscriptionKind::Channel => self.channels.len(),
+            SubscriptionKind::Pattern => self.patterns.len(),
+            SubscriptionKind::Shard => self.shards.len(),
         }
     }
 
@@ -49,9 +49,9 @@ impl Subscriptions {
     }
 
     /// The count that replies to subscribers name: shards are counted by themselves.
-    pub(crate) fn count(&self, kind: Kind) -> usize {
+    pub(crate) fn count(&self, kind: SubscriptionKind) -> usize {
         match kind {
-            Kind::Shard => self.shards.len(),
+            SubscriptionKind::Shard => self.shards.len(),
             _ => self.channels.len() + self.patterns.len(),
         }
     }
@@ -63,7 +63,7 @@ impl Subscriptions {
     }
 
     /// The names of a kind.
-    pub(crate) fn names(&mut self, kind: Kind) -> Vec<Rc<[u8]>> {
+    pub(crate) fn names(&mut self, kind: SubscriptionKind) -> Vec<Rc<[u8]>> {
         self.of(kind).keys().cloned().collect()
     }
 }

@@ -25,7 +25,7 @@ use crate::keyspace::cluster::prepare;
 use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::{Master, Position};
 use crate::machine::boot_id;
-use crate::replica::apply::Stream;
+use crate::replica::apply::AppliedStream;
 use crate::replica::ask::Failure;
 use crate::state::State;
 
@@ -205,7 +205,7 @@ fn apply<R: Read>(
         expect_chain(before, &begins)?;
     }
     let nobody = "127.0.0.1:1".parse().expect("an address");
-    let mut stream = Stream::new(executor, nobody, nobody);
+    let mut stream = AppliedStream::new(executor, nobody, nobody);
     let mut room = to_offset.map_or(u64::MAX, |offset| offset.saturating_sub(from.offset));
     let reached = |executor: &Executor<'_, '_>| {
         executor.keys.replication.position.map_or(from.offset, |position| position.offset)

@@ -13,9 +13,9 @@ use crate::fault::shown;
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::{Membership, NewRole};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::state::State;
-use crate::subscriptions::Kind as Channels;
+use crate::subscriptions::SubscriptionKind as Channels;
 use crate::wait_service::redirect_waiting;
 
 /// Takes up the place in a cluster that the pool has.
@@ -25,7 +25,7 @@ pub(crate) fn begin_membership(keys: &Keyspace<'_>, state: &mut State) {
         Err(fault) => {
             let why = shown(&fault);
             let message = format_args!("the topology of the cluster is unreadable; push it again: {why}");
-            state.log(LogLevel::Warning, Kind::Damage, message);
+            state.log(LogLevel::Warning, MessageKind::Damage, message);
             Some(Box::default())
         }
     };
@@ -33,7 +33,7 @@ pub(crate) fn begin_membership(keys: &Keyspace<'_>, state: &mut State) {
         Ok(election) => state.lease = Lease::new(election),
         Err(fault) => {
             let message = format_args!("the latest election of a master is unreadable: {}", shown(&fault));
-            state.log(LogLevel::Warning, Kind::Damage, message);
+            state.log(LogLevel::Warning, MessageKind::Damage, message);
         }
     }
 }
@@ -86,7 +86,7 @@ impl Context<'_, '_> {
             }
         };
         let message = format_args!("the version of the cluster's topology is {version}{shown}");
-        self.state.log(LogLevel::Notice, Kind::Replication, message);
+        self.state.log(LogLevel::Notice, MessageKind::Replication, message);
         if next.id.is_none() || is_forced {
             self.state.lease = Lease::default();
         }

@@ -12,7 +12,7 @@ use crate::acl::user::{DEFAULT, User};
 use crate::acl_file;
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::permission::{disconnect_users, put_user};
 
 const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the \
@@ -184,7 +184,7 @@ fn save(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let file = ctx.state.config.acl_file.clone().ok_or(Fault::Error(NO_FILE))?;
     if let Err(error) = acl_file::save(&file, &ctx.state.users) {
         let message = format_args!("the ACL file {} cannot be written: {error}", file.display());
-        ctx.state.log(LogLevel::Warning, Kind::Configuration, message);
+        ctx.state.log(LogLevel::Warning, MessageKind::Configuration, message);
         return Err(Fault::Error(NOT_SAVED));
     }
     ctx.out.write().ok();

@@ -180,20 +180,20 @@ fn find_bit(bytes: &[u8], bits: Range<usize>, wanted: bool) -> Option<usize> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum BitOperation {
     And,
     Or,
     Xor,
     Not,
 }
 
-impl Operation {
+impl BitOperation {
     fn read(word: &[u8]) -> Answer<Self> {
         match word {
-            _ if is(word, "AND") => Ok(Operation::And),
-            _ if is(word, "OR") => Ok(Operation::Or),
-            _ if is(word, "XOR") => Ok(Operation::Xor),
-            _ if is(word, "NOT") => Ok(Operation::Not),
+            _ if is(word, "AND") => Ok(BitOperation::And),
+            _ if is(word, "OR") => Ok(BitOperation::Or),
+            _ if is(word, "XOR") => Ok(BitOperation::Xor),
+            _ if is(word, "NOT") => Ok(BitOperation::Not),
             _ => Err(SYNTAX),
         }
     }
@@ -204,20 +204,20 @@ impl Operation {
         let (head, tail) = result.split_at_mut(other.len());
         let pairs = head.iter_mut().zip(other);
         match self {
-            Operation::And => {
+            BitOperation::And => {
                 pairs.for_each(|(byte, other)| *byte &= other);
                 tail.fill(0);
             }
-            Operation::Or => pairs.for_each(|(byte, other)| *byte |= other),
-            Operation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
-            Operation::Not => pairs.for_each(|(byte, other)| *byte = !other),
+            BitOperation::Or => pairs.for_each(|(byte, other)| *byte |= other),
+            BitOperation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
+            BitOperation::Not => pairs.for_each(|(byte, other)| *byte = !other),
         }
     }
 }
 
 fn bitop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let operation = Operation::read(&request[1])?;
-    if operation == Operation::Not && request.arg_count() != 4 {
+    let operation = BitOperation::read(&request[1])?;
+    if operation == BitOperation::Not && request.arg_count() != 4 {
         return Err(Fault::Error("ERR BITOP NOT must be called with a single source key."));
     }
     let (database, target) = (ctx.database(), &request[2]);
@@ -226,7 +226,7 @@ fn bitop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let stored = ctx.keys.read_string(database, key)?;
         let bytes = stored.map_or(&[][..], |stored| stored.payload);
         match operation {
-            Operation::Not => operation.apply(&mut result, bytes),
+            BitOperation::Not => operation.apply(&mut result, bytes),
             _ if nth == 0 => result = bytes.to_vec(),
             _ => operation.apply(&mut result, bytes),
         }

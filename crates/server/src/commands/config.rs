@@ -23,7 +23,7 @@ use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 use crate::keyspace::events;
 use crate::keyspace::format::DATABASES;
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::machine::clients_allowed;
 use crate::password::Password;
 use crate::permission::put_user;
@@ -555,7 +555,7 @@ fn rewrite(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         }
         Err(error) => {
             let message = format_args!("{} cannot be rewritten: {error}", file.display());
-            ctx.state.log(LogLevel::Warning, Kind::Configuration, message);
+            ctx.state.log(LogLevel::Warning, MessageKind::Configuration, message);
             Err(Fault::Quoting(format!("ERR Rewriting config file: {error}").into_bytes()))
         }
     }

@@ -9,7 +9,7 @@ use super::pubsub::expect_delivered;
 use super::transaction;
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::permission::note_wrong_password;
 use crate::session::Replies;
 use crate::version::REDIS_VERSION;
@@ -107,7 +107,7 @@ fn authenticate(ctx: &mut Context<'_, '_>, request: &Request<'_>, user: &[u8], p
     }
     note_wrong_password(ctx.state, ctx.session, user, request.name());
     let message = format_args!("client {} gave a wrong password", ctx.session);
-    ctx.state.log(LogLevel::Warning, Kind::Security, message);
+    ctx.state.log(LogLevel::Warning, MessageKind::Security, message);
     Err(Fault::Error("WRONGPASS invalid username-password pair or user is disabled."))
 }
 

@@ -9,7 +9,7 @@ use tembo_wire::Request;
 use super::args::{Options, integer, is};
 use super::arrival::{Arrival, Refusal, kind_of};
 use super::context::{Context, Handler, Out};
-use crate::eviction::policy::Kind as Use;
+use crate::eviction::policy::UseMeasure as Use;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::Score;

@@ -11,7 +11,7 @@ use super::replicas::replicas_of;
 use super::replication::read_master;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::history::Master;
-use crate::master::failover::{Failover, Stage};
+use crate::master::failover::{Failover, FailoverStage};
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[("failover", failover)];
 
@@ -65,7 +65,7 @@ fn failover(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     let deadline = timeout.and_then(|ms| ctx.state.now.checked_add(Duration::from_millis(ms)));
     ctx.state.failover = Some(Failover {
-        stage: Stage::Waiting,
+        stage: FailoverStage::Waiting,
         target,
         deadline,
         is_forced,

@@ -8,7 +8,7 @@ use tembo_wire::number::parse_i64;
 use super::args::{Options, integer, is};
 use super::context::{Context, Handler, write_help};
 use crate::eviction::access::Accesses;
-use crate::eviction::policy::Kind as Use;
+use crate::eviction::policy::UseMeasure as Use;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::format::{DATABASES, Kind, Stored};
 

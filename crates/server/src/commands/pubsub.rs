@@ -8,7 +8,7 @@ use super::args;
 use super::context::{Context, Handler, write_help};
 use crate::fault::{Answer, Fault};
 use crate::glob;
-use crate::subscriptions::Kind;
+use crate::subscriptions::SubscriptionKind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("subscribe", subscribe),
@@ -29,18 +29,23 @@ pub(super) const HANDLERS: &[(&str, Handler)] = &[
 ];
 
 fn subscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    subscribe_all(ctx, request, Kind::Channel, "subscribe")
+    subscribe_all(ctx, request, SubscriptionKind::Channel, "subscribe")
 }
 
 fn psubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    subscribe_all(ctx, request, Kind::Pattern, "psubscribe")
+    subscribe_all(ctx, request, SubscriptionKind::Pattern, "psubscribe")
 }
 
 fn ssubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    subscribe_all(ctx, request, Kind::Shard, "ssubscribe")
+    subscribe_all(ctx, request, SubscriptionKind::Shard, "ssubscribe")
 }
 
-fn subscribe_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind, word: &str) -> Answer {
+fn subscribe_all(
+    ctx: &mut Context<'_, '_>,
+    request: &Request<'_>,
+    kind: SubscriptionKind,
+    word: &str,
+) -> Answer {
     for name in request.args().skip(1) {
         ctx.keys.pubsub.subscribe(ctx.session, kind, name);
         tell(ctx, word, Some(name), kind);
@@ -49,7 +54,7 @@ fn subscribe_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind, w
 }
 
 /// Tells a client of a change of its subscriptions.
-fn tell(ctx: &mut Context<'_, '_>, word: &str, name: Option<&[u8]>, kind: Kind) {
+fn tell(ctx: &mut Context<'_, '_>, word: &str, name: Option<&[u8]>, kind: SubscriptionKind) {
     let count = ctx.session.subscriptions.count(kind) as i64;
     let mut reply = ctx.out.write();
     reply.push(3);
@@ -62,19 +67,24 @@ fn tell(ctx: &mut Context<'_, '_>, word: &str, name: Option<&[u8]>, kind: Kind) 
 }
 
 fn unsubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    unsubscribe_all(ctx, request, Kind::Channel, "unsubscribe")
+    unsubscribe_all(ctx, request, SubscriptionKind::Channel, "unsubscribe")
 }
 
 fn punsubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    unsubscribe_all(ctx, request, Kind::Pattern, "punsubscribe")
+    unsubscribe_all(ctx, request, SubscriptionKind::Pattern, "punsubscribe")
 }
 
 fn sunsubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    unsubscribe_all(ctx, request, Kind::Shard, "sunsubscribe")
+    unsubscribe_all(ctx, request, SubscriptionKind::Shard, "sunsubscribe")
 }
 
 /// Ends the subscriptions that are named, or all of a kind.
-fn unsubscribe_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind, word: &str) -> Answer {
+fn unsubscribe_all(
+    ctx: &mut Context<'_, '_>,
+    request: &Request<'_>,
+    kind: SubscriptionKind,
+    word: &str,
+) -> Answer {
     expect_delivered(ctx)?;
     if request.arg_count() == 1 {
         let names: Vec<Rc<[u8]>> = ctx.session.subscriptions.names(kind);
@@ -105,14 +115,14 @@ pub(super) fn expect_delivered(ctx: &Context<'_, '_>) -> Answer {
 }
 
 fn publish(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    send(ctx, request, Kind::Channel)
+    send(ctx, request, SubscriptionKind::Channel)
 }
 
 fn spublish(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    send(ctx, request, Kind::Shard)
+    send(ctx, request, SubscriptionKind::Shard)
 }
 
-fn send(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer {
+fn send(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: SubscriptionKind) -> Answer {
     let depends = ctx.keys.is_dirty();
     let receivers = ctx.keys.pubsub.publish(kind, &request[1], &request[2], depends);
     ctx.out.write().integer(receivers as i64);
@@ -120,14 +130,14 @@ fn send(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer 
 }
 
 fn channels(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    list(ctx, request, Kind::Channel)
+    list(ctx, request, SubscriptionKind::Channel)
 }
 
 fn shardchannels(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    list(ctx, request, Kind::Shard)
+    list(ctx, request, SubscriptionKind::Shard)
 }
 
-fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer {
+fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: SubscriptionKind) -> Answer {
     if request.arg_count() > 3 {
         let before = "ERR unknown subcommand or wrong number of arguments for '";
         return Err(args::quoting(before, &request[1], "'. Try PUBSUB HELP."));
@@ -140,14 +150,14 @@ fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer 
 }
 
 fn numsub(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    count(ctx, request, Kind::Channel)
+    count(ctx, request, SubscriptionKind::Channel)
 }
 
 fn shardnumsub(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    count(ctx, request, Kind::Shard)
+    count(ctx, request, SubscriptionKind::Shard)
 }
 
-fn count(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer {
+fn count(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: SubscriptionKind) -> Answer {
     let pubsub = &ctx.keys.pubsub;
     let mut reply = ctx.out.write();
     reply.array(2 * (request.arg_count() - 2));

@@ -14,9 +14,9 @@ use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::history::{Position, Second};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::master::feed::{acknowledged, answer, copies, progress_of_replicas};
-use crate::master::{AwaitedDevice, Awaiting, Replica, Stage};
+use crate::master::{AwaitedDevice, Awaiting, Replica, ReplicaStage};
 use crate::replica::Phase;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
@@ -117,7 +117,7 @@ fn acknowledge(ctx: &mut Context<'_, '_>, value: &[u8], durable: Option<&[u8]>) 
 fn sync(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     expect_link(ctx)?;
     introduced(ctx).is_plain = true;
-    ask(ctx, Stage::WantsCopy);
+    ask(ctx, ReplicaStage::WantsCopy);
     Ok(())
 }
 
@@ -130,7 +130,7 @@ fn expect_link(ctx: &Context<'_, '_>) -> Answer {
 }
 
 /// Lets this connection be one of a replica.
-fn ask(ctx: &mut Context<'_, '_>, stage: Stage) {
+fn ask(ctx: &mut Context<'_, '_>, stage: ReplicaStage) {
     introduced(ctx).stage = stage;
     let client = ClientRef { slot: ctx.session.slot, id: ctx.session.id };
     if ctx.state.replicas.list.is_empty() {
@@ -172,7 +172,7 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let replica = introduced(ctx);
         (replica.cursor, replica.acknowledged, replica.heard) = (from, from, now);
         let takes_new_ids = replica.takes_new_ids;
-        ask(ctx, Stage::Online);
+        ask(ctx, ReplicaStage::Online);
         ctx.state.replicas.partial += 1;
         let line = match takes_new_ids {
             true => format!("CONTINUE {}", String::from_utf8_lossy(&position.id)),
@@ -185,7 +185,7 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         expect_not_ahead(ctx, id, from)?;
         ctx.state.replicas.partial_refused += 1;
     }
-    ask(ctx, Stage::WantsCopy);
+    ask(ctx, ReplicaStage::WantsCopy);
     Ok(())
 }
 
@@ -215,7 +215,7 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &[u8], wanted: i64, is_forced: bool)
     ctx.state.role.choose(None);
     ctx.state.role.is_changed = false;
     let text = "FAILOVER: this is the master from now on, by the word of the old one";
-    ctx.state.log(LogLevel::Notice, Kind::Replication, format_args!("{text}"));
+    ctx.state.log(LogLevel::Notice, MessageKind::Replication, format_args!("{text}"));
     Ok(())
 }
 

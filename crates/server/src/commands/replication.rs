@@ -10,7 +10,7 @@ use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
 use crate::keyspace::history::HOST_BYTES_MAX;
 use crate::keyspace::history::Master;
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::replica::Phase;
 
 pub(super) const HANDLERS: &[(&str, Handler)] =
@@ -60,7 +60,7 @@ fn replicaof(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         ctx.keys.replication.rename(id);
         ctx.keys.replication.take_up(true);
     }
-    ctx.state.log(LogLevel::Notice, Kind::Replication, format_args!("{text}"));
+    ctx.state.log(LogLevel::Notice, MessageKind::Replication, format_args!("{text}"));
     ctx.out.write().ok();
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::keys_job::{Filter, KeysJob, SLICE_KEYS};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 use crate::keyspace::Keyspace;
-use crate::keyspace::cursor::Place;
+use crate::keyspace::cursor::ScanPlace;
 use crate::keyspace::format::Kind;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[("keys", keys), ("scan", scan)];
@@ -35,7 +35,7 @@ struct Slice<'a> {
     /// Keys to be looked at beyond those asked for, for a place that needs no name.
     slack: usize,
     /// The place with the shortest prefix that has no name, and the length of `body` and `found` there.
-    best: Option<(Place, usize, usize)>,
+    best: Option<(ScanPlace, usize, usize)>,
     /// Where it stops.
     cursor: Option<u64>,
 }
@@ -51,7 +51,7 @@ impl Slice<'_> {
     ) -> Answer<ControlFlow<()>> {
         let ScanOptions { filter, count, kind: wanted } = self.options;
         if self.looked_at >= *count {
-            let place = Place::between(&self.last, here);
+            let place = ScanPlace::between(&self.last, here);
             let is_shorter = self.best.as_ref().is_none_or(|(best, ..)| {
                 place.prefix.len() < best.prefix.len() || place.prefix != best.prefix
             });

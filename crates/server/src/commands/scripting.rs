@@ -7,7 +7,7 @@ use super::args::is;
 use super::context::{Context, Handler, write_help};
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::script::cache::read_sha;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
@@ -74,7 +74,7 @@ fn script_load(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let message = format_args!(
             "a script of SCRIPT LOAD is not kept: all together would have more than 8 MiB, or the pool is full; it is known until the server stops"
         );
-        ctx.state.log(LogLevel::Warning, Kind::Full, message);
+        ctx.state.log(LogLevel::Warning, MessageKind::Full, message);
     }
     ctx.out.write().bulk(sha);
     Ok(())

@@ -28,19 +28,19 @@ pub(super) const HANDLERS: &[(&str, Handler)] = &[
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum SetOperation {
     Intersection,
     Union,
     Difference,
 }
 
-impl Operation {
+impl SetOperation {
     /// Redis's name for the change of the key that has the result.
     fn stored_event(self) -> &'static str {
         match self {
-            Operation::Intersection => "sinterstore",
-            Operation::Union => "sunionstore",
-            Operation::Difference => "sdiffstore",
+            SetOperation::Intersection => "sinterstore",
+            SetOperation::Union => "sunionstore",
+            SetOperation::Difference => "sdiffstore",
         }
     }
 }
@@ -48,27 +48,27 @@ impl Operation {
 type Members = HashSet<Vec<u8>, RandomState>;
 
 fn sinter(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Operation::Intersection)
+    answer(ctx, request, SetOperation::Intersection)
 }
 
 fn sunion(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Operation::Union)
+    answer(ctx, request, SetOperation::Union)
 }
 
 fn sdiff(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Operation::Difference)
+    answer(ctx, request, SetOperation::Difference)
 }
 
 fn sinterstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    store(ctx, request, Operation::Intersection)
+    store(ctx, request, SetOperation::Intersection)
 }
 
 fn sunionstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    store(ctx, request, Operation::Union)
+    store(ctx, request, SetOperation::Union)
 }
 
 fn sdiffstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    store(ctx, request, Operation::Difference)
+    store(ctx, request, SetOperation::Difference)
 }
 
 /// The sets under the keys; an absent one has no members.
@@ -84,11 +84,11 @@ fn open<'a>(
 fn compute(
     ctx: &mut Context<'_, '_>,
     sets: &[Option<Collection>],
-    operation: Operation,
+    operation: SetOperation,
     mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Answer {
     match operation {
-        Operation::Union => {
+        SetOperation::Union => {
             let mut seen = Members::default();
             for set in sets.iter().flatten() {
                 ctx.keys.walk_elements(set, 0, |_, member, _| {
@@ -97,14 +97,14 @@ fn compute(
             }
             Ok(())
         }
-        Operation::Intersection => {
+        SetOperation::Intersection => {
             let Some(mut sets) = sets.iter().map(Option::as_ref).collect::<Option<Vec<_>>>() else {
                 return Ok(());
             };
             sets.sort_by_key(|set| set.len());
             select(ctx, sets[0], &sets[1..], true, take)
         }
-        Operation::Difference => {
+        SetOperation::Difference => {
             let Some(first) = &sets[0] else {
                 return Ok(());
             };
@@ -158,7 +158,7 @@ fn select(
 fn collect(
     ctx: &mut Context<'_, '_>,
     sets: &[Option<Collection>],
-    operation: Operation,
+    operation: SetOperation,
 ) -> Answer<Vec<Vec<u8>>> {
     let (mut members, mut bytes) = (Vec::new(), 0_usize);
     let max_bytes = ctx.state.config.reply_bytes_max;
@@ -176,14 +176,14 @@ fn collect(
     Ok(members)
 }
 
-fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: Operation) -> Answer {
+fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: SetOperation) -> Answer {
     let sets = open(ctx, request.args().skip(1))?;
     let members = collect(ctx, &sets, operation)?;
     ctx.out.write().set(members.len());
     members.iter().try_for_each(|member| ctx.out.bulk(member))
 }
 
-fn store(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: Operation) -> Answer {
+fn store(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: SetOperation) -> Answer {
     let (database, target) = (ctx.database(), &request[1]);
     let sets = open(ctx, request.args().skip(2))?;
     let members = collect(ctx, &sets, operation)?;
@@ -222,7 +222,7 @@ fn sintercard(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     let sets = open(ctx, request.args().skip(2).take(count))?;
     let mut found = 0;
-    compute(ctx, &sets, Operation::Intersection, |_| {
+    compute(ctx, &sets, SetOperation::Intersection, |_| {
         found += 1;
         if found == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;

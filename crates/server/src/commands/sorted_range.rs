@@ -93,7 +93,7 @@ struct Wanted<'a> {
 
 /// The kind of range that a command's name says.
 #[derive(Clone, Copy, Default)]
-struct Form {
+struct RangeForm {
     by: Option<By>,
     downwards: Option<bool>,
     stores: bool,
@@ -101,8 +101,8 @@ struct Form {
 
 impl<'a> Wanted<'a> {
     /// Reads the arguments from the range's first end on.
-    fn read(request: &'a Request<'a>, at: usize, form: Form) -> Answer<Self> {
-        let Form { mut by, mut downwards, stores } = form;
+    fn read(request: &'a Request<'a>, at: usize, form: RangeForm) -> Answer<Self> {
+        let RangeForm { mut by, mut downwards, stores } = form;
         let (mut limit, mut with_scores) = ((0, -1), false);
         let mut option = at + 2;
         while let Some(word) = request.get(option) {
@@ -156,30 +156,30 @@ impl<'a> Wanted<'a> {
 }
 
 fn zrange(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form::default())
+    answer(ctx, request, RangeForm::default())
 }
 
 fn zrevrange(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form { by: Some(By::Rank), downwards: Some(true), stores: false })
+    answer(ctx, request, RangeForm { by: Some(By::Rank), downwards: Some(true), stores: false })
 }
 
 fn zrangebyscore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form { by: Some(By::Score), downwards: Some(false), stores: false })
+    answer(ctx, request, RangeForm { by: Some(By::Score), downwards: Some(false), stores: false })
 }
 
 fn zrevrangebyscore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form { by: Some(By::Score), downwards: Some(true), stores: false })
+    answer(ctx, request, RangeForm { by: Some(By::Score), downwards: Some(true), stores: false })
 }
 
 fn zrangebylex(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form { by: Some(By::Lex), downwards: Some(false), stores: false })
+    answer(ctx, request, RangeForm { by: Some(By::Lex), downwards: Some(false), stores: false })
 }
 
 fn zrevrangebylex(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form { by: Some(By::Lex), downwards: Some(true), stores: false })
+    answer(ctx, request, RangeForm { by: Some(By::Lex), downwards: Some(true), stores: false })
 }
 
-fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, form: Form) -> Answer {
+fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, form: RangeForm) -> Answer {
     let wanted = Wanted::read(request, 2, form)?;
     let Some(sorted) = read(ctx, &request[1])? else {
         ctx.out.write().array(0);
@@ -201,7 +201,7 @@ fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, form: Form) -> Answe
 }
 
 fn zrangestore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let wanted = Wanted::read(request, 3, Form { stores: true, ..Form::default() })?;
+    let wanted = Wanted::read(request, 3, RangeForm { stores: true, ..RangeForm::default() })?;
     let members = match read(ctx, &request[2])? {
         Some(sorted) => {
             let (first, count) = wanted.resolve(ctx.keys, &sorted)?;

@@ -16,7 +16,7 @@ use crate::import::survey;
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::{Master, Position};
-use crate::replica::apply::Stream;
+use crate::replica::apply::AppliedStream;
 use crate::replica::load::Loading;
 
 const ID: [u8; 40] = [b'b'; 40];
@@ -72,7 +72,7 @@ fn stream(opened: &Opened, lines: &[&str]) -> Result<(), String> {
     let mut executor = Executor::new(opened.keys()?, &mut server);
     executor.batch_words_max = usize::MAX;
     let nobody = "127.0.0.1:1".parse().expect("an address");
-    let mut stream = Stream::new(&executor, nobody, nobody);
+    let mut stream = AppliedStream::new(&executor, nobody, nobody);
     for line in lines {
         write_request(&mut stream.input, line.split(' ').collect::<Vec<_>>());
     }

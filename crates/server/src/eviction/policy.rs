@@ -13,7 +13,7 @@ pub(crate) struct Frequency {
 
 /// The measure by which a policy ranks keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum UseMeasure {
     /// The time of the last use.
     Recency,
     /// How often they are used.
@@ -51,10 +51,10 @@ impl Policy {
     }
 
     /// The measure for which uses of keys are noted, if the policy goes by one.
-    pub(crate) fn kind(self) -> Option<Kind> {
+    pub(crate) fn kind(self) -> Option<UseMeasure> {
         match self {
-            Policy::VolatileLru | Policy::AllKeysLru => Some(Kind::Recency),
-            Policy::VolatileLfu | Policy::AllKeysLfu => Some(Kind::Frequency),
+            Policy::VolatileLru | Policy::AllKeysLru => Some(UseMeasure::Recency),
+            Policy::VolatileLfu | Policy::AllKeysLfu => Some(UseMeasure::Frequency),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@
 //! leave after the commit of the change, as all messages do.
 
 use crate::pubsub::PubSub;
-use crate::subscriptions::Kind;
+use crate::subscriptions::SubscriptionKind;
 
 /// Classes of events, as bits.
 pub(crate) mod class {
@@ -97,11 +97,11 @@ pub(super) fn notify(
 fn publish(pubsub: &mut PubSub, depends: bool, event: &str, database: usize, key: &[u8]) {
     if pubsub.notified & class::KEYSPACE != 0 {
         let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
-        pubsub.publish(Kind::Channel, &channel, event.as_bytes(), depends);
+        pubsub.publish(SubscriptionKind::Channel, &channel, event.as_bytes(), depends);
     }
     if pubsub.notified & class::KEYEVENT != 0 {
         let channel = format!("__keyevent@{database}__:{event}");
-        pubsub.publish(Kind::Channel, channel.as_bytes(), key, depends);
+        pubsub.publish(SubscriptionKind::Channel, channel.as_bytes(), key, depends);
     }
 }
 

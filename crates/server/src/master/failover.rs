@@ -18,14 +18,14 @@ use crate::keyspace::history::Master;
 
 /// How far a failover is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum FailoverStage {
     Waiting,
     Taking,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Failover {
-    pub(crate) stage: Stage,
+    pub(crate) stage: FailoverStage,
     /// The replica that is to take over; none: the first one that has everything.
     pub(crate) target: Option<Master>,
     pub(crate) deadline: Option<Instant>,
@@ -42,8 +42,8 @@ impl Failover {
     pub(crate) fn state(failover: Option<&Failover>) -> &'static str {
         match failover.map(|failover| failover.stage) {
             None => "no-failover",
-            Some(Stage::Waiting) => "waiting-for-sync",
-            Some(Stage::Taking) => "failover-in-progress",
+            Some(FailoverStage::Waiting) => "waiting-for-sync",
+            Some(FailoverStage::Taking) => "failover-in-progress",
         }
     }
 }

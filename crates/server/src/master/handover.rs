@@ -1,12 +1,12 @@
 //! The handover to a replica: the steps of a failover. See [`super::failover`].
 
 use super::Replica;
-use super::failover::{Failover, Stage};
+use super::failover::{Failover, FailoverStage};
 use crate::commands::replicas::replicas_of;
 use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::keyspace::history::Master;
-use crate::log::Kind;
+use crate::log::MessageKind;
 use std::time::Duration;
 
 impl Executor<'_, '_> {
@@ -22,7 +22,7 @@ impl Executor<'_, '_> {
         let now = self.state.now;
         // Nobody writes meanwhile.
         self.state.hold = Some(now + PAUSE);
-        if *stage == Stage::Taking {
+        if *stage == FailoverStage::Taking {
             return;
         }
         let is_late = deadline.is_some_and(|deadline| deadline <= now);
@@ -44,9 +44,9 @@ impl Executor<'_, '_> {
 
     fn hand_over(&mut self, heir: Master, lacks: bool) {
         let message = format_args!("FAILOVER: {}:{} takes over", heir.host, heir.port);
-        self.state.log(LogLevel::Notice, Kind::Replication, message);
+        self.state.log(LogLevel::Notice, MessageKind::Replication, message);
         if let Some(failover) = &mut self.state.failover {
-            (failover.stage, failover.is_forced) = (Stage::Taking, lacks);
+            (failover.stage, failover.is_forced) = (FailoverStage::Taking, lacks);
         }
         // Not durable yet.
         self.state.role.choose(Some(heir));
@@ -66,12 +66,16 @@ impl Executor<'_, '_> {
     pub(crate) fn end_failover(&mut self, why: &str) {
         let Some(failover) = self.state.failover.take() else { return };
         self.state.hold = None;
-        if failover.stage == Stage::Taking {
+        if failover.stage == FailoverStage::Taking {
             self.state.role.choose(None);
             self.state.role.is_changed = false;
             self.keys.replication.take_up(true);
         }
-        self.state.log(LogLevel::Warning, Kind::Replication, format_args!("FAILOVER was given up: {why}"));
+        self.state.log(
+            LogLevel::Warning,
+            MessageKind::Replication,
+            format_args!("FAILOVER was given up: {why}"),
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 pub(super) type Labels = Vec<(&'static str, Cow<'static, str>)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FigureKind {
     Counter,
     Gauge,
     Histogram,
@@ -30,7 +30,7 @@ pub(crate) struct Family {
     /// Without `_total`.
     pub(super) name: &'static str,
     pub(super) help: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: FigureKind,
     pub(super) samples: Vec<(Labels, Value)>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Gathered(pub(super) Vec<Family>);
 impl Gathered {
     pub(super) fn add(
         &mut self,
-        kind: Kind,
+        kind: FigureKind,
         name: &'static str,
         help: &'static str,
         samples: Vec<(Labels, Value)>,
@@ -50,14 +50,20 @@ impl Gathered {
     }
 
     pub(super) fn counter(&mut self, name: &'static str, help: &'static str, value: u64) {
-        self.add(Kind::Counter, name, help, vec![(Vec::new(), Value::Whole(value))]);
+        self.add(FigureKind::Counter, name, help, vec![(Vec::new(), Value::Whole(value))]);
     }
 
     pub(super) fn gauge(&mut self, name: &'static str, help: &'static str, value: u64) {
-        self.add(Kind::Gauge, name, help, vec![(Vec::new(), Value::Whole(value))]);
+        self.add(FigureKind::Gauge, name, help, vec![(Vec::new(), Value::Whole(value))]);
     }
 
-    pub(super) fn real(&mut self, kind: Kind, name: &'static str, help: &'static str, value: Option<f64>) {
+    pub(super) fn real(
+        &mut self,
+        kind: FigureKind,
+        name: &'static str,
+        help: &'static str,
+        value: Option<f64>,
+    ) {
         let sample = value.map(|value| (Vec::new(), Value::Real(value)));
         self.add(kind, name, help, sample.into_iter().collect());
     }
@@ -65,7 +71,7 @@ impl Gathered {
     /// A sample for each value of a label.
     pub(super) fn each<L: Into<Cow<'static, str>>>(
         &mut self,
-        kind: Kind,
+        kind: FigureKind,
         (name, label): (&'static str, &'static str),
         help: &'static str,
         samples: impl IntoIterator<Item = (L, u64)>,

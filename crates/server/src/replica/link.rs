@@ -33,7 +33,7 @@ use crate::executor::Executor;
 use crate::fault::shown;
 use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::Position;
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::machine;
 use crate::master::recall::Recall;
 use crate::token::MASTER;
@@ -46,7 +46,7 @@ const READ_BYTES: (usize, usize) = (64 << 10, 1 << 20);
 
 type Answer = (u64, Result<Ready, Failure>);
 
-enum Stage<'p> {
+enum LinkStage<'p> {
     Down,
     /// A thread is asking; it ends when this is set.
     Asking(Arc<AtomicBool>),
@@ -56,8 +56,8 @@ enum Stage<'p> {
 }
 
 struct Streaming {
-    socket: address::Stream,
-    stream: apply::Stream,
+    socket: address::ClientStream,
+    stream: apply::AppliedStream,
     is_readable: bool,
     /// Bytes that the socket has not taken yet.
     unsent: Vec<u8>,
@@ -72,7 +72,7 @@ struct Streaming {
 
 pub(crate) struct Link<'p> {
     waker: Arc<Waker>,
-    stage: Stage<'p>,
+    stage: LinkStage<'p>,
     /// The role for which this is.
     epoch: u64,
     /// Which of the threads this waits for.
@@ -86,7 +86,7 @@ pub(crate) struct Link<'p> {
 
 impl<'p> Link<'p> {
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
-        let (stage, retry_at) = (Stage::Down, Instant::now());
+        let (stage, retry_at) = (LinkStage::Down, Instant::now());
         Link { waker, stage, epoch: 0, asked: 0, failures: 0, retry_at, answers: channel(), recall: None }
     }
 
@@ -102,7 +102,7 @@ impl<'p> Link<'p> {
 
     /// Notes an event of the socket.
     pub(crate) fn note(&mut self, is_readable: bool) {
-        if let Stage::Streaming(streaming) = &mut self.stage {
+        if let LinkStage::Streaming(streaming) = &mut self.stage {
             streaming.is_readable |= is_readable;
         }
     }
@@ -110,9 +110,9 @@ impl<'p> Link<'p> {
     /// Whether there is something to do without an event.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.stage {
-            Stage::Down | Stage::Asking(_) => false,
-            Stage::Loading(..) => true,
-            Stage::Streaming(streaming) => streaming.is_readable || streaming.stream.is_waiting(),
+            LinkStage::Down | LinkStage::Asking(_) => false,
+            LinkStage::Loading(..) => true,
+            LinkStage::Streaming(streaming) => streaming.is_readable || streaming.stream.is_waiting(),
         }
     }
 
@@ -138,10 +138,10 @@ impl<'p> Link<'p> {
     /// Ends whatever is under way.
     fn part(&mut self, executor: &mut Executor<'_, 'p>) {
         self.asked += 1;
-        match std::mem::replace(&mut self.stage, Stage::Down) {
-            Stage::Down => {}
-            Stage::Asking(is_cancelled) => is_cancelled.store(true, Ordering::Relaxed),
-            Stage::Loading(loading, ..) => {
+        match std::mem::replace(&mut self.stage, LinkStage::Down) {
+            LinkStage::Down => {}
+            LinkStage::Asking(is_cancelled) => is_cancelled.store(true, Ordering::Relaxed),
+            LinkStage::Loading(loading, ..) => {
                 // Its batch goes first: it has the pool's writer.
                 drop(loading);
                 executor.commit_batch(None);
@@ -150,15 +150,15 @@ impl<'p> Link<'p> {
                         "a state that did not arrive stays hidden: {}",
                         crate::fault::shown(&fault)
                     );
-                    executor.state.log(LogLevel::Warning, Kind::Replication, message);
+                    executor.state.log(LogLevel::Warning, MessageKind::Replication, message);
                 }
             }
-            Stage::Streaming(mut streaming) => streaming.stream.end(executor),
+            LinkStage::Streaming(mut streaming) => streaming.stream.end(executor),
         }
     }
 
     fn fail(&mut self, executor: &mut Executor<'_, 'p>, failure: Failure) {
-        let was_loading = matches!(self.stage, Stage::Loading(..));
+        let was_loading = matches!(self.stage, LinkStage::Loading(..));
         self.part(executor);
         if failure.is_refusal && executor.state.failover.is_some() {
             executor.end_failover("the replica refused to take over");
@@ -181,10 +181,10 @@ impl<'p> Link<'p> {
         if failure.is_final {
             // The reason has a key; logs have none.
             let text = "replication stopped at something that cannot be applied; INFO replication names it";
-            state.log(LogLevel::Warning, Kind::Replication, format_args!("{text}"));
+            state.log(LogLevel::Warning, MessageKind::Replication, format_args!("{text}"));
         } else if is_news {
             let message = format_args!("the link to the master is down: {}", failure.why);
-            state.log(LogLevel::Warning, Kind::Replication, message);
+            state.log(LogLevel::Warning, MessageKind::Replication, message);
         }
         state.role.error = Some(failure.why);
     }
@@ -192,10 +192,10 @@ impl<'p> Link<'p> {
     fn advance_stage(&mut self, executor: &mut Executor<'_, 'p>, registry: &Registry) -> Result<(), Failure> {
         let now = executor.state.now;
         match &mut self.stage {
-            Stage::Down if now >= self.retry_at => self.ask(executor),
-            Stage::Down => Ok(()),
-            Stage::Asking(_) => self.take_answer(executor, registry),
-            Stage::Loading(loading, stream, told) => {
+            LinkStage::Down if now >= self.retry_at => self.ask(executor),
+            LinkStage::Down => Ok(()),
+            LinkStage::Asking(_) => self.take_answer(executor, registry),
+            LinkStage::Loading(loading, stream, told) => {
                 executor.commit_batch(None);
                 if now.saturating_duration_since(*told) >= ALIVE_EVERY {
                     *told = now;
@@ -207,7 +207,7 @@ impl<'p> Link<'p> {
                 }
                 Ok(())
             }
-            Stage::Streaming(streaming) => streaming.advance(executor),
+            LinkStage::Streaming(streaming) => streaming.advance(executor),
         }
     }
 
@@ -248,7 +248,7 @@ impl<'p> Link<'p> {
             let _ = waker.wake();
         };
         std::thread::Builder::new().name("replica".to_owned()).spawn(run)?;
-        self.stage = Stage::Asking(is_cancelled);
+        self.stage = LinkStage::Asking(is_cancelled);
         Ok(())
     }
 
@@ -269,7 +269,7 @@ impl<'p> Link<'p> {
                     let text = "the master was promoted before the last signs of life that this server told";
                     executor.state.log(
                         LogLevel::Notice,
-                        Kind::Replication,
+                        MessageKind::Replication,
                         format_args!("{text}: it goes back"),
                     );
                 }
@@ -280,7 +280,7 @@ impl<'p> Link<'p> {
                 }
                 executor.state.log(
                     LogLevel::Notice,
-                    Kind::Replication,
+                    MessageKind::Replication,
                     format_args!("the master's stream goes on where this replica was"),
                 );
                 self.stream(executor, registry, stream)
@@ -296,15 +296,16 @@ impl<'p> Link<'p> {
                     Loading::begin(&mut executor.keys, (file, &survey), position, encodings)?;
                 let note = if cleared { "; the old ones had to be cleared first" } else { "" };
                 let message = format_args!("loading {keys} keys of the master{note}");
-                executor.state.log(LogLevel::Notice, Kind::Replication, message);
-                self.stage = Stage::Loading(Box::new(loading), stream, executor.state.now);
+                executor.state.log(LogLevel::Notice, MessageKind::Replication, message);
+                self.stage = LinkStage::Loading(Box::new(loading), stream, executor.state.now);
                 Ok(())
             }
         }
     }
 
     fn complete(&mut self, executor: &mut Executor<'_, 'p>, registry: &Registry) -> Result<(), Failure> {
-        let Stage::Loading(loading, stream, _) = std::mem::replace(&mut self.stage, Stage::Down) else {
+        let LinkStage::Loading(loading, stream, _) = std::mem::replace(&mut self.stage, LinkStage::Down)
+        else {
             return Ok(());
         };
         executor.keys.keeping.grace_ms = executor.state.config.flush_grace.as_millis() as u64;
@@ -316,7 +317,7 @@ impl<'p> Link<'p> {
         executor.take_up_moves();
         executor.state.log(
             LogLevel::Notice,
-            Kind::Replication,
+            MessageKind::Replication,
             format_args!("the master's state is whole and has taken the place of the old one"),
         );
         self.stream(executor, registry, stream)
@@ -334,7 +335,7 @@ impl<'p> Link<'p> {
         let now = executor.state.now;
         let mut streaming = Streaming {
             socket,
-            stream: apply::Stream::new(executor, peer, local),
+            stream: apply::AppliedStream::new(executor, peer, local),
             is_readable: true,
             unsent: Vec::new(),
             acknowledged: now,
@@ -346,14 +347,14 @@ impl<'p> Link<'p> {
         streaming.acknowledge(executor, false)?;
         (executor.state.role.phase, executor.state.role.error) = (Phase::Up, None);
         executor.state.role.last_io = Some(now);
-        self.stage = Stage::Streaming(Box::new(streaming));
+        self.stage = LinkStage::Streaming(Box::new(streaming));
         executor.complete_failover();
         Ok(())
     }
 
     /// Acknowledges what is committed, if it is time. Called when the batch of a turn is committed.
     pub(crate) fn end_turn(&mut self, executor: &mut Executor<'_, 'p>) {
-        let Stage::Streaming(streaming) = &mut self.stage else { return };
+        let LinkStage::Streaming(streaming) = &mut self.stage else { return };
         let now = executor.state.now;
         let is_due = now.saturating_duration_since(streaming.acknowledged) >= ALIVE_EVERY;
         let is_asked = std::mem::take(&mut streaming.stream.is_asked);
@@ -370,7 +371,7 @@ impl<'p> Link<'p> {
 
 impl Drop for Link<'_> {
     fn drop(&mut self) {
-        if let Stage::Asking(is_cancelled) = &self.stage {
+        if let LinkStage::Asking(is_cancelled) = &self.stage {
             is_cancelled.store(true, Ordering::Relaxed);
         }
     }
@@ -485,7 +486,7 @@ impl Executor<'_, '_> {
                 if let Err(fault) = self.keys.keep_stream() {
                     let why = crate::fault::shown(&fault);
                     let message = format_args!("the stream is not kept for replicas: {why}");
-                    self.state.log(LogLevel::Warning, Kind::Replication, message);
+                    self.state.log(LogLevel::Warning, MessageKind::Replication, message);
                 }
                 self.keys.replication.backlog.bytes_max = self.state.backlog_bytes();
                 self.keys.replication.take_up(self.state.role.master.is_none());
@@ -493,7 +494,7 @@ impl Executor<'_, '_> {
                     let why = crate::fault::shown(&fault);
                     let message =
                         format_args!("the boot is not stored, and the next start has a new id: {why}");
-                    self.state.log(LogLevel::Warning, Kind::Replication, message);
+                    self.state.log(LogLevel::Warning, MessageKind::Replication, message);
                 }
             }
             Ok((false, _)) if configured.is_some() => {
@@ -501,14 +502,14 @@ impl Executor<'_, '_> {
                     Ok(0) => self.state.role.choose(configured),
                     _ => {
                         let text = "replicaof is not obeyed: the pool has data of its own; use REPLICAOF";
-                        self.state.log(LogLevel::Warning, Kind::Replication, format_args!("{text}"));
+                        self.state.log(LogLevel::Warning, MessageKind::Replication, format_args!("{text}"));
                     }
                 }
             }
             Ok((false, _)) => {}
             Err(fault) => {
                 let message = format_args!("the pool's role is unreadable: {}", crate::fault::shown(&fault));
-                self.state.log(LogLevel::Warning, Kind::Replication, message);
+                self.state.log(LogLevel::Warning, MessageKind::Replication, message);
             }
         }
     }
@@ -526,7 +527,7 @@ impl Executor<'_, '_> {
             self.keys.replication.rename(id);
             let text =
                 "the system was started anew: the replication id is a new one, and the old one is the second";
-            self.state.log(LogLevel::Notice, Kind::Replication, format_args!("{text}"));
+            self.state.log(LogLevel::Notice, MessageKind::Replication, format_args!("{text}"));
         }
         self.keys.store_boot(&boot, false)
     }
@@ -546,7 +547,7 @@ impl Executor<'_, '_> {
         if let Err(fault) = self.keys.store_master(master.as_ref(), new_id) {
             let why = crate::fault::shown(&fault);
             let message = format_args!("the role is not durable, and a restart has the old one: {why}");
-            self.state.log(LogLevel::Warning, Kind::Replication, message);
+            self.state.log(LogLevel::Warning, MessageKind::Replication, message);
         }
         if master.is_none() {
             return;

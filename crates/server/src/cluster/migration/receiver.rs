@@ -11,7 +11,7 @@ use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::executor::Executor;
 use crate::fault::shown;
-use crate::log::Kind;
+use crate::log::MessageKind;
 
 /// Keys that a turn removes.
 const REMOVED_PER_TURN: usize = 256;
@@ -40,7 +40,7 @@ impl Executor<'_, '_> {
                 let what =
                     "the moves of slots are unreadable, so that no slot is served until SETNODES .. FORCE";
                 let message = format_args!("{what}: {}", shown(&fault));
-                self.state.log(LogLevel::Warning, Kind::Damage, message);
+                self.state.log(LogLevel::Warning, MessageKind::Damage, message);
             }
         }
     }
@@ -50,7 +50,7 @@ impl Executor<'_, '_> {
         let myself = self.state.cluster.as_ref().and_then(|cluster| cluster.id);
         if let Err(why) = self.change_moves(|moves| moves.restart(myself)) {
             let message = format_args!("the moves of slots are not brought to an end: {why}");
-            self.state.log(LogLevel::Warning, Kind::Replication, message);
+            self.state.log(LogLevel::Warning, MessageKind::Replication, message);
         }
     }
 
@@ -116,7 +116,7 @@ impl Executor<'_, '_> {
             return;
         }
         let text = "an import of slots ended early: what came is removed";
-        self.state.log(LogLevel::Warning, Kind::Replication, format_args!("{text}"));
+        self.state.log(LogLevel::Warning, MessageKind::Replication, format_args!("{text}"));
         if self.change_moves(Moves::give_up).is_ok() {
             self.state.moving.importer = None;
         }
@@ -127,7 +127,7 @@ impl Executor<'_, '_> {
         if let Err(why) = self.try_remove_some() {
             self.state.moving.removes_at = Some(self.state.now + REST);
             let message = format_args!("keys of slots that went are not removed yet: {why}");
-            self.state.log(LogLevel::Warning, Kind::Replication, message);
+            self.state.log(LogLevel::Warning, MessageKind::Replication, message);
         }
     }
 

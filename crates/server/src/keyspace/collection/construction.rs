@@ -22,7 +22,7 @@ use foldhash::fast::RandomState;
 
 use super::list::Chunks;
 use super::parts::Construction;
-use super::value::{Body, Collection};
+use super::value::{Collection, CollectionBody};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;
 use crate::keyspace::batch::writer;
@@ -57,7 +57,7 @@ impl Keyspace<'_> {
     /// # Errors
     /// [`Fault::NeedsCommit`] if the batch has changes of other commands.
     pub(super) fn commit_part(&mut self, collection: &mut Collection) -> Answer {
-        let Body::Large { id, .. } = collection.body else {
+        let CollectionBody::Large { id, .. } = collection.body else {
             return Ok(());
         };
         let is_large = self.pending_words() > self.parts.words_max;
@@ -84,7 +84,7 @@ impl Keyspace<'_> {
     /// Lists the id of a collection under its home. Its key gets it in the same batch.
     pub(super) fn end_construction(&mut self, collection: &mut Collection) -> Answer {
         let before = std::mem::replace(&mut collection.construction, Construction::None);
-        let (Construction::Listed, Body::Large { id, .. }) = (before, &collection.body) else {
+        let (Construction::Listed, CollectionBody::Large { id, .. }) = (before, &collection.body) else {
             return Ok(());
         };
         let Keyspace { pool, batch, collections, places, dirty, .. } = self;
@@ -109,7 +109,7 @@ impl Keyspace<'_> {
             meta,
             old,
             present: false,
-            body: Body::Large { id, count: 0 },
+            body: CollectionBody::Large { id, count: 0 },
             head_changed: true,
             changed: true,
             construction: Construction::InParts,
@@ -135,7 +135,7 @@ impl Keyspace<'_> {
             let mut elements = self.elements(copy.database, copy.meta.kind)?;
             let part = elements.part(source, position)?;
             from = part.next;
-            let Body::Large { id, count } = &mut copy.body else {
+            let CollectionBody::Large { id, count } = &mut copy.body else {
                 return Err(Fault::Malformed);
             };
             for (field, value) in part.elements {
@@ -158,7 +158,7 @@ impl Keyspace<'_> {
     ) -> Answer {
         let (mut from, last) = (Some(*places.start()), *places.end());
         while let Some(place) = from {
-            let Body::Large { id, count } = &mut copy.body else {
+            let CollectionBody::Large { id, count } = &mut copy.body else {
                 return Err(Fault::Malformed);
             };
             let mut chunks: Chunks<'_, '_> = self.chunks(copy.database, source)?;
@@ -172,7 +172,7 @@ impl Keyspace<'_> {
     fn begin_replacement(&mut self, collection: &Collection) -> Answer<Collection> {
         let id = self.new_collection(collection.database)?;
         Ok(Collection {
-            body: Body::Large { id, count: 0 },
+            body: CollectionBody::Large { id, count: 0 },
             head_changed: true,
             changed: true,
             construction: Construction::InParts,
@@ -189,7 +189,7 @@ impl Keyspace<'_> {
     ) -> Answer {
         let removed = fields.len() as u64;
         let left = collection.len().saturating_sub(removed);
-        let Body::Large { id, .. } = collection.body else {
+        let CollectionBody::Large { id, .. } = collection.body else {
             return self.remove_each(collection, fields);
         };
         if left == 0 {
@@ -218,7 +218,7 @@ impl Keyspace<'_> {
 
     /// Copies what a list keeps of its elements, if it is to lose many chunks; tells whether it did.
     pub(super) fn trim_by_copy(&mut self, list: &mut Collection, keep: std::ops::Range<u64>) -> Answer<bool> {
-        let Body::Large { id, count } = list.body else {
+        let CollectionBody::Large { id, count } = list.body else {
             return Ok(false);
         };
         let most = self.parts.chunks_in_place;
@@ -229,7 +229,7 @@ impl Keyspace<'_> {
         let (places, skipped) = chunks.places(&keep)?;
         let mut rest = self.begin_replacement(list)?;
         self.copy_chunks(id, &mut rest, places)?;
-        if let Body::Large { id, count } = &mut rest.body {
+        if let CollectionBody::Large { id, count } = &mut rest.body {
             let kept = keep.start - skipped..keep.end - skipped;
             let mut chunks = self.chunks(rest.database, *id)?;
             chunks.trim(*count, kept)?;

@@ -2,7 +2,7 @@
 
 use super::list::Chunks;
 use super::list_end::ListEnd;
-use super::value::{Body, Collection};
+use super::value::{Collection, CollectionBody};
 use crate::keyspace::Keyspace;
 use crate::keyspace::changes::note;
 use crate::keyspace::events::class;
@@ -28,7 +28,7 @@ impl Keyspace<'_> {
         let (Some(list), Some((of, chunk))) = (list, last) else {
             return;
         };
-        let is_its = matches!(list.body, Body::Large { id, .. } if id == of);
+        let is_its = matches!(list.body, CollectionBody::Large { id, .. } if id == of);
         if is_its && list.meta.deadline.is_none() && chunk.items.count() > 0 {
             let (key, count_before, starts) = (key.to_vec(), list.len(), Vec::new());
             let end = ListEnd { key, left, list, chunk, starts, is_changed: false, count_before };

@@ -19,7 +19,7 @@
 //! take of the space that is kept for removals.
 
 use super::list::Chunk;
-use super::value::{Body, Collection};
+use super::value::{Collection, CollectionBody};
 
 /// An end of a list.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ pub(crate) struct ListEnd {
 impl ListEnd {
     pub(in crate::keyspace) fn count(&mut self) -> Option<(u64, &mut u64)> {
         match &mut self.list.body {
-            Body::Large { id, count } => Some((*id, count)),
-            Body::Packed(_) => None,
+            CollectionBody::Large { id, count } => Some((*id, count)),
+            CollectionBody::Packed(_) => None,
         }
     }
 

@@ -4,7 +4,7 @@ use super::list::Chunks;
 use super::list::cut_end;
 use super::packed::{Packed, elements};
 use super::parts::Construction;
-use super::value::{Body, Collection, PACKED_BYTES_MAX};
+use super::value::{Collection, CollectionBody, PACKED_BYTES_MAX};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;
 use crate::keyspace::batch::writer;
@@ -30,7 +30,7 @@ impl<'p> Keyspace<'p> {
         let mut new = new.into_iter();
         list.head_changed = true;
         self.last_chunk = None;
-        if let Body::Packed(packed) = &mut list.body {
+        if let CollectionBody::Packed(packed) = &mut list.body {
             for element in new.by_ref() {
                 packed.insert(if left { 0 } else { packed.count() }, element);
                 if packed.as_bytes().len() > PACKED_BYTES_MAX {
@@ -42,7 +42,7 @@ impl<'p> Keyspace<'p> {
         if list.construction != Construction::None && !self.parts.in_one_batch {
             return self.push_in_parts(list, left, &mut new);
         }
-        if let Body::Large { id, count } = &mut list.body {
+        if let CollectionBody::Large { id, count } = &mut list.body {
             let last = self.chunks(list.database, *id)?.push(count, left, &mut new)?;
             self.last_chunk = last.map(|chunk| (*id, chunk));
         }
@@ -56,7 +56,7 @@ impl<'p> Keyspace<'p> {
         new: &mut dyn Iterator<Item = &[u8]>,
     ) -> Answer {
         let mut new = new.peekable();
-        while let Body::Large { id, count } = &mut list.body
+        while let CollectionBody::Large { id, count } = &mut list.body
             && new.peek().is_some()
         {
             let mut part = new.by_ref().take(PUSHED_AT_ONCE);
@@ -69,7 +69,9 @@ impl<'p> Keyspace<'p> {
     /// Makes a packed list that has become too long a large one.
     fn grow(&mut self, list: &mut Collection) -> Answer {
         match &list.body {
-            Body::Packed(packed) if packed.as_bytes().len() > PACKED_BYTES_MAX => self.make_large(list),
+            CollectionBody::Packed(packed) if packed.as_bytes().len() > PACKED_BYTES_MAX => {
+                self.make_large(list)
+            }
             _ => Ok(()),
         }
     }
@@ -79,12 +81,12 @@ impl<'p> Keyspace<'p> {
         list.head_changed = true;
         self.last_chunk = None;
         match &mut list.body {
-            Body::Packed(packed) => {
+            CollectionBody::Packed(packed) => {
                 let mut popped = Vec::new();
                 cut_end(packed, left, wanted, &mut popped);
                 Ok(popped)
             }
-            Body::Large { id, count } => {
+            CollectionBody::Large { id, count } => {
                 let (popped, last) = self.chunks(list.database, *id)?.pop(count, left, wanted)?;
                 self.last_chunk = last.map(|chunk| (*id, chunk));
                 Ok(popped)
@@ -96,8 +98,8 @@ impl<'p> Keyspace<'p> {
     pub(crate) fn element_at(&mut self, list: &Collection, index: u64) -> Answer<Option<Vec<u8>>> {
         match &list.body {
             _ if index >= list.len() => Ok(None),
-            Body::Packed(packed) => Ok(packed.nth(index as usize).map(<[u8]>::to_vec)),
-            Body::Large { id, .. } => {
+            CollectionBody::Packed(packed) => Ok(packed.nth(index as usize).map(<[u8]>::to_vec)),
+            CollectionBody::Large { id, .. } => {
                 let (chunk, start) = self.chunks(list.database, *id)?.at(index)?;
                 Ok(chunk.items.nth((index - start) as usize).map(<[u8]>::to_vec))
             }
@@ -115,12 +117,12 @@ impl<'p> Keyspace<'p> {
             return Ok(());
         }
         match &list.body {
-            Body::Packed(packed) => {
+            CollectionBody::Packed(packed) => {
                 let mut rest = (0..).zip(elements(packed.as_bytes())).skip(from as usize);
                 _ = rest.try_for_each(|(index, element)| visit(index, element));
                 Ok(())
             }
-            Body::Large { id, .. } => {
+            CollectionBody::Large { id, .. } => {
                 let chunks = self.chunks(list.database, *id)?;
                 let (chunk, mut index) = chunks.at(from)?;
                 chunks.walk(chunk.place..=u64::MAX, |chunk| {
@@ -142,8 +144,8 @@ impl<'p> Keyspace<'p> {
     ) -> Answer {
         list.note_change();
         match &mut list.body {
-            Body::Packed(packed) => change(packed, index as usize),
-            Body::Large { id, count } => {
+            CollectionBody::Packed(packed) => change(packed, index as usize),
+            CollectionBody::Large { id, count } => {
                 let mut chunks = self.chunks(list.database, *id)?;
                 let (mut chunk, start) = chunks.at(index)?;
                 let before = chunk.items.count();
@@ -188,11 +190,11 @@ impl<'p> Keyspace<'p> {
             return Ok(());
         }
         match &mut list.body {
-            Body::Packed(packed) => {
+            CollectionBody::Packed(packed) => {
                 packed.cut(keep.end as usize..packed.count());
                 packed.cut(0..keep.start as usize);
             }
-            Body::Large { id, count } => {
+            CollectionBody::Large { id, count } => {
                 self.chunks(list.database, *id)?.trim(*count, keep.clone())?;
                 *count = keep.end - keep.start;
             }
@@ -204,12 +206,12 @@ impl<'p> Keyspace<'p> {
     pub(crate) fn remove_at(&mut self, list: &mut Collection, indices: &[u64]) -> Answer {
         list.head_changed = true;
         match &mut list.body {
-            Body::Packed(packed) => {
+            CollectionBody::Packed(packed) => {
                 for index in indices.iter().rev() {
                     packed.cut(*index as usize..*index as usize + 1);
                 }
             }
-            Body::Large { id, count } => {
+            CollectionBody::Large { id, count } => {
                 self.chunks(list.database, *id)?.remove(indices)?;
                 *count = count.saturating_sub(indices.len() as u64);
             }

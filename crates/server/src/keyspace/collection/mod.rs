@@ -53,7 +53,7 @@ use crate::fault::{Answer, Fault};
 use element::Elements;
 use ordered::Score;
 use parts::Construction;
-use value::{Body, Collection, PACKED_BYTES_MAX};
+use value::{Collection, CollectionBody, PACKED_BYTES_MAX};
 
 impl<'p> Keyspace<'p> {
     /// Opens the collection under a key for a command that reads, and counts a hit or a miss.
@@ -111,8 +111,8 @@ impl<'p> Keyspace<'p> {
         field: &[u8],
     ) -> Answer<Option<&'a [u8]>> {
         match &collection.body {
-            Body::Packed(packed) => Ok(packed.get(field)),
-            Body::Large { id, .. } => {
+            CollectionBody::Packed(packed) => Ok(packed.get(field)),
+            CollectionBody::Large { id, .. } => {
                 self.elements(collection.database, collection.meta.kind)?.get(*id, field)
             }
         }
@@ -127,11 +127,11 @@ impl<'p> Keyspace<'p> {
         value: &[u8],
     ) -> Answer<bool> {
         let replaced = match &mut collection.body {
-            Body::Packed(packed) if collection.meta.kind == Kind::SortedSet => {
+            CollectionBody::Packed(packed) if collection.meta.kind == Kind::SortedSet => {
                 packed.put(field, &Score::read(value)?.to_bytes())
             }
-            Body::Packed(packed) => packed.put(field, value),
-            Body::Large { id, count } => {
+            CollectionBody::Packed(packed) => packed.put(field, value),
+            CollectionBody::Large { id, count } => {
                 let replaced =
                     self.elements(collection.database, collection.meta.kind)?.put(*id, field, value)?;
                 *count += u64::from(!replaced);
@@ -142,7 +142,8 @@ impl<'p> Keyspace<'p> {
             collection.note_count();
         }
         collection.note_change();
-        if matches!(&collection.body, Body::Packed(packed) if packed.as_bytes().len() > PACKED_BYTES_MAX) {
+        if matches!(&collection.body, CollectionBody::Packed(packed) if packed.as_bytes().len() > PACKED_BYTES_MAX)
+        {
             self.make_large(collection)?;
         }
         if collection.construction != Construction::None {
@@ -154,8 +155,8 @@ impl<'p> Keyspace<'p> {
     /// Removes an element; returns whether it was there.
     pub(crate) fn remove_element(&mut self, collection: &mut Collection, field: &[u8]) -> Answer<bool> {
         let removed = match &mut collection.body {
-            Body::Packed(packed) => packed.remove(field),
-            Body::Large { id, count } => {
+            CollectionBody::Packed(packed) => packed.remove(field),
+            CollectionBody::Large { id, count } => {
                 let removed = self.elements(collection.database, collection.meta.kind)?.remove(*id, field)?;
                 *count = count.saturating_sub(u64::from(removed));
                 removed
@@ -177,14 +178,14 @@ impl<'p> Keyspace<'p> {
         mut visit: impl FnMut(u32, &[u8], &[u8]) -> ControlFlow<()>,
     ) -> Answer {
         match &collection.body {
-            Body::Packed(packed) => {
+            CollectionBody::Packed(packed) => {
                 _ = packed.iter().try_for_each(|(field, value)| visit(0, field, value));
                 Ok(())
             }
-            Body::Large { .. } if collection.meta.kind == Kind::List => {
+            CollectionBody::Large { .. } if collection.meta.kind == Kind::List => {
                 self.walk_list(collection, 0, |_, element| visit(0, element, &[]))
             }
-            Body::Large { id, .. } => {
+            CollectionBody::Large { id, .. } => {
                 self.elements(collection.database, collection.meta.kind)?.walk(*id, from, |element| {
                     element.with_field(|field| visit(element.position, field, element.value))
                 })
@@ -194,7 +195,7 @@ impl<'p> Keyspace<'p> {
 
     /// Gives the elements of a packed collection records of their own.
     fn make_large(&mut self, collection: &mut Collection) -> Answer {
-        let Body::Packed(packed) = &collection.body else {
+        let CollectionBody::Packed(packed) = &collection.body else {
             return Ok(());
         };
         let (database, count) = (collection.database, packed.count() as u64);
@@ -207,7 +208,7 @@ impl<'p> Keyspace<'p> {
                 elements.put(id, field, value)?;
             }
         }
-        collection.body = Body::Large { id, count };
+        collection.body = CollectionBody::Large { id, count };
         (collection.meta.large, collection.head_changed) = (true, true);
         collection.meta.uncounted = collection.meta.kind == Kind::SortedSet;
         Ok(())
@@ -224,8 +225,8 @@ impl<'p> Keyspace<'p> {
     pub(crate) fn store(&mut self, key: &[u8], mut collection: Collection) -> Answer {
         let database = collection.database;
         let id = match &collection.body {
-            Body::Large { id, .. } => Some(*id),
-            Body::Packed(_) => None,
+            CollectionBody::Large { id, .. } => Some(*id),
+            CollectionBody::Packed(_) => None,
         };
         if collection.old.id == id {
             collection.old.id = None;
@@ -246,10 +247,10 @@ impl<'p> Keyspace<'p> {
         }
         self.end_construction(&mut collection)?;
         match &collection.body {
-            Body::Packed(packed) => {
+            CollectionBody::Packed(packed) => {
                 self.put(database, key, collection.meta, collection.old, &[packed.as_bytes()])
             }
-            Body::Large { id, count } => {
+            CollectionBody::Large { id, count } => {
                 collection.meta.uncounted = collection.meta.kind == Kind::SortedSet;
                 let payload = LargePayload::encode(collection.meta, *id, *count);
                 self.put(database, key, collection.meta, collection.old, &[payload.as_bytes()])

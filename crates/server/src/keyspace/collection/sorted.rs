@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use super::ordered::{Cut, Ordered, Score};
 use super::position::id_range;
-use super::value::{Body, Collection, Opened};
+use super::value::{Collection, CollectionBody, Opened};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;
 use crate::keyspace::batch::writer;
@@ -20,7 +20,7 @@ impl<'p> Keyspace<'p> {
     /// Counts the elements of a collection, if its value does not.
     pub(crate) fn counted(&mut self, Opened(mut collection): Opened) -> Answer<Collection> {
         let database = collection.database;
-        if let Body::Large { id, count } = &mut collection.body
+        if let CollectionBody::Large { id, count } = &mut collection.body
             && collection.meta.uncounted
         {
             let noted = self.counts.0.get(id).copied();
@@ -40,7 +40,7 @@ impl<'p> Keyspace<'p> {
 
     /// Remembers how many members a sorted set has that was changed.
     pub(super) fn remember_count(&mut self, collection: &Collection) {
-        if let Body::Large { id, count } = collection.body
+        if let CollectionBody::Large { id, count } = collection.body
             && collection.meta.kind == Kind::SortedSet
         {
             self.counts.note(id, count);
@@ -73,8 +73,8 @@ impl<'p> Keyspace<'p> {
         match (&sorted.body, cut) {
             (_, Cut::First) => Ok(0),
             (_, Cut::Last) => Ok(sorted.len()),
-            (Body::Large { id, .. }, cut) => self.ordered(sorted.database, *id)?.rank(cut),
-            (Body::Packed(packed), cut) => {
+            (CollectionBody::Large { id, .. }, cut) => self.ordered(sorted.database, *id)?.rank(cut),
+            (CollectionBody::Packed(packed), cut) => {
                 let mut rank = 0;
                 for (member, score) in packed.iter() {
                     rank += u64::from(cut.is_behind(Score::read(score)?, member));
@@ -94,8 +94,10 @@ impl<'p> Keyspace<'p> {
         mut visit: impl FnMut(&[u8], Score) -> ControlFlow<()>,
     ) -> Answer {
         match &sorted.body {
-            Body::Large { id, .. } => self.ordered(sorted.database, *id)?.walk(from, downwards, visit),
-            Body::Packed(packed) => {
+            CollectionBody::Large { id, .. } => {
+                self.ordered(sorted.database, *id)?.walk(from, downwards, visit)
+            }
+            CollectionBody::Packed(packed) => {
                 let mut members: Vec<_> = packed.iter().collect();
                 let from = from as usize;
                 let chosen = match downwards {

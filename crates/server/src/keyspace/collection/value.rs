@@ -17,7 +17,7 @@ pub(crate) struct Collection {
     /// The entry that it is to replace.
     pub(super) old: Old,
     pub(super) present: bool,
-    pub(super) body: Body,
+    pub(super) body: CollectionBody,
     /// The key's value is to be written.
     pub(super) head_changed: bool,
     /// Some element is another.
@@ -26,7 +26,7 @@ pub(crate) struct Collection {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Body {
+pub(super) enum CollectionBody {
     Packed(Packed),
     Large { id: u64, count: u64 },
 }
@@ -38,7 +38,7 @@ impl Collection {
             meta: Meta { kind, ..Meta::default() },
             old: found.old,
             present: found.present,
-            body: Body::Packed(Packed::new(kind)),
+            body: CollectionBody::Packed(Packed::new(kind)),
             head_changed: false,
             changed: false,
             construction: Construction::None,
@@ -48,8 +48,8 @@ impl Collection {
     /// The collection that is under a key of a database.
     pub(crate) fn of(database: usize, stored: &Stored<'_>) -> Answer<Opened> {
         let body = match stored.large() {
-            Some((id, count)) => Body::Large { id, count: count.unwrap_or_default() },
-            None => Body::Packed(Packed::decode(stored.meta.kind, stored.payload)?),
+            Some((id, count)) => CollectionBody::Large { id, count: count.unwrap_or_default() },
+            None => CollectionBody::Packed(Packed::decode(stored.meta.kind, stored.payload)?),
         };
         let (meta, old, construction) = (stored.meta, Old::of(stored), Construction::None);
         let (head_changed, changed) = (false, false);
@@ -73,14 +73,14 @@ impl Collection {
     /// The number of elements.
     pub(crate) fn len(&self) -> u64 {
         match &self.body {
-            Body::Packed(packed) => packed.count() as u64,
-            Body::Large { count, .. } => *count,
+            CollectionBody::Packed(packed) => packed.count() as u64,
+            CollectionBody::Large { count, .. } => *count,
         }
     }
 
     /// Whether its elements are records of their own.
     pub(crate) fn is_large(&self) -> bool {
-        matches!(self.body, Body::Large { .. })
+        matches!(self.body, CollectionBody::Large { .. })
     }
 
     /// Whether Redis would have given up its compact encoding.
@@ -96,7 +96,7 @@ impl Collection {
 
     /// Lets go of all elements. Those of a large collection are given up like those of a deleted one.
     pub(super) fn abandon(&mut self) {
-        self.body = Body::Packed(Packed::new(self.meta.kind));
+        self.body = CollectionBody::Packed(Packed::new(self.meta.kind));
         (self.meta.large, self.meta.uncounted) = (false, false);
         (self.head_changed, self.changed) = (true, true);
     }
@@ -111,7 +111,7 @@ impl Collection {
         self.changed = true;
         // A large sorted set that counts is one of an earlier version.
         let is_new_form = self.meta.uncounted || self.meta.kind != Kind::SortedSet;
-        self.head_changed |= matches!(self.body, Body::Packed(_)) || !is_new_form;
+        self.head_changed |= matches!(self.body, CollectionBody::Packed(_)) || !is_new_form;
     }
 
     /// Notes that the number of elements is another.
