@@ -14,7 +14,7 @@ use crate::clock;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{FAST, SKIP_SLOWLOG};
 use crate::config::Noted;
-use crate::quoted::is_secret;
+use crate::quotation::is_secret;
 use crate::session::Session;
 
 /// Arguments of a slow command that are kept, and bytes of each.

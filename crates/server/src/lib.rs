@@ -103,7 +103,7 @@ mod config;
 mod config_file;
 mod conn;
 mod copier;
-mod copying;
+mod copy_steps;
 #[cfg(test)]
 mod crash_tests;
 mod deferred;
@@ -141,7 +141,7 @@ mod password;
 mod permission;
 mod pubsub;
 mod queue;
-mod quoted;
+mod quotation;
 mod random;
 mod replica;
 mod retry;

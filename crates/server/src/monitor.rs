@@ -8,7 +8,7 @@ use crate::clock;
 use crate::commands::table::Command;
 use crate::commands::table::flag::ADMIN;
 use crate::executor::Executor;
-use crate::quoted::{is_secret, write_quoted};
+use crate::quotation::{is_secret, write_quoted};
 use crate::session::Session;
 
 impl Executor<'_, '_> {

@@ -25,8 +25,8 @@ use crate::keyspace::cluster::prepare;
 use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::{Master, Position};
 use crate::machine::boot_id;
-use crate::replica::apply::AppliedStream;
-use crate::replica::ask::Failure;
+use crate::replica::applied_stream::AppliedStream;
+use crate::replica::handshake::Failure;
 use crate::state::State;
 
 /// How a pool is to be restored.

@@ -9,7 +9,7 @@ use super::table::Command;
 use super::table::flag::{BLOCKING, WRITE};
 use crate::fault::{Answer, Fault};
 use crate::glob;
-use crate::keyspace::once::TOKEN_BYTES_MAX;
+use crate::keyspace::tokens::TOKEN_BYTES_MAX;
 
 pub(super) const HANDLERS: &[(&str, Handler)] =
     &[("tembo.count", count), ("tembo.unlink", unlink), ("tembo.unflush", unflush), ("tembo.once", once)];
@@ -56,7 +56,7 @@ fn command_of(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<&'static C
     Ok(command)
 }
 
-/// One commit, in which nothing else is. Replicas take a whole copy: see [`crate::keyspace::kept`].
+/// One commit, in which nothing else is. Replicas take a whole copy: see [`crate::keyspace::retention`].
 fn unflush(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     if ctx.state.role.master.is_some() {
         return Err(Fault::Error("ERR a replica has the data of its master; REPLICAOF NO ONE comes first"));

@@ -16,7 +16,7 @@ use crate::import::survey;
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::{Master, Position};
-use crate::replica::apply::AppliedStream;
+use crate::replica::applied_stream::AppliedStream;
 use crate::replica::load::Loading;
 
 const ID: [u8; 40] = [b'b'; 40];
@@ -63,7 +63,7 @@ fn file(databases: &[usize], keys: usize) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-fn failure(failure: crate::replica::ask::Failure) -> String {
+fn failure(failure: crate::replica::handshake::Failure) -> String {
     failure.why
 }
 

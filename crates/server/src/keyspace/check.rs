@@ -11,13 +11,13 @@ use super::collection::packed::Packed;
 use super::collection::registry::ORDER;
 use super::cursor::check_cursors;
 use super::format::{COLLECTIONS, Kind, Order, Stored, decode_expiry, encode_expiry};
-use super::keeping::stored_kept;
+use super::kept_states::stored_kept;
 use super::layout::Layout;
-use super::once::check_tokens;
 use super::order::read_order;
 use super::point::check_old_records;
 use super::replication::{arriving_maps, check_replication, hidden_maps};
 use super::scripts::check_scripts;
+use super::tokens::check_tokens;
 
 /// Reads all databases of a pool and proves the invariants of their format: every value is well formed, the
 /// lists of expiry times name exactly the keys that have one, and every element of a large collection belongs

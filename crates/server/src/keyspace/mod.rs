@@ -12,7 +12,7 @@
 //! [`Keyspace::clear`] also those that track it. The first three are also where the elements of a
 //! large [`collection`] are given up together with the value that has its id.
 //!
-//! In cluster mode a key lies in the maps behind its slot: [`slots`] turns keys into *places*, and back.
+//! In cluster mode a key lies in the maps behind its slot: [`layout`] turns keys into *places*, and back.
 //!
 //! Each database counts its keys with a deadline, so that a SET where no key has one looks nothing up. The
 //! count is read from the map when it is first needed, follows every change of the map, and is forgotten
@@ -34,25 +34,25 @@ mod eviction;
 mod expiry;
 pub(crate) mod format;
 pub(crate) mod history;
-pub(crate) mod keeping;
-pub(crate) mod kept;
+pub(crate) mod kept_states;
 pub(crate) mod key_count;
 pub(crate) mod layout;
 pub(crate) mod moves;
 mod old_records;
-pub(crate) mod once;
 pub(crate) mod order;
 pub(crate) mod point;
 mod prefix;
 mod random;
 mod reclaiming;
 pub(crate) mod replication;
+pub(crate) mod retention;
 mod scripts;
 pub(crate) mod slots;
 pub(crate) mod stream;
 pub(crate) mod swap;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tokens;
 mod uses;
 pub(crate) mod waiters;
 mod walk;
@@ -80,7 +80,7 @@ use format::{
     Order, Prefix, REPLICATION, SCRIPTS,
 };
 use format::{DATABASES, Kind, Meta, Stored};
-use keeping::{Keeping, stored_kept};
+use kept_states::{Keeping, stored_kept};
 use layout::Layout;
 use order::Places;
 use stream::Replication;

@@ -53,10 +53,10 @@ use super::collection::registry::Registry;
 use super::database::Database;
 use super::format::{DATABASES, Malformed, Order, REPLICATION};
 use super::history::{Id, Master, POSITION, Position, SECOND, Second};
-use super::keeping::stored_kept;
-use super::kept::write_states;
+use super::kept_states::stored_kept;
 use super::moves::write_moves;
 use super::point::Lost;
+use super::retention::write_states;
 use crate::cluster::migration::Moves;
 use crate::fault::{Answer, Fault};
 

@@ -1,9 +1,4 @@
-//! How keys lie in the maps of a database: as they are, or in a cluster behind their slots.
-//!
-//! In cluster mode a map's key is a *place*: the slot of the user's key in two bytes, big-endian, and the
-//! key. Thus a slot is a range of the map. All that the maps of a database and the list of deadlines have is
-//! places, and so are the positions of scans; everything else has the user's keys. This file turns one into
-//! the other.
+//! The keys of slots: walks, counts and removals. [`layout`](super::layout) says where they lie.
 
 use std::ops::{Bound, ControlFlow, RangeInclusive};
 

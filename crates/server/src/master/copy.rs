@@ -23,7 +23,7 @@ use crate::export::{Export, Exported};
 use crate::import::MOVES_AUX;
 use crate::keyspace::history::Position;
 use crate::log::MessageKind;
-use crate::replica::ask::nameless;
+use crate::replica::handshake::nameless;
 
 /// A copy that is to be written, or who is told why there is none.
 pub(crate) type Begun = Result<(Export<File>, Purpose), Box<(Purpose, NoCopy)>>;

@@ -3,10 +3,10 @@
 //! ```text
 //!   effects             what commands did, in words (crate::effects)
 //!   keyspace/backlog    the stream's last bytes in the pool, in the commit of their data
-//!   master/tell         from commands to effects
+//!   master/propagation  from commands to effects
 //!   |- copy             a whole copy for a replica that cannot go on where it is
-//!   |- failover         a master and a replica change places
-//!   |- recall           whether a replica of before has taken the place of a master that was started anew
+//!   |- failover, handover    a master and a replica change places
+//!   |- succession       whether a replica of before has taken the place of a master that was started anew
 //!   |- feed             the stream from the backlog into connections; timeouts, WAIT
 //!   commands/replicas   PSYNC, REPLCONF, WAIT
 //! ```
@@ -32,8 +32,8 @@ pub(crate) mod copy;
 pub(crate) mod failover;
 pub(crate) mod feed;
 mod handover;
-pub(crate) mod recall;
-mod tell;
+mod propagation;
+pub(crate) mod succession;
 
 use std::fs::File;
 use std::rc::Rc;

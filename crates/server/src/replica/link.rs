@@ -22,8 +22,8 @@ use mio::{Interest, Registry, Waker};
 use tembo::{Domain, Pool};
 use tembo_wire::write_request;
 
-use super::apply;
-use super::ask::{ALIVE_EVERY, Failure, Question, Ready, Whole, ask, failed, is_wait};
+use super::applied_stream::AppliedStream;
+use super::handshake::{ALIVE_EVERY, Failure, Question, Ready, Whole, ask, failed, is_wait};
 use super::load::Loading;
 use super::socket::MasterSocket;
 use super::{Phase, Transfer};
@@ -35,7 +35,7 @@ use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::Position;
 use crate::log::MessageKind;
 use crate::machine;
-use crate::master::recall::Recall;
+use crate::master::succession::Recall;
 use crate::token::MASTER;
 use crate::wait_service::{InVain, end_in_vain};
 
@@ -57,7 +57,7 @@ enum LinkStage<'p> {
 
 struct Streaming {
     socket: address::ClientStream,
-    stream: apply::AppliedStream,
+    stream: AppliedStream,
     is_readable: bool,
     /// Bytes that the socket has not taken yet.
     unsent: Vec<u8>,
@@ -335,7 +335,7 @@ impl<'p> Link<'p> {
         let now = executor.state.now;
         let mut streaming = Streaming {
             socket,
-            stream: apply::AppliedStream::new(executor, peer, local),
+            stream: AppliedStream::new(executor, peer, local),
             is_readable: true,
             unsent: Vec::new(),
             acknowledged: now,

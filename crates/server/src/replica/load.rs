@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tembo_rdb::{Event, Reader};
 
-use super::ask::{Failure, failed};
+use super::handshake::{Failure, failed};
 use crate::cluster::migration::Moves;
 use crate::config::Encodings;
 use crate::import::{ImportError, Importing, Survey};

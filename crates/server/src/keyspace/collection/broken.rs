@@ -11,7 +11,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::batch::writer;
 use crate::keyspace::entry::Old;
 use crate::keyspace::format::{Kind, Meta};
-use crate::keyspace::once::DIGEST_BYTES;
+use crate::keyspace::tokens::DIGEST_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {

@@ -1,4 +1,4 @@
-//! The record of replaced data that are kept: see [`super::kept`].
+//! The record of replaced data that are kept: see [`super::retention`].
 
 use tembo::Pool;
 

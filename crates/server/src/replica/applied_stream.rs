@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tembo_wire::{Limits, Parsed, Request, RequestParser};
 
-use super::ask::{Failure, failed};
+use super::handshake::{Failure, failed};
 use crate::acl::users::superuser;
 use crate::address::Address;
 use crate::commands::args::is;
@@ -242,5 +242,5 @@ fn not_applied(command: Option<&Command>, request: &Request<'_>, offset: u64, wh
     let key = request.get(at).map(|key| format!(" for the key \"{}\"", clipped(key))).unwrap_or_default();
     let name = clipped(request.name()).to_uppercase();
     let why = format!("{name}{key} at offset {offset} cannot be applied: {why}");
-    Failure { is_final: true, ..super::ask::failed(why) }
+    Failure { is_final: true, ..super::handshake::failed(why) }
 }
