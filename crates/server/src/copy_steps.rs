@@ -1,12 +1,13 @@
 //! The steps of a copy of all data: see [`crate::copier`].
 
+use std::fs::File;
+use std::time::{Duration, Instant};
+
 use crate::copier::{NoCopy, Purpose, RunningCopy};
 use crate::executor::Executor;
 use crate::export::{Export, Exported};
 use crate::keyspace::point::Lost;
 use crate::state::State;
-use std::fs::File;
-use std::time::{Duration, Instant};
 
 /// The time of a step.
 const STEP: Duration = Duration::from_millis(1);

@@ -38,10 +38,9 @@ use crate::commands::table::flag::{
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::door::Door;
-use crate::fault::NO_AUTHENTICATION;
 use crate::fault::{
-    Answer, Fault, MALFORMED, OUT_OF_MEMORY, error_line, unknown_command, unknown_subcommand,
-    without_line_ends,
+    Answer, Fault, MALFORMED, NO_AUTHENTICATION, OUT_OF_MEMORY, error_line, unknown_command,
+    unknown_subcommand, without_line_ends,
 };
 use crate::foreign_input;
 use crate::keyspace::Keyspace;

@@ -17,14 +17,12 @@ use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::collection::packed::Packed;
 use crate::keyspace::collection::registry::ORDER;
 use crate::keyspace::collection::{element, ordered};
-use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed, ORDERED, Order};
-use crate::keyspace::format::{Kind, Stored};
+use crate::keyspace::format::{COLLECTIONS, ELEMENTS, Kind, LISTS, Malformed, ORDERED, Order, Stored};
 use crate::keyspace::layout::Layout;
 use crate::keyspace::order::read_order;
 use crate::keyspace::point::{ELEMENTS_NUMBER, LISTS_NUMBER, ORDERED_NUMBER, Progress, Records, kept_count};
 use crate::keyspace::replication::hidden_maps;
-use crate::kinds::KindCounts;
-use crate::kinds::rdb_kind;
+use crate::kinds::{KindCounts, rdb_kind};
 use crate::version::REDIS_VERSION;
 
 /// After so many keys and elements, whoever waits for an export is told how far it is.

@@ -16,8 +16,7 @@ use crate::commands::arrival::{Arrival, Refusal, kind_of};
 use crate::config::{Config, Encodings};
 use crate::fault::{Answer, Fault, MALFORMED};
 use crate::keyspace::Keyspace;
-use crate::keyspace::format::DATABASES;
-use crate::keyspace::format::KEY_BYTES_MAX;
+use crate::keyspace::format::{DATABASES, KEY_BYTES_MAX};
 use crate::keyspace::history::Master;
 use crate::kinds::KindCounts;
 

@@ -6,13 +6,14 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use tembo::{JournalStats, Pool, WriteBacks};
+
 use crate::clients::Clients;
 use crate::clock::{self, HZ};
 use crate::commands::replicas::replicas_of;
 use crate::fault::Answer;
 use crate::keyspace::format::DATABASES;
-use crate::keyspace::history::Master;
-use crate::keyspace::history::{Id, Position, Second};
+use crate::keyspace::history::{Id, Master, Position, Second};
 use crate::keyspace::{Keyspace, KeyspaceStats};
 use crate::machine;
 use crate::master::Replica;
@@ -22,7 +23,6 @@ use crate::script::cache::Scripts;
 use crate::state::State;
 use crate::subscriptions::SubscriptionKind;
 use crate::version::REDIS_VERSION;
-use tembo::{JournalStats, Pool, WriteBacks};
 
 /// The facts that the sections report.
 pub(crate) struct Facts<'a> {

@@ -1,11 +1,13 @@
 //! The words to a service manager. See [`crate::supervision`].
 
+use std::time::{Duration, Instant};
+
+use sd_notify::NotifyState;
+
 use crate::config::{LogLevel, Supervised};
 use crate::log::MessageKind;
 use crate::state::State;
 use crate::supervision::has_socket;
-use sd_notify::NotifyState;
-use std::time::{Duration, Instant};
 
 impl State {
     /// Clients are served from now on.

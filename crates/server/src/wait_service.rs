@@ -1,18 +1,19 @@
 //! The service of clients that wait for a key: those whose keys are ready run their commands again, and the
 //! waits of others end. See [`crate::waiting`].
 
+use std::rc::Rc;
+
+use tembo_wire::ReplyWriter;
+
 use crate::client_ref::ClientRef;
 use crate::cluster::Access;
 use crate::cluster::slot::slot_of;
 use crate::conn::Conn;
 use crate::executor::{Current, Executor};
-use crate::fault::Fault;
-use crate::fault::shown;
+use crate::fault::{Fault, shown};
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::Kind;
 use crate::session::Session;
-use std::rc::Rc;
-use tembo_wire::ReplyWriter;
 
 pub(crate) const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 

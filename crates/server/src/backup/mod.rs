@@ -65,8 +65,7 @@ mod tests;
 pub(crate) mod units;
 mod verify;
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use crate::keyspace::history::Id;
 

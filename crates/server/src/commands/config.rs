@@ -20,7 +20,6 @@ use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
 use crate::eviction::evictor;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::glob;
 use crate::keyspace::events;
 use crate::keyspace::format::DATABASES;
 use crate::log::MessageKind;
@@ -29,7 +28,7 @@ use crate::password::Password;
 use crate::permission::put_user;
 use crate::saving::is_file_name;
 use crate::state::State;
-use crate::{config_file, foreign_directives};
+use crate::{config_file, foreign_directives, glob};
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("config", help),

@@ -8,8 +8,7 @@ use super::context::{Context, Handler};
 use super::replicas::replicas_of;
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
-use crate::keyspace::history::HOST_BYTES_MAX;
-use crate::keyspace::history::Master;
+use crate::keyspace::history::{HOST_BYTES_MAX, Master};
 use crate::log::MessageKind;
 use crate::replica::Phase;
 

@@ -7,8 +7,9 @@
 //! more than [`KEYS_PER_BUCKET`] keys a bucket: no command waits for all of it. Both halves of a bucket get
 //! its entries, of which those in the wrong half are never found and grow old.
 
-use foldhash::fast::RandomState;
 use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
 use tembo_pmem::prefetch_for_store;
 
 use super::policy::{Frequency, UseMeasure};

@@ -1,5 +1,7 @@
 //! Evicting keys, between batches and for commands that find no space.
 
+use std::time::{Duration, Instant};
+
 use super::access::Accesses;
 use super::candidate::entry_bytes;
 use super::candidates::Candidates;
@@ -10,7 +12,6 @@ use crate::executor::Executor;
 use crate::fault::Answer;
 use crate::keyspace::Keyspace;
 use crate::state::State;
-use std::time::{Duration, Instant};
 
 /// A command that found no space has keys evicted for it at most so often.
 pub(crate) const TRIES_MAX: u32 = 64;

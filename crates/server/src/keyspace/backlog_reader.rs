@@ -1,5 +1,7 @@
 //! Reading the kept part of the stream: see [`super::backlog`].
 
+use tembo::Pool;
+
 use super::Keyspace;
 use super::backlog::offset_of;
 use super::batch::writer;
@@ -7,7 +9,6 @@ use super::check_report::CheckError;
 use super::format::{BACKLOG, REPLICATION};
 use super::history::{POSITION, Position};
 use crate::fault::Answer;
-use tembo::Pool;
 
 impl Keyspace<'_> {
     /// Goes back in the stream, behind which is nothing that changes data. There must be no batch.

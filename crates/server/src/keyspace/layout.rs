@@ -7,13 +7,12 @@
 
 use std::ops::{Bound, ControlFlow, RangeInclusive};
 
-use tembo::{Map, Pool};
+use tembo::{Counting, Map, Pool};
 
 use super::batch::Batch;
 use super::format::{CLUSTER, DATABASES, KEY_BYTES_MAX, LISTS, ORDERED};
 use crate::cluster::slot::{SLOTS, slot_of, slot_of_prefix};
 use crate::fault::{Answer, KEY_TOO_LONG};
-use tembo::Counting;
 
 /// The bytes of a slot in front of a key.
 const SLOT_BYTES: usize = 2;

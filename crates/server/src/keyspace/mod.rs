@@ -58,32 +58,31 @@ pub(crate) mod waiters;
 mod walk;
 mod watch;
 
+use tembo::{Map, Pool, Savepoint};
+
 use crate::eviction::access::Accesses;
 use crate::eviction::candidate::entry_bytes;
 use crate::fault::{Answer, Fault};
 use crate::pubsub::PubSub;
 use batch::{Batch, Batches, into_error, writer};
-use database::Database;
-use entry::{Found, Old, is_live};
-use events::class;
-use tembo::{Map, Pool, Savepoint};
-use uses::{note_put, touch};
-
 use changes::{Changes, note};
 use collection::counts::Counts;
 use collection::list::Chunk;
 use collection::list_end::ListEnd;
 use collection::parts::Parts;
 use collection::registry::Registry;
+use database::Database;
+use entry::{Found, Old, is_live};
+use events::class;
 use format::{
-    BACKLOG, CLUSTER, COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, OLD_RECORDS, ONCE, ORDERED,
-    Order, Prefix, REPLICATION, SCRIPTS,
+    BACKLOG, CLUSTER, COLLECTIONS, CURSORS, DATABASES, ELEMENTS, KEY_BYTES_MAX, Kind, LISTS, Meta,
+    OLD_RECORDS, ONCE, ORDERED, Order, Prefix, REPLICATION, SCRIPTS, Stored,
 };
-use format::{DATABASES, Kind, Meta, Stored};
 use kept_states::{Keeping, stored_kept};
 use layout::Layout;
 use order::Places;
 use stream::Replication;
+use uses::{note_put, touch};
 use waiters::Waiters;
 use watch::Watches;
 

@@ -1,13 +1,15 @@
 //! Beginning and ending a point in time: see [`super::point`].
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
 use super::Keyspace;
 use super::batch::writer;
 use super::format::{ELEMENTS, LISTS, OLD_RECORDS, ORDERED};
-use super::point::{ELEMENTS_NUMBER, LISTS_NUMBER, ORDERED_NUMBER, Progress, open_if_there_is_room};
-use super::point::{Lost, Point};
+use super::point::{
+    ELEMENTS_NUMBER, LISTS_NUMBER, Lost, ORDERED_NUMBER, Point, Progress, open_if_there_is_room,
+};
 use crate::fault::Answer;
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 
 impl Keyspace<'_> {
     /// Begins a point in time: what is committed now, of the databases that a copy walks. There must be no

@@ -39,8 +39,7 @@
 //! words in the stream: they begin a history with a new id, and replicas take a whole copy.
 
 use super::Keyspace;
-use super::batch::Batch;
-use super::batch::{into_error, writer};
+use super::batch::{Batch, into_error, writer};
 use super::collection::registry::Registry;
 use super::database::Database;
 use super::format::{DATABASES, Order};

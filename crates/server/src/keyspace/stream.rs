@@ -1,11 +1,12 @@
 //! The stream of this server, and where it is: see [`super::replication`].
 
+use tembo::{Map, Pool};
+
 use super::backlog::Backlog;
 use super::format::REPLICATION;
 use super::history::{Id, POSITION, Position, SECOND, Second};
 use crate::effects::Effects;
 use crate::keyspace::batch::Batch;
-use tembo::{Map, Pool};
 
 /// The history of a keyspace, as its batch has it.
 #[derive(Default)]

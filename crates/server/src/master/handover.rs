@@ -1,5 +1,7 @@
 //! The handover to a replica: the steps of a failover. See [`super::failover`].
 
+use std::time::Duration;
+
 use super::Replica;
 use super::failover::{Failover, FailoverStage};
 use crate::commands::replicas::replicas_of;
@@ -7,7 +9,6 @@ use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::keyspace::history::Master;
 use crate::log::MessageKind;
-use std::time::Duration;
 
 impl Executor<'_, '_> {
     /// Looks whether a replica may take over. Called when the batch is committed.

@@ -5,14 +5,14 @@
 
 use std::borrow::Cow;
 
+use tembo::JournalStats;
+
 use super::commands;
 use super::family::{Family, FigureKind, Gathered, Value};
-use crate::clock;
 use crate::info::Facts;
-use crate::machine;
 use crate::replica::Phase;
 use crate::version::REDIS_VERSION;
-use tembo::JournalStats;
+use crate::{clock, machine};
 
 /// All families.
 pub(super) fn gather(facts: &Facts<'_>) -> Vec<Family> {

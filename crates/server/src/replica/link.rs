@@ -27,17 +27,16 @@ use super::handshake::{ALIVE_EVERY, Failure, Question, Ready, Whole, ask, failed
 use super::load::Loading;
 use super::socket::MasterSocket;
 use super::{Phase, Transfer};
-use crate::address;
 use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::fault::shown;
 use crate::keyspace::format::DATABASES;
 use crate::keyspace::history::Position;
 use crate::log::MessageKind;
-use crate::machine;
 use crate::master::succession::Recall;
 use crate::token::MASTER;
 use crate::wait_service::{InVain, end_in_vain};
+use crate::{address, machine};
 
 /// Before the first retry, and before one after many.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));

@@ -1,5 +1,7 @@
 //! Positions and distances in requests and replies.
 
+use tembo_wire::Protocol;
+
 use super::cell::Position;
 use crate::commands::args::is;
 use crate::commands::context::{Context, Out};
@@ -7,7 +9,6 @@ use crate::commands::score;
 use crate::commands::sorted_set::NOT_A_FLOAT;
 use crate::fault::{Answer, Fault, quotable};
 use crate::keyspace::collection::value::Collection;
-use tembo_wire::Protocol;
 
 /// Reads a longitude and a latitude.
 pub(super) fn read_position(longitude: &[u8], latitude: &[u8]) -> Answer<Position> {

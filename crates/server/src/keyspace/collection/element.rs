@@ -18,13 +18,12 @@
 
 use std::ops::ControlFlow;
 
-use crate::keyspace::batch::Batch;
 use tembo::Map;
 
 use super::ordered::{self, Score};
-use super::position::FIELD_BYTES_MAX;
-use super::position::Secret;
+use super::position::{FIELD_BYTES_MAX, Secret};
 use crate::fault::{Answer, Fault};
+use crate::keyspace::batch::Batch;
 use crate::keyspace::format::Malformed;
 
 const ID_BYTES: usize = 8;

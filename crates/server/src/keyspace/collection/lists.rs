@@ -1,14 +1,14 @@
 //! Lists of a keyspace: see [`super::list`].
 
-use super::list::Chunks;
-use super::list::cut_end;
+use std::ops::{ControlFlow, Range};
+
+use super::list::{Chunks, cut_end};
 use super::packed::{Packed, elements};
 use super::parts::Construction;
 use super::value::{Collection, CollectionBody, PACKED_BYTES_MAX};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::Keyspace;
 use crate::keyspace::batch::writer;
-use std::ops::{ControlFlow, Range};
 
 /// Elements that a list gets together that is built in parts.
 const PUSHED_AT_ONCE: usize = if cfg!(test) { 3 } else { 1024 };

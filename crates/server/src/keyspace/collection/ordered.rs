@@ -27,13 +27,11 @@
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-use crate::keyspace::batch::Batch;
 use tembo::Map;
 
-use super::position::FIELD_BYTES_MAX;
-use super::position::Secret;
-use super::position::id_range;
+use super::position::{FIELD_BYTES_MAX, Secret, id_range};
 use crate::fault::{Answer, Fault};
+use crate::keyspace::batch::Batch;
 use crate::keyspace::format::Malformed;
 
 const ID_BYTES: usize = 8;
