@@ -3,7 +3,8 @@
 //! Every directive of Redis 7.0 is one of these:
 //!
 //! - a *setting* of this server ([`crate::commands::config`]);
-//! - *without meaning* here, for a reason that [`crate::foreign_directives`] gives; it is taken and changes nothing;
+//! - *without meaning* here, for a reason that [`crate::foreign_directives`] gives; it is taken and changes
+//!   nothing;
 //! - *refused*: to go on without it would be dangerous, as with commands that were to have other names.
 //!
 //! Anything else is an error that names the nearest directive.

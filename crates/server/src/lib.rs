@@ -183,7 +183,7 @@ pub use keyspace::format::{
 };
 pub use keyspace::history::Master;
 pub use keyspace::key_count::count_keys;
-pub use keyspace::layout::counting_of;
+pub use keyspace::placement::counting_of;
 pub use kinds::KindCounts;
 pub use neighbour::{Figure, Neighbour};
 pub use password::Password;

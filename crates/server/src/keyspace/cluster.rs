@@ -11,7 +11,7 @@
 //!   'l' -> version_le id     8 and 40 bytes           the latest election of a master that is known
 //! ```
 //!
-//! The keys of such a pool lie in maps of other names, behind their slots ([`layout`](super::layout)). A pool
+//! The keys of such a pool lie in maps of other names, behind their slots ([`placement`](super::placement)). A pool
 //! that has keys does not change over: the map is created, durably, while there are none, after the empty
 //! maps of the other layout were dropped.
 //!
@@ -39,8 +39,8 @@ use super::check_report::CheckError;
 use super::format::{CLUSTER, DATABASES, Malformed};
 use super::history::{Id, Master};
 use super::kept_states::stored_kept;
-use super::layout::Layout;
 use super::moves::{MOVES, put, write_moves};
+use super::placement::Layout;
 use crate::cluster::lease::Election;
 use crate::cluster::migration::Moves;
 use crate::cluster::topology::{NodeId, Topology};

@@ -4,7 +4,7 @@ use tembo::{Map, MapOptions, Pool};
 
 use super::batch::Batch;
 use super::format::encode_expiry;
-use super::layout::{Layout, counting_of};
+use super::placement::{Layout, counting_of};
 use crate::fault::Answer;
 
 /// The maps of one database.

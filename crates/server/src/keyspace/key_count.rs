@@ -3,7 +3,7 @@
 use tembo::Pool;
 
 use super::format::DATABASES;
-use super::layout::Layout;
+use super::placement::Layout;
 use super::replication::hidden_maps;
 
 /// How many keys the databases of a pool have.

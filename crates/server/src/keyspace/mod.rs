@@ -12,7 +12,7 @@
 //! [`Keyspace::clear`] also those that track it. The first three are also where the elements of a
 //! large [`collection`] are given up together with the value that has its id.
 //!
-//! In cluster mode a key lies in the maps behind its slot: [`layout`] turns keys into *places*, and back.
+//! In cluster mode a key lies in the maps behind its slot: [`placement`] turns keys into *places*, and back.
 //!
 //! Each database counts its keys with a deadline, so that a SET where no key has one looks nothing up. The
 //! count is read from the map when it is first needed, follows every change of the map, and is forgotten
@@ -36,10 +36,10 @@ pub(crate) mod format;
 pub(crate) mod history;
 pub(crate) mod kept_states;
 pub(crate) mod key_count;
-pub(crate) mod layout;
 pub(crate) mod moves;
 mod old_records;
 pub(crate) mod order;
+pub(crate) mod placement;
 pub(crate) mod point;
 mod prefix;
 mod random;
@@ -79,8 +79,8 @@ use format::{
     OLD_RECORDS, ONCE, ORDERED, Order, Prefix, REPLICATION, SCRIPTS, Stored,
 };
 use kept_states::{Keeping, stored_kept};
-use layout::Layout;
 use order::Places;
+use placement::Layout;
 use stream::Replication;
 use uses::{note_put, touch};
 use waiters::Waiters;
@@ -357,7 +357,7 @@ impl<'p> Keyspace<'p> {
         match layout {
             Layout::Plain => batch.prefetch(&maps.data, keys),
             Layout::Slots => {
-                let places: Vec<_> = keys.map(layout::place_of).collect();
+                let places: Vec<_> = keys.map(placement::place_of).collect();
                 batch.prefetch(&maps.data, places.iter().map(|place| &place[..]));
             }
         }

@@ -26,7 +26,7 @@ use super::Keyspace;
 use super::batch::writer;
 use super::entry::Old;
 use super::format::Stored;
-use super::layout::range_of_slots;
+use super::placement::range_of_slots;
 use crate::cluster::migration::Moves;
 use crate::fault::{Answer, Fault};
 

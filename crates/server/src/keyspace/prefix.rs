@@ -10,7 +10,7 @@ use super::changes::note;
 use super::entry::{Old, is_live};
 use super::events::class;
 use super::format::Stored;
-use super::layout::Bounds;
+use super::placement::Bounds;
 use crate::fault::Answer;
 
 /// Keys that one effect names.

@@ -45,7 +45,7 @@ use super::database::Database;
 use super::format::{DATABASES, Order};
 use super::history::Id;
 use super::kept_states::{KeptState, KeptStates, stored_kept};
-use super::layout::Layout;
+use super::placement::Layout;
 use crate::fault::{Answer, Fault};
 
 impl Keyspace<'_> {

@@ -1,11 +1,11 @@
-//! The keys of slots: walks, counts and removals. [`layout`](super::layout) says where they lie.
+//! The keys of slots: walks, counts and removals. [`placement`](super::placement) says where they lie.
 
 use std::ops::{Bound, ControlFlow, RangeInclusive};
 
 use super::Keyspace;
 use super::batch::writer;
 use super::format::Kind;
-use super::layout::{Layout, range_of_slots, seek};
+use super::placement::{Layout, range_of_slots, seek};
 use crate::cluster::slot::slot_of;
 use crate::fault::{Answer, Fault};
 

@@ -8,7 +8,7 @@ use crate::cluster::slot::slot_of;
 use crate::commands::args::is;
 use crate::commands::key_arguments::places_of_keys;
 use crate::commands::registry::Registry;
-use crate::keyspace::layout::place_of;
+use crate::keyspace::placement::place_of;
 
 /// Effects that are not about keys: the stream's own words, and messages.
 const OTHERS: [&str; 9] =

@@ -11,8 +11,8 @@ use crate::keyspace::format::{
     COLLECTIONS, CURSORS, ELEMENTS, LISTS, Malformed, ONCE, ORDERED, Order, SCRIPTS,
 };
 use crate::keyspace::kept_states::{KEPT, KeptStates};
-use crate::keyspace::layout::counting_of;
 use crate::keyspace::order::read_order;
+use crate::keyspace::placement::counting_of;
 use crate::keyspace::point::open_if_there_is_room;
 use crate::random::Random;
 
