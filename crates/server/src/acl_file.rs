@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::acl::{DEFAULT, Users};
+use crate::acl::user::DEFAULT;
+use crate::acl::users::Users;
 use crate::config::Config;
 use crate::config_file::replace_file;
 use crate::error::Error;
@@ -50,4 +51,14 @@ pub(crate) fn path_of(value: &[u8]) -> Option<PathBuf> {
 fn of_system(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+impl Config {
+    /// Whether a server can begin with these users, and with those of the ACL file.
+    ///
+    /// # Errors
+    /// [`Error::Users`], as those of [`Server::with_listener`](crate::Server::with_listener).
+    pub fn check_users(&self) -> Result<(), Error> {
+        users_at_start(self).map(drop)
+    }
 }

@@ -43,17 +43,17 @@ impl fmt::Display for Address {
 
 /// A connection's socket.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum ClientStream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Stream {
+impl ClientStream {
     /// The encryption, if there is one.
     fn tls(&self) -> Option<&TlsStream<TcpStream>> {
         match self {
-            Stream::Tls(stream) => Some(stream),
+            ClientStream::Tls(stream) => Some(stream),
             _ => None,
         }
     }
@@ -61,9 +61,9 @@ impl Stream {
     /// The socket, if it is one of the network.
     pub(crate) fn tcp(&self) -> Option<&TcpStream> {
         match self {
-            Stream::Tcp(stream) => Some(stream),
-            Stream::Tls(stream) => Some(&stream.socket),
-            Stream::Unix(_) => None,
+            ClientStream::Tcp(stream) => Some(stream),
+            ClientStream::Tls(stream) => Some(&stream.socket),
+            ClientStream::Unix(_) => None,
         }
     }
 
@@ -80,7 +80,7 @@ impl Stream {
     /// Gives the socket the bytes that wait for it; whether it took all.
     pub(crate) fn push(&mut self) -> io::Result<bool> {
         match self {
-            Stream::Tls(stream) => stream.push(),
+            ClientStream::Tls(stream) => stream.push(),
             _ => Ok(true),
         }
     }
@@ -100,38 +100,38 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for ClientStream {
     fn drop(&mut self) {
-        if let Stream::Tls(stream) = self {
+        if let ClientStream::Tls(stream) = self {
             stream.close();
         }
     }
 }
 
-impl Read for Stream {
+impl Read for ClientStream {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.read(room),
-            Stream::Unix(stream) => stream.read(room),
-            Stream::Tls(stream) => stream.read(room),
+            ClientStream::Tcp(stream) => stream.read(room),
+            ClientStream::Unix(stream) => stream.read(room),
+            ClientStream::Tls(stream) => stream.read(room),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for ClientStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
-            Stream::Tls(stream) => stream.write(bytes),
+            ClientStream::Tcp(stream) => stream.write(bytes),
+            ClientStream::Unix(stream) => stream.write(bytes),
+            ClientStream::Tls(stream) => stream.write(bytes),
         }
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write_vectored(slices),
-            Stream::Unix(stream) => stream.write_vectored(slices),
-            Stream::Tls(stream) => stream.write_vectored(slices),
+            ClientStream::Tcp(stream) => stream.write_vectored(slices),
+            ClientStream::Unix(stream) => stream.write_vectored(slices),
+            ClientStream::Tls(stream) => stream.write_vectored(slices),
         }
     }
 
@@ -140,38 +140,38 @@ impl Write for Stream {
     }
 }
 
-impl AsRawFd for Stream {
+impl AsRawFd for ClientStream {
     fn as_raw_fd(&self) -> RawFd {
         match self {
-            Stream::Tcp(stream) => stream.as_raw_fd(),
-            Stream::Unix(stream) => stream.as_raw_fd(),
-            Stream::Tls(stream) => stream.socket.as_raw_fd(),
+            ClientStream::Tcp(stream) => stream.as_raw_fd(),
+            ClientStream::Unix(stream) => stream.as_raw_fd(),
+            ClientStream::Tls(stream) => stream.socket.as_raw_fd(),
         }
     }
 }
 
-impl Source for Stream {
+impl Source for ClientStream {
     fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => stream.register(registry, token, interests),
-            Stream::Unix(stream) => stream.register(registry, token, interests),
-            Stream::Tls(stream) => stream.socket.register(registry, token, interests),
+            ClientStream::Tcp(stream) => stream.register(registry, token, interests),
+            ClientStream::Unix(stream) => stream.register(registry, token, interests),
+            ClientStream::Tls(stream) => stream.socket.register(registry, token, interests),
         }
     }
 
     fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => stream.reregister(registry, token, interests),
-            Stream::Unix(stream) => stream.reregister(registry, token, interests),
-            Stream::Tls(stream) => stream.socket.reregister(registry, token, interests),
+            ClientStream::Tcp(stream) => stream.reregister(registry, token, interests),
+            ClientStream::Unix(stream) => stream.reregister(registry, token, interests),
+            ClientStream::Tls(stream) => stream.socket.reregister(registry, token, interests),
         }
     }
 
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match self {
-            Stream::Tcp(stream) => stream.deregister(registry),
-            Stream::Unix(stream) => stream.deregister(registry),
-            Stream::Tls(stream) => stream.socket.deregister(registry),
+            ClientStream::Tcp(stream) => stream.deregister(registry),
+            ClientStream::Unix(stream) => stream.deregister(registry),
+            ClientStream::Tls(stream) => stream.socket.deregister(registry),
         }
     }
 }
@@ -186,7 +186,7 @@ pub(crate) enum Acceptor {
 }
 
 /// A connection that was accepted, with both of its ends: the client's first.
-pub(crate) type Accepted = (Stream, Address, Address);
+pub(crate) type Accepted = (ClientStream, Address, Address);
 
 impl Acceptor {
     /// Accepts one connection; those of TLS get the end that is given.
@@ -194,18 +194,18 @@ impl Acceptor {
         match self {
             Acceptor::Tcp(listener) => {
                 let (stream, peer, local) = accept_tcp(listener)?;
-                Ok((Stream::Tcp(stream), peer, local))
+                Ok((ClientStream::Tcp(stream), peer, local))
             }
             Acceptor::Tls(listener) => {
                 let (stream, peer, local) = accept_tcp(listener)?;
                 let config = tls.ok_or(io::ErrorKind::ConnectionAborted)?;
                 let stream = TlsStream::server(stream, config.clone())?;
-                Ok((Stream::Tls(Box::new(stream)), peer, local))
+                Ok((ClientStream::Tls(Box::new(stream)), peer, local))
             }
             Acceptor::Unix(listener, path) => {
                 let (stream, _) = listener.accept()?;
                 let address = Address::Unix(path.clone());
-                Ok((Stream::Unix(stream), address.clone(), address))
+                Ok((ClientStream::Unix(stream), address.clone(), address))
             }
         }
     }

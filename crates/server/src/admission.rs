@@ -7,15 +7,13 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use mio::Registry;
 use tembo_wire::{Protocol, ReplyWriter};
 
-use crate::address::{Accepted, Acceptor};
+use crate::address::Accepted;
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::executor::Executor;
-use crate::log::Kind;
-use crate::server::Stop;
+use crate::log::MessageKind;
 
 /// The answer to clients of other machines while there is no password.
 const DENIED: &str = "DENIED Tembo is in protected mode: there is no password, so that clients of other machines are \
@@ -27,20 +25,6 @@ const ROOM_MAX: usize = 32;
 const STRANGER_MIN: Duration = Duration::from_secs(1);
 /// Connections accepted per turn.
 pub(crate) const ACCEPTS_PER_TURN: usize = 256;
-
-/// The parts of the event loop that let clients in while a script keeps it.
-pub(crate) struct Door<'s> {
-    pub(crate) acceptors: &'s [Acceptor],
-    pub(crate) registry: Registry,
-    pub(crate) stop: &'s Stop,
-}
-
-impl<'s> Door<'s> {
-    /// A door beside that of the event loop; none if the system has no file descriptor for it.
-    pub(crate) fn new(acceptors: &'s [Acceptor], registry: &Registry, stop: &'s Stop) -> Option<Self> {
-        Some(Door { acceptors, registry: registry.try_clone().ok()?, stop })
-    }
-}
 
 impl Executor<'_, '_> {
     /// Takes a client in, unless there are too many, or it may not come; returns its slot.
@@ -87,7 +71,7 @@ impl Executor<'_, '_> {
             "there are as many clients as there may be (maxclients), and {count} that had not authenticated, or had \
              sent nothing, made room for others"
         );
-        self.state.log(LogLevel::Warning, Kind::Refused, message);
+        self.state.log(LogLevel::Warning, MessageKind::Refused, message);
         true
     }
 
@@ -101,7 +85,11 @@ impl Executor<'_, '_> {
         }
         state.stats.connections += 1;
         state.next_client += 1;
-        state.log(LogLevel::Verbose, Kind::Connection, format_args!("client {} has come", conn.session));
+        state.log(
+            LogLevel::Verbose,
+            MessageKind::Connection,
+            format_args!("client {} has come", conn.session),
+        );
         Ok(conn)
     }
 
@@ -113,7 +101,7 @@ impl Executor<'_, '_> {
         let max = state.config.max_clients;
         let message =
             format_args!("a connection from {peer} is refused: there are {max} clients (maxclients)");
-        state.log(LogLevel::Warning, Kind::Refused, message);
+        state.log(LogLevel::Warning, MessageKind::Refused, message);
         let mut reply = Vec::new();
         ReplyWriter::new(&mut reply, Protocol::Resp2).error("ERR max number of clients reached");
         // A fresh socket has room for it; if it does not, the client only sees the connection closed.
@@ -129,7 +117,7 @@ impl Executor<'_, '_> {
         let message = format_args!(
             "a connection from {peer} is refused: there is no password (requirepass), and protected mode is on"
         );
-        state.log(LogLevel::Warning, Kind::Security, message);
+        state.log(LogLevel::Warning, MessageKind::Security, message);
         let mut reply = Vec::new();
         ReplyWriter::new(&mut reply, Protocol::Resp2).error(DENIED);
         let _ = stream.write(&reply);

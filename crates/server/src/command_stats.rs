@@ -13,7 +13,8 @@ use tembo_wire::Request;
 use crate::clock;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{FAST, SKIP_SLOWLOG};
-use crate::monitor::is_secret;
+use crate::config::Noted;
+use crate::quotation::is_secret;
 use crate::session::Session;
 
 /// Arguments of a slow command that are kept, and bytes of each.
@@ -89,29 +90,6 @@ pub(crate) struct CommandStats {
     pub(crate) events: BTreeMap<&'static str, Event>,
     /// When the command before ended.
     last: Instant,
-}
-
-/// The facts about commands that are noted: see the directives of these names.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Noted {
-    /// Commands that take longer are in the slow log.
-    pub(crate) slower_than: Option<Duration>,
-    pub(crate) slow_len_max: usize,
-    /// Events that take as long are samples of LATENCY.
-    pub(crate) latency_threshold: Option<Duration>,
-    /// Keep histograms of times.
-    pub(crate) histograms: bool,
-}
-
-impl Default for Noted {
-    fn default() -> Self {
-        Noted {
-            slower_than: Some(Duration::from_millis(10)),
-            slow_len_max: 128,
-            latency_threshold: None,
-            histograms: true,
-        }
-    }
 }
 
 impl Default for CommandStats {

@@ -8,16 +8,12 @@ use std::time::Duration;
 use tembo::Domain;
 use tembo_wire::Limits;
 
-use crate::acl::Users;
-use crate::acl_file::users_at_start;
-use crate::command_stats::Noted;
-use crate::error::Error;
-use crate::eviction::{EvictionSettings, Policy};
+use crate::acl::users::Users;
+use crate::eviction::policy::{EvictionSettings, Policy};
 use crate::machine;
 use crate::password::Password;
 use crate::replica::ReplicaSettings;
-use crate::session::Session;
-use crate::tls::TlsSettings;
+use crate::tls::settings::TlsSettings;
 
 /// How a server listens and what it allows its clients. Those marked *settable* can be changed while it runs,
 /// by CONFIG SET.
@@ -338,16 +334,6 @@ pub struct OutputLimits {
     pub pubsub: OutputLimit,
 }
 
-impl OutputLimits {
-    /// The limit of a client's class.
-    pub(crate) fn of(&self, session: &Session) -> &OutputLimit {
-        if session.replica.is_some() {
-            return &self.replica;
-        }
-        if session.is_subscriber() { &self.pubsub } else { &self.normal }
-    }
-}
-
 impl Default for OutputLimits {
     fn default() -> Self {
         let limit =
@@ -392,6 +378,9 @@ const HOLE_BYTES_MIN: u64 = 16 << 20;
 /// than what a larger record costs to put together (measured at 1 KiB values: 1.58 us of CPU time per SET up
 /// to 64 words, 1.72 us at 400).
 const BATCH_WORDS_IN_MEMORY: usize = 128;
+/// The event loop is taken for stuck after so long without a sign of life. A slow device or the loading of a
+/// large value hold it for seconds, and a probe's answer may have the server killed.
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Where a commit waits for the disk.
 const BATCH_WORDS_SYNCED: usize = 4096;
 
@@ -402,14 +391,6 @@ impl Config {
         let bytes = self.eviction.memory_bytes;
         let holes = if self.eviction.policy == Policy::NoEviction { 0 } else { bytes / 2 + HOLE_BYTES_MIN };
         (bytes > 0).then(|| bytes.saturating_add(holes))
-    }
-
-    /// Whether a server can begin with these users, and with those of the ACL file.
-    ///
-    /// # Errors
-    /// [`Error::Users`], as those of [`Server::with_listener`](crate::Server::with_listener).
-    pub fn check_users(&self) -> Result<(), Error> {
-        users_at_start(self).map(drop)
     }
 
     /// Whether there are addresses of the network to listen on: an empty `bind` has none, and `port 0` only
@@ -438,7 +419,7 @@ impl Default for Config {
             unix_socket_mode: None,
             metrics: None,
             metrics_public: false,
-            stuck_after: crate::metrics::STUCK_AFTER,
+            stuck_after: STUCK_AFTER,
             protected_mode: true,
             password: None,
             acl_file: None,
@@ -479,6 +460,29 @@ impl Default for Config {
             tracking_keys_max: 1_000_000,
             compaction: CompactionSettings::default(),
             slow_turn: Some(Duration::from_millis(250)),
+        }
+    }
+}
+
+/// The facts about commands that are noted: see the directives of these names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noted {
+    /// Commands that take longer are in the slow log.
+    pub(crate) slower_than: Option<Duration>,
+    pub(crate) slow_len_max: usize,
+    /// Events that take as long are samples of LATENCY.
+    pub(crate) latency_threshold: Option<Duration>,
+    /// Keep histograms of times.
+    pub(crate) histograms: bool,
+}
+
+impl Default for Noted {
+    fn default() -> Self {
+        Noted {
+            slower_than: Some(Duration::from_millis(10)),
+            slow_len_max: 128,
+            latency_threshold: None,
+            histograms: true,
         }
     }
 }

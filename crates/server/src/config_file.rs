@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::monitor::write_quoted;
+use crate::quotation::write_quoted;
 
 /// The line in front of settings that were added.
 const ADDED: &str = "# Added by CONFIG REWRITE";

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt;
 use tembo_wire::RequestParser;
 
-use crate::acl::User;
-use crate::address::{Accepted, Stream};
+use crate::acl::user::User;
+use crate::address::{Accepted, ClientStream};
 use crate::buffer::{BufferPool, Filled, Input, Output};
-use crate::commands::KeysJob;
-use crate::config::OutputLimit;
+use crate::commands::keys_job::KeysJob;
+use crate::config::{OutputLimit, OutputLimits};
 use crate::held::HeldOutput;
 use crate::session::{BufferSizes, Session, Standing};
 
@@ -27,7 +27,7 @@ pub(crate) enum OverOutput {
 
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) stream: Stream,
+    pub(crate) stream: ClientStream,
     pub(crate) session: Session,
     pub(crate) parser: RequestParser,
     pub(crate) input: Input,
@@ -226,5 +226,15 @@ impl Conn {
     /// Its line of CLIENT LIST.
     pub(crate) fn describe(&self, now: Instant, standing: Standing<'_>) -> Vec<u8> {
         self.session.describe(now, standing, self.buffer_sizes())
+    }
+}
+
+impl OutputLimits {
+    /// The limit of a client's class.
+    pub(crate) fn of(&self, session: &Session) -> &OutputLimit {
+        if session.replica.is_some() {
+            return &self.replica;
+        }
+        if session.is_subscriber() { &self.pubsub } else { &self.normal }
     }
 }

@@ -43,21 +43,23 @@ use mio::{Events, Interest, Poll, Token};
 use tembo::PREFETCH_KEYS_MAX;
 
 use crate::address::Acceptor;
-use crate::admission::{ACCEPTS_PER_TURN, Door};
+use crate::admission::ACCEPTS_PER_TURN;
 use crate::buffer::BufferPool;
 use crate::clock::{self, HZ};
 use crate::cluster::migration::mover::Mover;
 use crate::config::LogLevel;
 use crate::conn::{Conn, OverOutput};
+use crate::door::Door;
 use crate::executor::Executor;
 use crate::foreign_input;
 use crate::held::Device;
 use crate::idle::Idle;
-use crate::log::Kind;
-use crate::metrics::Readiness;
+use crate::log::MessageKind;
+use crate::metrics::board::Readiness;
 use crate::replica::link::Link;
-use crate::server::{LISTENER, MASTER, Stop, WAKER};
 use crate::state::{Space, State};
+use crate::stop::Stop;
+use crate::token::{LISTENER, MASTER, WAKER};
 
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
 /// How long a client that sends no more may take nothing of what is left for it.
@@ -221,7 +223,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             took.as_millis(),
             commands.join(", ")
         );
-        state.log(LogLevel::Notice, Kind::SlowTurn, message);
+        state.log(LogLevel::Notice, MessageKind::SlowTurn, message);
     }
 
     /// Remembers which sockets are ready.
@@ -401,7 +403,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                  and {limit_bytes} are allowed (maxmemory-clients)",
                 conn.session, conn.counted_bytes
             );
-            state.log(LogLevel::Warning, Kind::Evicted, message);
+            state.log(LogLevel::Warning, MessageKind::Evicted, message);
         }
         largest.into_iter().for_each(|slot| self.finish(slot));
     }
@@ -490,7 +492,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
     fn note_failure(&mut self, conn: &Conn) {
         if let Some(failure) = conn.stream.failure() {
             let message = format_args!("client {} is disconnected: it {failure}", conn.session);
-            self.executor.state.log(LogLevel::Warning, Kind::Security, message);
+            self.executor.state.log(LogLevel::Warning, MessageKind::Security, message);
         }
     }
 
@@ -505,7 +507,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 "client {} is disconnected: it began with TLS, which is not spoken here",
                 conn.session
             );
-            self.executor.state.log(LogLevel::Warning, Kind::Security, message);
+            self.executor.state.log(LogLevel::Warning, MessageKind::Security, message);
         }
         !conn.session.killed
     }
@@ -530,7 +532,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if conn.is_over() {
             self.note_failure(&conn);
             let message = format_args!("client {} is gone", conn.session);
-            self.executor.state.log(LogLevel::Verbose, Kind::Connection, message);
+            self.executor.state.log(LogLevel::Verbose, MessageKind::Connection, message);
             self.executor.part_with(&mut conn.session);
             // Dropping the socket closes it, which also takes it off the event queue.
             self.executor.clients.vacate(slot, conn);
@@ -583,7 +585,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                 Err(error) => {
                     if error.kind() != ErrorKind::WouldBlock {
                         let message = format_args!("connections cannot be accepted: {error}");
-                        self.executor.state.log(LogLevel::Warning, Kind::Refused, message);
+                        self.executor.state.log(LogLevel::Warning, MessageKind::Refused, message);
                     }
                     return;
                 }
@@ -649,7 +651,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
                     "client {} is disconnected: its TLS handshake takes too long (tls-handshake-timeout)",
                     conn.session
                 );
-                state.log(LogLevel::Warning, Kind::Security, message);
+                state.log(LogLevel::Warning, MessageKind::Security, message);
                 return true;
             }
             let message = if !may_idle && idle_timeout.is_some_and(|timeout| silence > timeout) {
@@ -668,7 +670,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             } else {
                 return false;
             };
-            state.log(LogLevel::Notice, Kind::Idle, message);
+            state.log(LogLevel::Notice, MessageKind::Idle, message);
             true
         });
     }

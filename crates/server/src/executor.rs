@@ -24,36 +24,33 @@ use std::ops::Range;
 use tembo::PREFETCH_KEYS_MAX;
 use tembo_wire::{Limits, Protocol, ProtocolError, ReplyWriter, Request};
 
-use crate::admission::Door;
+use crate::client_ref::ClientRef;
 use crate::clients::Clients;
-use crate::cluster::adopt::begin_membership;
+use crate::commands::context::{Context, Handlers, Out};
 use crate::commands::heartbeat::LEASE_EXPIRED;
+use crate::commands::key_arguments::places_of_keys;
+use crate::commands::keys_job::KeysJob;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{
     AFTER_COMMIT, AT_ONCE, DENYOOM, FOR_SUBSCRIBERS, NO_AUTH, READONLY, RUNS_QUEUE, STALE, UNSUBSCRIBES,
     WRITE,
 };
-use crate::commands::{Context, KeysJob, Out, places_of_keys};
 use crate::config::LogLevel;
 use crate::conn::Conn;
-use crate::eviction;
+use crate::door::Door;
 use crate::fault::{
-    Answer, Fault, MALFORMED, OUT_OF_MEMORY, error_line, unknown_command, unknown_subcommand,
-    without_line_ends,
+    Answer, Fault, MALFORMED, NO_AUTHENTICATION, OUT_OF_MEMORY, error_line, unknown_command,
+    unknown_subcommand, without_line_ends,
 };
 use crate::foreign_input;
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::KEY_BYTES_MAX;
-use crate::log::Kind;
-use crate::permission::NO_AUTHENTICATION;
-use crate::pubsub::ClientRef;
+use crate::log::MessageKind;
 use crate::replica::Phase;
-use crate::retry::Tries;
-use crate::script::Scripts;
+use crate::script::cache::Scripts;
 use crate::session::{Replies, Session};
 use crate::state::State;
 use crate::tracking::Mode;
-use crate::waiting::note_replies;
 
 /// The limits of a client that has not given the password yet.
 pub(crate) const STRANGERS_LIMITS: Limits =
@@ -70,6 +67,15 @@ pub(crate) struct Mark {
     pub(crate) reply: Range<usize>,
 }
 
+/// The attempts that were made for a command already.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    /// It is run again with all space that there is.
+    pub(crate) is_built_again: bool,
+    /// Keys were evicted for it, or the pool compacted, so often.
+    pub(crate) evictions: u32,
+}
+
 /// The output buffer of the connection that is being served, and its slot.
 pub(crate) type Current<'a> = (usize, &'a mut Vec<u8>);
 
@@ -78,6 +84,7 @@ pub(crate) struct Executor<'s, 'p> {
     pub(crate) state: &'s mut State,
     pub(crate) clients: Clients,
     pub(crate) scripts: Scripts,
+    pub(crate) handlers: Handlers,
     pub(crate) marks: Vec<Mark>,
     /// Clients that waited and have got replies that are not committed.
     pub(crate) replied: Vec<ClientRef>,
@@ -87,18 +94,6 @@ pub(crate) struct Executor<'s, 'p> {
 }
 
 impl<'s, 'p> Executor<'s, 'p> {
-    pub(crate) fn new(mut keys: Keyspace<'p>, state: &'s mut State) -> Self {
-        keys.pubsub.notified = state.config.notified_events;
-        keys.pubsub.tracking.keys_max = state.config.tracking_keys_max;
-        keys.set_in_one_batch(false);
-        let batch_words_max = state.config.batch_words_max(keys.pool().domain());
-        eviction::begin(&mut keys, state);
-        begin_membership(&keys, state);
-        let (clients, marks, replied) = (Clients::default(), Vec::new(), Vec::new());
-        let scripts = Scripts::default();
-        Executor { keys, state, clients, scripts, marks, replied, batch_words_max, door: None }
-    }
-
     /// Runs the requests that `conn`, which is out of its slot, has received, until one is incomplete or the
     /// connection is blocked, or has got so many replies that others are to be served first.
     pub(crate) fn process(&mut self, slot: usize, conn: &mut Conn) {
@@ -204,7 +199,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         let too_big = matches!(error, ProtocolError::RequestTooBig);
         self.state.stats.query_limit_disconnections += u64::from(too_big);
         let message = format_args!("client {session} is disconnected: {error}");
-        self.state.log(LogLevel::Notice, Kind::Protocol, message);
+        self.state.log(LogLevel::Notice, MessageKind::Protocol, message);
     }
 
     /// Refuses a request that is no command, and disconnects its sender if that is no Redis client.
@@ -224,7 +219,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             "client {session} is disconnected: it sent a line of HTTP. A web page may be trying to run commands here \
              through its visitor's browser, or a program takes this for a web server"
         );
-        self.state.log(LogLevel::Warning, Kind::Security, message);
+        self.state.log(LogLevel::Warning, MessageKind::Security, message);
     }
 
     /// Prefetches the keys of the next requests of a pipeline.
@@ -253,7 +248,7 @@ impl<'s, 'p> Executor<'s, 'p> {
             return;
         }
         output.truncate(start);
-        note_replies(session, replies);
+        session.note_replies(replies);
         self.marks.retain(|mark| mark.slot != slot);
         if replies == Replies::Skip && session.replies == Replies::Skip {
             session.replies = Replies::On;
@@ -414,7 +409,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     #[cold]
     fn not_on_replica(&self, session: &Session, command: &Command) -> Option<Fault> {
         let State { role, config, .. } = &*self.state;
-        let writes = writes(session, command);
+        let writes = session.writes(command);
         if writes && role.master.is_some() && config.replica.read_only {
             return Some(Fault::Quoting(READ_ONLY.as_bytes().to_vec()));
         }
@@ -491,9 +486,9 @@ impl<'s, 'p> Executor<'s, 'p> {
         let mark = self.keys.pubsub.mark();
         self.keys.pubsub.tracking.current = session.id;
         let out = Out::new(output, session.protocol, reply_bytes_max);
-        let Executor { keys, state, clients, scripts, .. } = self;
-        let mut context = Context { keys, session, out, state, clients, scripts, job };
-        let result = (command.handler)(&mut context, request);
+        let Executor { keys, state, clients, scripts, handlers, .. } = self;
+        let mut context = Context { keys, session, out, state, clients, scripts, handlers, job };
+        let result = handlers.of(command)(&mut context, request);
         match (&result, begin) {
             (Ok(()), Some(_)) => self.keys.end_command(),
             (Err(_), Some(begin)) => {
@@ -610,7 +605,7 @@ impl<'s, 'p> Executor<'s, 'p> {
                 reply.error_fmt(format_args!("ERR {MALFORMED}"));
                 self.state.commands.note_error(b"ERR");
                 let message = format_args!("{command} failed: {MALFORMED}");
-                self.state.log(LogLevel::Warning, Kind::Damage, message);
+                self.state.log(LogLevel::Warning, MessageKind::Damage, message);
             }
             // The executor runs such a command again, where that is possible.
             Fault::NeedsCommit | Fault::MissingDatabase(_) => {
@@ -618,14 +613,6 @@ impl<'s, 'p> Executor<'s, 'p> {
                 self.state.commands.note_error(b"ERR");
             }
         }
-    }
-}
-
-/// Whether a command writes, or commands that it runs.
-pub(crate) fn writes(session: &Session, command: &Command) -> bool {
-    match &session.queue {
-        Some(queue) if command.has(RUNS_QUEUE) => queue.has(WRITE),
-        _ => command.has(WRITE),
     }
 }
 

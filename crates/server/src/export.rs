@@ -12,20 +12,18 @@ use tembo::{Map, Pool};
 use tembo_rdb::{Element, Encodings, KeyMeta, Writer};
 
 use crate::clock;
-use crate::commands::dump::rdb_kind;
-use crate::import::KindCounts;
-use crate::info::REDIS_VERSION;
 use crate::keyspace::collection::list::StoredChunk;
 use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::collection::packed::Packed;
 use crate::keyspace::collection::registry::ORDER;
 use crate::keyspace::collection::{element, ordered};
-use crate::keyspace::format::{COLLECTIONS, ELEMENTS, LISTS, Malformed, ORDERED, Order};
+use crate::keyspace::format::{COLLECTIONS, ELEMENTS, Kind, LISTS, Malformed, ORDERED, Order, Stored};
+use crate::keyspace::order::read_order;
+use crate::keyspace::placement::Layout;
 use crate::keyspace::point::{ELEMENTS_NUMBER, LISTS_NUMBER, ORDERED_NUMBER, Progress, Records, kept_count};
 use crate::keyspace::replication::hidden_maps;
-use crate::keyspace::slots::Layout;
-use crate::keyspace::swap::read_order;
-use crate::keyspace::{Kind, Stored};
+use crate::kinds::{KindCounts, rdb_kind};
+use crate::version::REDIS_VERSION;
 
 /// After so many keys and elements, whoever waits for an export is told how far it is.
 const RECORDS_PER_SIGN: u32 = 256;

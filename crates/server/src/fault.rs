@@ -39,6 +39,7 @@ pub(crate) const NO_SUCH_KEY: Fault = Fault::Error("ERR no such key");
 pub(crate) const STRING_TOO_LONG: Fault =
     Fault::Error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 pub(crate) const KEY_TOO_LONG: Fault = Fault::Error("ERR key exceeds the maximum of 65528 bytes");
+pub(crate) const NO_AUTHENTICATION: &str = "NOAUTH Authentication required.";
 pub(crate) const DB_OUT_OF_RANGE: Fault = Fault::Error("ERR DB index is out of range");
 
 /// The reply, and the logged message, for a stored value that does not decode.
@@ -112,6 +113,17 @@ pub(crate) fn unknown_command(request: &Request<'_>) -> Fault {
 pub(crate) fn unknown_subcommand(command: &Command, name: &[u8]) -> Fault {
     let help = format!("'. Try {} HELP.", command.name.to_uppercase());
     Fault::Quoting([b"ERR unknown subcommand '", clipped(name), help.as_bytes()].concat())
+}
+
+/// A fault in words.
+pub(crate) fn shown(fault: &Fault) -> String {
+    match fault {
+        Fault::Error(line) => (*line).to_owned(),
+        Fault::Quoting(line) => String::from_utf8_lossy(line).into_owned(),
+        Fault::Engine(error) => error.to_string(),
+        Fault::Malformed => MALFORMED.to_owned(),
+        Fault::NeedsCommit | Fault::MissingDatabase(_) => "it cannot be stored".to_owned(),
+    }
 }
 
 #[cfg(test)]

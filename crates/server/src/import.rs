@@ -15,10 +15,10 @@ use tembo_rdb::{Element, Event, Key, Kind, Reader, Unread};
 use crate::commands::arrival::{Arrival, Refusal, kind_of};
 use crate::config::{Config, Encodings};
 use crate::fault::{Answer, Fault, MALFORMED};
-use crate::keyspace::format::KEY_BYTES_MAX;
-use crate::keyspace::replication::{Master, hidden_maps};
-use crate::keyspace::slots::Layout;
-use crate::keyspace::{DATABASES, Keyspace};
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::{DATABASES, KEY_BYTES_MAX};
+use crate::keyspace::history::Master;
+use crate::kinds::KindCounts;
 
 /// The head of a whole copy of a cluster's node has its moves of slots under this name.
 pub(crate) const MOVES_AUX: &[u8] = b"tembo-moves";
@@ -28,45 +28,6 @@ const NAMED_MAX: usize = 10;
 const BATCH_WORDS_MAX: usize = 4096;
 /// Events between two reports of progress.
 const STRIDE: u64 = 256;
-
-/// The keys of a file that are read, by type.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KindCounts {
-    /// Strings.
-    pub strings: u64,
-    /// Lists.
-    pub lists: u64,
-    /// Sets.
-    pub sets: u64,
-    /// Hashes.
-    pub hashes: u64,
-    /// Sorted sets.
-    pub sorted_sets: u64,
-}
-
-impl KindCounts {
-    pub(crate) fn add(&mut self, kind: Kind) {
-        *match kind {
-            Kind::String => &mut self.strings,
-            Kind::List => &mut self.lists,
-            Kind::Set => &mut self.sets,
-            Kind::Hash => &mut self.hashes,
-            Kind::SortedSet => &mut self.sorted_sets,
-        } += 1;
-    }
-
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.strings + self.lists + self.sets + self.hashes + self.sorted_sets
-    }
-}
-
-impl fmt::Display for KindCounts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let KindCounts { strings, lists, sets, hashes, sorted_sets } = self;
-        write!(f, "{strings} strings, {lists} lists, {sets} sets, {hashes} hashes, {sorted_sets} sorted sets")
-    }
-}
 
 /// Why something of a file has no place here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,19 +133,6 @@ pub enum ImportError {
         /// The cause.
         what: String,
     },
-}
-
-/// How many keys the databases of a pool have.
-///
-/// # Errors
-/// Errors of the pool.
-pub fn count_keys(pool: &Pool) -> Result<u64, tembo::Error> {
-    let (hidden, layout) = (hidden_maps(pool)?, Layout::of(pool)?);
-    let mut seen = (0..DATABASES).filter(|number| hidden >> number & 1 == 0);
-    seen.try_fold(0, |sum, number| match pool.find_map(&layout.map_names(number).0)? {
-        Some(map) => Ok(sum + map.len()?),
-        None => Ok(sum),
-    })
 }
 
 fn note(left_out: &mut BTreeMap<Reason, LeftOut>, reason: Reason, key: Option<(u64, &[u8])>) {
@@ -456,6 +404,7 @@ fn value_error(database: u64, name: &[u8], fault: Fault) -> ImportError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyspace::key_count::count_keys;
     use tembo_rdb::{KeyMeta, Writer};
 
     const FIELDS: u64 = 20_000;

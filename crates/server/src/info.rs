@@ -6,23 +6,23 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use tembo::{JournalStats, Pool, WriteBacks};
+
 use crate::clients::Clients;
 use crate::clock::{self, HZ};
-use crate::commands::replicas_of;
+use crate::commands::replicas::replicas_of;
 use crate::fault::Answer;
-use crate::keyspace::replication::{Id, Position, Second};
-use crate::keyspace::{DATABASES, Keyspace, KeyspaceStats};
+use crate::keyspace::format::DATABASES;
+use crate::keyspace::history::{Id, Master, Position, Second};
+use crate::keyspace::{Keyspace, KeyspaceStats};
 use crate::machine;
 use crate::master::Replica;
 use crate::master::failover::Failover;
-use crate::pubsub::Kind;
-use crate::replica::{Master, Phase};
-use crate::script::Scripts;
+use crate::replica::Phase;
+use crate::script::cache::Scripts;
 use crate::state::State;
-use tembo::{JournalStats, Pool, WriteBacks};
-
-/// The version of Redis whose commands, replies and INFO fields these are; clients choose features by it.
-pub(crate) const REDIS_VERSION: &str = "7.0.15";
+use crate::subscriptions::SubscriptionKind;
+use crate::version::REDIS_VERSION;
 
 /// The facts that the sections report.
 pub(crate) struct Facts<'a> {
@@ -91,9 +91,9 @@ impl<'a> Facts<'a> {
             blocked_clients: keys.waiters.len(),
             tracking_counts: keys.pubsub.tracking.counts(),
             pubsub_counts: [
-                keys.pubsub.channels_len(Kind::Channel),
+                keys.pubsub.channels_len(SubscriptionKind::Channel),
                 keys.pubsub.patterns_len(),
-                keys.pubsub.channels_len(Kind::Shard),
+                keys.pubsub.channels_len(SubscriptionKind::Shard),
             ],
             write_backs: tembo::write_backs(),
             keyspace,

@@ -14,7 +14,7 @@ use crate::config::LogLevel;
 
 /// The subject of a message; each has a limit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MessageKind {
     /// A client came or went.
     Connection,
     /// A connection was refused.
@@ -49,28 +49,28 @@ pub(crate) enum Kind {
     Script,
 }
 
-impl Kind {
-    const COUNT: usize = Kind::Script as usize + 1;
+impl MessageKind {
+    const COUNT: usize = MessageKind::Script as usize + 1;
 
     /// How it is called in messages about messages, and as the field `kind` of an event.
     fn name(self) -> &'static str {
         match self {
-            Kind::Connection => "connections",
-            Kind::Refused => "refused connections",
-            Kind::Idle => "idle clients",
-            Kind::Protocol => "protocol errors",
-            Kind::OutputLimit => "output limits",
-            Kind::Evicted => "evicted clients",
-            Kind::Security => "security",
-            Kind::Full => "a full pool",
-            Kind::Commit => "failed commits",
-            Kind::Damage => "damage",
-            Kind::Fault => "faults",
-            Kind::Configuration => "the configuration",
-            Kind::Replication => "replication",
-            Kind::Saving => "saving",
-            Kind::SlowTurn => "slow turns",
-            Kind::Script => "messages of scripts",
+            MessageKind::Connection => "connections",
+            MessageKind::Refused => "refused connections",
+            MessageKind::Idle => "idle clients",
+            MessageKind::Protocol => "protocol errors",
+            MessageKind::OutputLimit => "output limits",
+            MessageKind::Evicted => "evicted clients",
+            MessageKind::Security => "security",
+            MessageKind::Full => "a full pool",
+            MessageKind::Commit => "failed commits",
+            MessageKind::Damage => "damage",
+            MessageKind::Fault => "faults",
+            MessageKind::Configuration => "the configuration",
+            MessageKind::Replication => "replication",
+            MessageKind::Saving => "saving",
+            MessageKind::SlowTurn => "slow turns",
+            MessageKind::Script => "messages of scripts",
         }
     }
 }
@@ -82,7 +82,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The period of one kind.
 #[derive(Clone, Copy, Debug)]
 struct Period {
-    kind: Kind,
+    kind: MessageKind,
     level: LogLevel,
     began: Instant,
     logged: u32,
@@ -92,7 +92,7 @@ struct Period {
 /// The limits.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    periods: [Option<Period>; Kind::COUNT],
+    periods: [Option<Period>; MessageKind::COUNT],
 }
 
 impl Log {
@@ -103,7 +103,7 @@ impl Log {
         least: LogLevel,
         now: Instant,
         level: LogLevel,
-        kind: Kind,
+        kind: MessageKind,
         message: fmt::Arguments<'_>,
     ) {
         if level >= least && self.admit(now, level, kind) {
@@ -111,7 +111,7 @@ impl Log {
         }
     }
 
-    fn admit(&mut self, now: Instant, level: LogLevel, kind: Kind) -> bool {
+    fn admit(&mut self, now: Instant, level: LogLevel, kind: MessageKind) -> bool {
         self.end_period(kind as usize, now);
         let fresh = Period { kind, level, began: now, logged: 0, suppressed: 0 };
         let period = self.periods[kind as usize].get_or_insert(fresh);
@@ -127,7 +127,7 @@ impl Log {
     /// Ends periods that are over. To be called now and then, so that the counts do not wait for the next
     /// message.
     pub(crate) fn tick(&mut self, now: Instant) {
-        (0..Kind::COUNT).for_each(|index| self.end_period(index, now));
+        (0..MessageKind::COUNT).for_each(|index| self.end_period(index, now));
     }
 
     fn end_period(&mut self, index: usize, now: Instant) {
@@ -145,7 +145,7 @@ impl Log {
     }
 }
 
-fn emit(level: LogLevel, kind: Kind, message: fmt::Arguments<'_>) {
+fn emit(level: LogLevel, kind: MessageKind, message: fmt::Arguments<'_>) {
     const TARGET: &str = "tembo_server";
     let kind = kind.name();
     match level {
@@ -166,14 +166,19 @@ mod tests {
         let admitted = |log: &mut Log, kind, after_ms| {
             log.admit(start + Duration::from_millis(after_ms), LogLevel::Notice, kind)
         };
-        let storm = (0..1000).filter(|after_ms| admitted(&mut log, Kind::Protocol, after_ms / 2)).count();
+        let storm =
+            (0..1000).filter(|after_ms| admitted(&mut log, MessageKind::Protocol, after_ms / 2)).count();
         assert_eq!(storm, MESSAGES_PER_PERIOD as usize);
-        assert!(admitted(&mut log, Kind::Damage, 500), "another kind has its own limit");
-        assert_eq!(log.periods[Kind::Protocol as usize].unwrap().suppressed, 995);
+        assert!(admitted(&mut log, MessageKind::Damage, 500), "another kind has its own limit");
+        assert_eq!(log.periods[MessageKind::Protocol as usize].unwrap().suppressed, 995);
         log.tick(start + Duration::from_millis(999));
-        assert_eq!(log.periods[Kind::Protocol as usize].unwrap().suppressed, 995, "its period is not over");
+        assert_eq!(
+            log.periods[MessageKind::Protocol as usize].unwrap().suppressed,
+            995,
+            "its period is not over"
+        );
         log.tick(start + Duration::from_millis(1000));
-        assert!(log.periods[Kind::Protocol as usize].is_none());
-        assert!(admitted(&mut log, Kind::Protocol, 1000), "a period later it is heard again");
+        assert!(log.periods[MessageKind::Protocol as usize].is_none());
+        assert!(admitted(&mut log, MessageKind::Protocol, 1000), "a period later it is heard again");
     }
 }

@@ -2,16 +2,16 @@
 
 use tembo_wire::Request;
 
+use crate::acl::check::{Denial, Reason};
 use crate::acl::log::{Entry, Origin};
-use crate::acl::{DEFAULT, Denial, Reason, User};
+use crate::acl::user::{DEFAULT, User};
 use crate::clients::Clients;
 use crate::commands::table::Command;
 use crate::executor::Executor;
-use crate::fault::{Answer, Fault};
+use crate::fault::{Answer, Fault, NO_AUTHENTICATION};
 use crate::session::{Session, Standing};
 use crate::state::State;
 
-pub(crate) const NO_AUTHENTICATION: &str = "NOAUTH Authentication required.";
 const CHANGED: &str = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
     This command is no longer allowed for the following reason:";
 

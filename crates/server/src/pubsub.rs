@@ -29,9 +29,12 @@ use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 
+use crate::client_ref::ClientRef;
 use crate::delivery::Delivery;
+use crate::message::{Message, MessageBody};
 use crate::session::Session;
-use crate::tracking::{Invalidation, Tracking};
+use crate::subscriptions::{Subscribers, SubscriptionKind};
+use crate::tracking::Tracking;
 
 /// Receptions that may wait before those who publish wait.
 const RECEPTIONS_MAX: u64 = 4096;
@@ -39,105 +42,6 @@ const RECEPTIONS_MAX: u64 = 4096;
 const OUTBOX_BYTES_MAX: usize = 16 << 20;
 /// Memory that a subscription takes in addition to its name.
 const SUBSCRIPTION_BYTES: usize = 160;
-
-/// The kinds of subscriptions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Channel,
-    Pattern,
-    /// A channel of a cluster's shard, which has a namespace of its own.
-    Shard,
-}
-
-/// A client by its slot; the number tells whether the slot is still that client's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClientRef {
-    pub(crate) slot: usize,
-    pub(crate) id: u64,
-}
-
-/// The subscribers of one name, by the numbers of their subscriptions.
-pub(crate) type Subscribers = BTreeMap<u64, ClientRef>;
-
-/// The names that one client has subscribed to, with the numbers of its subscriptions.
-#[derive(Debug, Default)]
-pub(crate) struct Subscriptions {
-    channels: BTreeMap<Rc<[u8]>, u64>,
-    patterns: BTreeMap<Rc<[u8]>, u64>,
-    shards: BTreeMap<Rc<[u8]>, u64>,
-    /// The memory they take.
-    pub(crate) bytes: usize,
-}
-
-impl Subscriptions {
-    fn of(&mut self, kind: Kind) -> &mut BTreeMap<Rc<[u8]>, u64> {
-        match kind {
-            Kind::Channel => &mut self.channels,
-            Kind::Pattern => &mut self.patterns,
-            Kind::Shard => &mut self.shards,
-        }
-    }
-
-    pub(crate) fn len(&self, kind: Kind) -> usize {
-        match kind {
-            Kind::Channel => self.channels.len(),
-            Kind::Pattern => self.patterns.len(),
-            Kind::Shard => self.shards.len(),
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
-    }
-
-    /// The count that replies to subscribers name: shards are counted by themselves.
-    pub(crate) fn count(&self, kind: Kind) -> usize {
-        match kind {
-            Kind::Shard => self.shards.len(),
-            _ => self.channels.len() + self.patterns.len(),
-        }
-    }
-
-    /// All names, and whether each is a pattern.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&[u8], bool)> {
-        let names = self.channels.keys().chain(self.shards.keys()).map(|name| (&**name, false));
-        names.chain(self.patterns.keys().map(|name| (&**name, true)))
-    }
-
-    /// The names of a kind.
-    pub(crate) fn names(&mut self, kind: Kind) -> Vec<Rc<[u8]>> {
-        self.of(kind).keys().cloned().collect()
-    }
-}
-
-/// The content of a message.
-#[derive(Debug)]
-pub(crate) enum Body {
-    /// To a channel, or a channel of a shard.
-    Published { kind: Kind, channel: Box<[u8]>, payload: Box<[u8]> },
-    /// A line for clients that monitor.
-    Monitored(Box<[u8]>),
-    /// To clients that track keys.
-    Invalidated(Invalidation),
-}
-
-#[derive(Debug)]
-pub(crate) struct Message {
-    pub(crate) number: u64,
-    pub(crate) body: Body,
-    receptions: u64,
-}
-
-impl Message {
-    fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + match &self.body {
-                Body::Published { channel, payload, .. } => channel.len() + payload.len(),
-                Body::Monitored(line) => line.len(),
-                Body::Invalidated(invalidation) => invalidation.bytes(),
-            }
-    }
-}
 
 /// All subscriptions, and the messages on their way.
 #[derive(Debug, Default)]
@@ -166,7 +70,7 @@ pub(crate) struct PubSub {
 
 impl PubSub {
     /// Subscribes a client, unless it has.
-    pub(crate) fn subscribe(&mut self, session: &mut Session, kind: Kind, name: &[u8]) {
+    pub(crate) fn subscribe(&mut self, session: &mut Session, kind: SubscriptionKind, name: &[u8]) {
         if session.subscriptions.of(kind).contains_key(name) {
             return;
         }
@@ -174,9 +78,9 @@ impl PubSub {
         let client = ClientRef { slot: session.slot, id: session.id };
         let shared = self.shared_name(kind, name);
         let subscribers = match kind {
-            Kind::Channel => self.channels.entry(shared.clone()).or_default(),
-            Kind::Pattern => self.patterns.entry(shared.clone()).or_default(),
-            Kind::Shard => self.shards.entry(shared.clone()).or_default(),
+            SubscriptionKind::Channel => self.channels.entry(shared.clone()).or_default(),
+            SubscriptionKind::Pattern => self.patterns.entry(shared.clone()).or_default(),
+            SubscriptionKind::Shard => self.shards.entry(shared.clone()).or_default(),
         };
         subscribers.insert(self.last, client);
         session.subscriptions.bytes += name.len() + SUBSCRIPTION_BYTES;
@@ -184,17 +88,17 @@ impl PubSub {
     }
 
     /// The name as others hold it, so that it is in memory once.
-    fn shared_name(&self, kind: Kind, name: &[u8]) -> Rc<[u8]> {
+    fn shared_name(&self, kind: SubscriptionKind, name: &[u8]) -> Rc<[u8]> {
         let held = match kind {
-            Kind::Channel => self.channels.get_key_value(name).map(|(name, _)| name),
-            Kind::Pattern => self.patterns.get_key_value(name).map(|(name, _)| name),
-            Kind::Shard => self.shards.get_key_value(name).map(|(name, _)| name),
+            SubscriptionKind::Channel => self.channels.get_key_value(name).map(|(name, _)| name),
+            SubscriptionKind::Pattern => self.patterns.get_key_value(name).map(|(name, _)| name),
+            SubscriptionKind::Shard => self.shards.get_key_value(name).map(|(name, _)| name),
         };
         held.cloned().unwrap_or_else(|| name.into())
     }
 
     /// Ends a subscription, if the client has it.
-    pub(crate) fn unsubscribe(&mut self, session: &mut Session, kind: Kind, name: &[u8]) {
+    pub(crate) fn unsubscribe(&mut self, session: &mut Session, kind: SubscriptionKind, name: &[u8]) {
         let Some(number) = session.subscriptions.of(kind).remove(name) else {
             return;
         };
@@ -204,17 +108,17 @@ impl PubSub {
             subscribers.is_empty()
         };
         match kind {
-            Kind::Channel => {
+            SubscriptionKind::Channel => {
                 if self.channels.get_mut(name).is_some_and(take_off) {
                     self.channels.remove(name);
                 }
             }
-            Kind::Pattern => {
+            SubscriptionKind::Pattern => {
                 if self.patterns.get_mut(name).is_some_and(take_off) {
                     self.patterns.remove(name);
                 }
             }
-            Kind::Shard => {
+            SubscriptionKind::Shard => {
                 if self.shards.get_mut(name).is_some_and(take_off) {
                     self.shards.remove(name);
                 }
@@ -224,7 +128,7 @@ impl PubSub {
 
     /// Ends all that a client has subscribed to, monitors or tracks.
     pub(crate) fn part_with(&mut self, session: &mut Session) {
-        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+        for kind in [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::Shard] {
             session.subscriptions.names(kind).iter().for_each(|name| self.unsubscribe(session, kind, name));
         }
         if let Some(number) = session.monitors.take() {
@@ -243,14 +147,14 @@ impl PubSub {
     }
 
     /// The channels that have subscribers.
-    pub(crate) fn channels(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
-        let channels = if kind == Kind::Shard { &self.shards } else { &self.channels };
+    pub(crate) fn channels(&self, kind: SubscriptionKind) -> impl Iterator<Item = &[u8]> {
+        let channels = if kind == SubscriptionKind::Shard { &self.shards } else { &self.channels };
         channels.keys().map(|name| &**name)
     }
 
     /// How many have subscribed to a channel, without those of patterns.
-    pub(crate) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
-        let channels = if kind == Kind::Shard { &self.shards } else { &self.channels };
+    pub(crate) fn subscribers(&self, kind: SubscriptionKind, name: &[u8]) -> usize {
+        let channels = if kind == SubscriptionKind::Shard { &self.shards } else { &self.channels };
         channels.get(name).map_or(0, Subscribers::len)
     }
 
@@ -259,29 +163,35 @@ impl PubSub {
         self.patterns.len()
     }
 
-    pub(crate) fn channels_len(&self, kind: Kind) -> usize {
-        if kind == Kind::Shard { self.shards.len() } else { self.channels.len() }
+    pub(crate) fn channels_len(&self, kind: SubscriptionKind) -> usize {
+        if kind == SubscriptionKind::Shard { self.shards.len() } else { self.channels.len() }
     }
 
     /// The subscribers of a channel: first its own, with no pattern, then those of each pattern.
     fn matching<'s>(
         &'s self,
-        kind: Kind,
+        kind: SubscriptionKind,
         channel: &'s [u8],
     ) -> impl Iterator<Item = (Option<&'s Rc<[u8]>>, &'s Subscribers)> {
-        let channels = if kind == Kind::Shard { &self.shards } else { &self.channels };
+        let channels = if kind == SubscriptionKind::Shard { &self.shards } else { &self.channels };
         let own = channels.get(channel).map(|subscribers| (None, subscribers));
-        let patterns = (kind != Kind::Shard).then_some(&self.patterns).into_iter().flatten();
+        let patterns = (kind != SubscriptionKind::Shard).then_some(&self.patterns).into_iter().flatten();
         let patterns = patterns.filter(|(pattern, _)| crate::glob::matches(pattern, channel, false));
         own.into_iter().chain(patterns.map(|(pattern, subscribers)| (Some(pattern), subscribers)))
     }
 
     /// Publishes a message, and returns how many will receive it. It `depends` on the batch if that has
     /// writes.
-    pub(crate) fn publish(&mut self, kind: Kind, channel: &[u8], payload: &[u8], depends: bool) -> u64 {
+    pub(crate) fn publish(
+        &mut self,
+        kind: SubscriptionKind,
+        channel: &[u8],
+        payload: &[u8],
+        depends: bool,
+    ) -> u64 {
         let receptions = self.matching(kind, channel).map(|(_, subscribers)| subscribers.len() as u64).sum();
         if receptions > 0 {
-            let body = Body::Published { kind, channel: channel.into(), payload: payload.into() };
+            let body = MessageBody::Published { kind, channel: channel.into(), payload: payload.into() };
             self.post(body, receptions, depends);
         }
         receptions
@@ -290,10 +200,10 @@ impl PubSub {
     /// Shows a command to those who monitor.
     pub(crate) fn show_command(&mut self, line: Vec<u8>) {
         let receptions = self.monitors.len() as u64;
-        self.post(Body::Monitored(line.into()), receptions, false);
+        self.post(MessageBody::Monitored(line.into()), receptions, false);
     }
 
-    pub(crate) fn post(&mut self, body: Body, receptions: u64, depends: bool) {
+    pub(crate) fn post(&mut self, body: MessageBody, receptions: u64, depends: bool) {
         self.last += 1;
         self.posted += 1;
         if self.committed == self.outbox.len() && !depends {
@@ -316,7 +226,7 @@ impl PubSub {
         }
         self.committed = self.committed.min(mark);
         for message in self.outbox.split_off(mark) {
-            if matches!(message.body, Body::Invalidated(_)) {
+            if matches!(message.body, MessageBody::Invalidated(_)) {
                 self.outbox.push_back(message);
             } else {
                 self.forget(&message);
@@ -372,9 +282,9 @@ impl PubSub {
             };
         match &message.body {
             // Its receivers are known to the tracking.
-            Body::Invalidated(_) => {}
-            Body::Monitored(_) => before(&self.monitors, None, &mut visit),
-            Body::Published { kind, channel, .. } => {
+            MessageBody::Invalidated(_) => {}
+            MessageBody::Monitored(_) => before(&self.monitors, None, &mut visit),
+            MessageBody::Published { kind, channel, .. } => {
                 for (pattern, subscribers) in self.matching(*kind, channel) {
                     before(subscribers, pattern, &mut visit);
                 }
@@ -389,9 +299,9 @@ mod tests {
 
     fn taken(pubsub: &mut PubSub) -> Vec<Vec<u8>> {
         let payload = |message: Message| match message.body {
-            Body::Published { payload, .. } => payload.to_vec(),
-            Body::Monitored(line) => line.to_vec(),
-            Body::Invalidated(_) => Vec::new(),
+            MessageBody::Published { payload, .. } => payload.to_vec(),
+            MessageBody::Monitored(line) => line.to_vec(),
+            MessageBody::Invalidated(_) => Vec::new(),
         };
         std::iter::from_fn(|| pubsub.take()).map(payload).collect()
     }
@@ -405,9 +315,9 @@ mod tests {
     #[test]
     fn a_message_waits_for_the_batch_that_it_depends_on_and_those_behind_it_too() {
         let mut pubsub = with_subscriber();
-        assert_eq!(pubsub.publish(Kind::Channel, b"c", b"1", false), 1);
-        pubsub.publish(Kind::Channel, b"c", b"2", true);
-        pubsub.publish(Kind::Channel, b"c", b"3", false);
+        assert_eq!(pubsub.publish(SubscriptionKind::Channel, b"c", b"1", false), 1);
+        pubsub.publish(SubscriptionKind::Channel, b"c", b"2", true);
+        pubsub.publish(SubscriptionKind::Channel, b"c", b"3", false);
         assert_eq!(taken(&mut pubsub), [b"1"]);
         pubsub.note_committed();
         assert_eq!(taken(&mut pubsub), [b"2", b"3"]);
@@ -417,30 +327,34 @@ mod tests {
     #[test]
     fn a_failed_batch_drops_what_depended_on_it() {
         let mut pubsub = with_subscriber();
-        pubsub.publish(Kind::Channel, b"c", b"1", false);
-        pubsub.publish(Kind::Channel, b"c", b"2", true);
+        pubsub.publish(SubscriptionKind::Channel, b"c", b"1", false);
+        pubsub.publish(SubscriptionKind::Channel, b"c", b"2", true);
         pubsub.note_failed();
-        pubsub.publish(Kind::Channel, b"c", b"3", false);
+        pubsub.publish(SubscriptionKind::Channel, b"c", b"3", false);
         assert_eq!(taken(&mut pubsub), [b"1", b"3"]);
     }
 
     #[test]
     fn an_undone_command_takes_its_messages_along() {
         let mut pubsub = with_subscriber();
-        pubsub.publish(Kind::Channel, b"c", b"1", true);
+        pubsub.publish(SubscriptionKind::Channel, b"c", b"1", true);
         let mark = pubsub.mark();
-        pubsub.publish(Kind::Channel, b"c", b"2", true);
+        pubsub.publish(SubscriptionKind::Channel, b"c", b"2", true);
         pubsub.drop_since(mark);
         pubsub.note_committed();
         assert_eq!(taken(&mut pubsub), [b"1"]);
-        assert_eq!(pubsub.publish(Kind::Shard, b"c", b"4", true), 0, "shards have names of their own");
+        assert_eq!(
+            pubsub.publish(SubscriptionKind::Shard, b"c", b"4", true),
+            0,
+            "shards have names of their own"
+        );
         assert!(!pubsub.has_messages());
     }
 
     #[test]
     fn a_message_does_not_reach_those_who_subscribe_later() {
         let mut pubsub = with_subscriber();
-        pubsub.publish(Kind::Channel, b"c", b"1", false);
+        pubsub.publish(SubscriptionKind::Channel, b"c", b"1", false);
         pubsub.channels.get_mut(&b"c"[..]).unwrap().insert(100, ClientRef { slot: 1, id: 2 });
         let message = pubsub.take().unwrap();
         let mut clients = Vec::new();

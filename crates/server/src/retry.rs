@@ -3,23 +3,14 @@
 use crate::commands::table::Command;
 use crate::commands::table::flag::{DENYOOM, WRITE};
 use crate::config::LogLevel;
-use crate::eviction;
-use crate::executor::{Current, Executor};
+use crate::eviction::evictor;
+use crate::executor::{Current, Executor, Tries};
 use crate::fault::{Answer, Fault};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::state::State;
 
 /// Times that space is reclaimed before a command that found the pool full is tried again.
 const RECLAIMS_PER_RETRY: usize = 64;
-
-/// The attempts that were made for a command already.
-#[derive(Debug, Default)]
-pub(crate) struct Tries {
-    /// It is run again with all space that there is.
-    is_built_again: bool,
-    /// Keys were evicted for it, or the pool compacted, so often.
-    evictions: u32,
-}
 
 impl Executor<'_, '_> {
     /// Prepares for a command that ended in this fault to be run again; returns the fault if that would not
@@ -58,14 +49,14 @@ impl Executor<'_, '_> {
                 if self.keys.gave_up_parts() { self.reclaim_all() } else { self.reclaim_now() }
             }
             Fault::Engine(tembo::Error::Full { needed_bytes, .. })
-                if self.evicts() && tries.evictions < eviction::TRIES_MAX =>
+                if self.evicts() && tries.evictions < evictor::TRIES_MAX =>
             {
                 tries.evictions += 1;
                 self.commit_batch(Some(current));
                 if self.evict_for(needed_bytes)? { Ok(()) } else { Err(fault) }
             }
             Fault::Engine(tembo::Error::Full { .. })
-                if !self.keys.gave_up_parts() && tries.evictions < eviction::TRIES_MAX =>
+                if !self.keys.gave_up_parts() && tries.evictions < evictor::TRIES_MAX =>
             {
                 tries.evictions += 1;
                 self.commit_batch(Some(current));
@@ -83,9 +74,9 @@ impl Executor<'_, '_> {
         if !self.keys.has_batch()
             && let Err(fault) = self.keys.end_kept().and_then(|()| self.keys.prepare_to_keep())
         {
-            let why = crate::replica::apply::shown(&fault);
+            let why = crate::fault::shown(&fault);
             let message = format_args!("what is kept cannot be tended now: {why}");
-            self.state.log(LogLevel::Verbose, Kind::Full, message);
+            self.state.log(LogLevel::Verbose, MessageKind::Full, message);
         }
     }
 

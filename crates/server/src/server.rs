@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use mio::net::{TcpListener, UnixListener};
-use mio::{Poll, Token, Waker};
+use mio::{Poll, Waker};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::acl_file::users_at_start;
@@ -17,24 +17,21 @@ use crate::address::Acceptor;
 use crate::config::{Bind, Config};
 use crate::error::Error;
 use crate::event_loop::EventLoop;
-use crate::eviction::EvictionLimit;
+use crate::eviction::memory::EvictionLimit;
 use crate::executor::Executor;
 use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::{ModeError, prepare};
 use crate::machine::clients_allowed;
-use crate::metrics::Endpoint;
+use crate::metrics::endpoint::Endpoint;
 use crate::neighbour::Neighbour;
 use crate::state::State;
+use crate::stop::Stop;
 use crate::tls::Tls;
+use crate::token::{LISTENER, WAKER};
 use tembo::Pool;
 
 /// Connections that the system may hold before they are accepted; it has a maximum of its own.
 const BACKLOG: i32 = 1024;
-pub(crate) const LISTENER: Token = Token(usize::MAX);
-pub(crate) const WAKER: Token = Token(usize::MAX - 1);
-/// The link to a master.
-pub(crate) const MASTER: Token = Token(usize::MAX - 2);
-
 /// A server that listens and does not serve yet.
 ///
 /// The pool is its only store: a write is acknowledged once it is durable in the pool's domain, and a server
@@ -290,23 +287,5 @@ impl Handle {
         self.0.requested.store(true, Ordering::Release);
         // Without the wake-up the server notices at its next event, a tenth of a second later at most.
         let _ = self.0.waker.wake();
-    }
-}
-
-/// A request to stop, shared with the [`Handle`]s.
-#[derive(Clone, Debug)]
-pub(crate) struct Stop {
-    requested: Arc<AtomicBool>,
-    pub(crate) waker: Arc<Waker>,
-}
-
-impl Stop {
-    /// Wakes the event loop.
-    pub(crate) fn waker(&self) -> Arc<Waker> {
-        self.waker.clone()
-    }
-
-    pub(crate) fn is_requested(&self) -> bool {
-        self.requested.load(Ordering::Acquire)
     }
 }

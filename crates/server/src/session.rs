@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use tembo_wire::Protocol;
 
-use crate::acl::User;
+use crate::acl::user::User;
 use crate::address::Address;
+use crate::commands::table::Command;
+use crate::commands::table::flag::{RUNS_QUEUE, WRITE};
 use crate::master::{Awaiting, Replica};
-use crate::pubsub::{Kind, Subscriptions};
 use crate::queue::{Queue, Watched};
+use crate::subscriptions::{SubscriptionKind, Subscriptions};
 use crate::tracking::{Mode, OwnTracking, Tracked};
 use crate::waiting::Waiting;
 
@@ -156,6 +158,21 @@ impl Session {
         !self.subscriptions.is_empty()
     }
 
+    /// Whether a command writes, or commands that it runs.
+    pub(crate) fn writes(&self, command: &Command) -> bool {
+        match &self.queue {
+            Some(queue) if command.has(RUNS_QUEUE) => queue.has(WRITE),
+            _ => command.has(WRITE),
+        }
+    }
+
+    /// Notes that the reply of a command that waits is not wanted, or is wanted again.
+    pub(crate) fn note_replies(&mut self, replies: Replies) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.muted = replies != Replies::On;
+        }
+    }
+
     /// Whether the client runs on this machine.
     pub(crate) fn is_local(&self) -> bool {
         self.peer.is_local()
@@ -248,9 +265,9 @@ impl Session {
             seconds(self.since),
             seconds(self.active),
             self.database,
-            self.subscriptions.len(Kind::Channel),
-            self.subscriptions.len(Kind::Pattern),
-            self.subscriptions.len(Kind::Shard),
+            self.subscriptions.len(SubscriptionKind::Channel),
+            self.subscriptions.len(SubscriptionKind::Pattern),
+            self.subscriptions.len(SubscriptionKind::Shard),
             self.watched.keys.len(),
             buffers.input,
             buffers.arguments,

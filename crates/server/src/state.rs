@@ -7,23 +7,23 @@ use std::time::Instant;
 
 use tembo::{Domain, Pool};
 
-use crate::acl::Users;
 use crate::acl::log::AclLog;
+use crate::acl::users::Users;
 use crate::cluster::Cluster;
 use crate::cluster::lease::Lease;
-use crate::cluster::migration::receiver::Moving;
+use crate::cluster::migration::moving::Moving;
 use crate::command_stats::CommandStats;
-use crate::commands::Registry;
+use crate::commands::registry::Registry;
 use crate::compactor::Compactor;
 use crate::config::{Config, LogLevel};
 use crate::conn::{Conn, OverOutput};
 use crate::copier::Copier;
-use crate::eviction::Eviction;
-use crate::keyspace::replication::Id;
-use crate::log::{Kind, Log};
+use crate::eviction::memory::Eviction;
+use crate::keyspace::history::Id;
+use crate::log::{Log, MessageKind};
 use crate::master::Replicas;
 use crate::master::failover::Failover;
-use crate::metrics::Board;
+use crate::metrics::board::Board;
 use crate::neighbour::Neighbour;
 use crate::password::Password;
 use crate::random::Random;
@@ -238,7 +238,7 @@ impl State {
         if !names.is_empty() {
             let message =
                 format_args!("directives of the configuration without meaning here: {}", names.join(", "));
-            self.log(LogLevel::Notice, Kind::Configuration, message);
+            self.log(LogLevel::Notice, MessageKind::Configuration, message);
         }
     }
 
@@ -255,7 +255,7 @@ impl State {
         self.note_used(space.used_bytes);
         self.log.tick(self.now);
         if self.full.take_if(|full| space.has_room_since(full)).is_some() {
-            self.log(LogLevel::Notice, Kind::Full, format_args!("the pool has room again"));
+            self.log(LogLevel::Notice, MessageKind::Full, format_args!("the pool has room again"));
         }
     }
 
@@ -291,7 +291,7 @@ impl State {
     }
 
     /// Logs a message, within the limit of its kind.
-    pub(crate) fn log(&mut self, level: LogLevel, kind: Kind, message: fmt::Arguments<'_>) {
+    pub(crate) fn log(&mut self, level: LogLevel, kind: MessageKind, message: fmt::Arguments<'_>) {
         self.log.write(self.config.log_level, self.now, level, kind, message);
     }
 
@@ -334,19 +334,19 @@ impl State {
             "client {client} is disconnected: it has not taken {unsent} bytes of its replies, and {allowed} \
              allowed (client-output-buffer-limit)"
         );
-        self.log(LogLevel::Notice, Kind::OutputLimit, message);
+        self.log(LogLevel::Notice, MessageKind::OutputLimit, message);
     }
 
     /// Logs that a commit failed, of which so many replies are now errors.
     #[cold]
     pub(crate) fn log_failed_commit(&mut self, replies: usize, error: &tembo::Error, pool: &Pool) {
         let kind = match kind_of(error) {
-            Some(Kind::Full) => {
+            Some(MessageKind::Full) => {
                 self.log_fault("a commit", error, pool);
-                Kind::Commit
+                MessageKind::Commit
             }
-            Some(Kind::Damage) => Kind::Damage,
-            _ => Kind::Commit,
+            Some(MessageKind::Damage) => MessageKind::Damage,
+            _ => MessageKind::Commit,
         };
         let message = format_args!("a commit failed, and what {replies} commands wrote is undone: {error}");
         self.log(LogLevel::Warning, kind, message);
@@ -358,13 +358,13 @@ impl State {
     pub(crate) fn log_fault(&mut self, command: &str, error: &tembo::Error, pool: &Pool) {
         match kind_of(error) {
             None => {}
-            Some(Kind::Full) => {
+            Some(MessageKind::Full) => {
                 let was_full = self.full.replace(Space::of(pool)).is_some();
                 if !was_full {
                     let message = format_args!(
                         "{error}; until then writes that need space are refused, and reads and deletes go on"
                     );
-                    self.log(LogLevel::Warning, Kind::Full, message);
+                    self.log(LogLevel::Warning, MessageKind::Full, message);
                 }
             }
             Some(kind) => self.log(LogLevel::Warning, kind, format_args!("{command} failed: {error}")),
@@ -407,14 +407,14 @@ fn folder_name(folder: &std::path::Path) -> String {
 }
 
 /// The kind of message that this error deserves; `None` if it concerns only the client.
-fn kind_of(error: &tembo::Error) -> Option<Kind> {
+fn kind_of(error: &tembo::Error) -> Option<MessageKind> {
     use tembo::Error;
     match error {
         Error::KeyTooLong { .. } | Error::ValueTooLong { .. } => None,
-        Error::Full { .. } => Some(Kind::Full),
-        Error::Pool(e) if e.is_damage() => Some(Kind::Damage),
+        Error::Full { .. } => Some(MessageKind::Full),
+        Error::Pool(e) if e.is_damage() => Some(MessageKind::Damage),
         // The device's, or the server's own.
-        _ => Some(Kind::Fault),
+        _ => Some(MessageKind::Fault),
     }
 }
 
@@ -428,10 +428,10 @@ mod tests {
         let corrupt = tembo::PoolError::corrupt("a block", 64, 1, 2);
         let full = tembo::PoolErrorKind::Full { needed_bytes: 1, why: "no space".to_owned() };
         for (error, expected) in [
-            (tembo::Error::from(corrupt), Some(Kind::Damage)),
-            (tembo::PoolError::from(full).into(), Some(Kind::Full)),
-            (tembo::Error::ReadOnly, Some(Kind::Fault)),
-            (tembo::Error::Index(tembo::IndexError::Abandoned), Some(Kind::Fault)),
+            (tembo::Error::from(corrupt), Some(MessageKind::Damage)),
+            (tembo::PoolError::from(full).into(), Some(MessageKind::Full)),
+            (tembo::Error::ReadOnly, Some(MessageKind::Fault)),
+            (tembo::Error::Index(tembo::IndexError::Abandoned), Some(MessageKind::Fault)),
             (tembo::Error::KeyTooLong { bytes: 2, max_bytes: 1 }, None),
             (tembo::Error::ValueTooLong { bytes: 2, max_bytes: 1 }, None),
         ] {

@@ -9,24 +9,17 @@
 
 use std::time::{Duration, Instant};
 
-use sd_notify::NotifyState;
-
-use crate::config::{LogLevel, Supervised};
-use crate::log::Kind;
-use crate::state::State;
-
-/// The shortest time between two signs of life in one turn.
-const SIGN_PERIOD: Duration = Duration::from_millis(10);
+use crate::config::Supervised;
 
 /// The messages that the manager wants to hear.
 #[derive(Debug)]
 pub(crate) struct Supervision {
-    is_on: bool,
+    pub(crate) is_on: bool,
     /// How often it wants to hear that the server is alive: twice in the time that it waits.
-    every: Option<Duration>,
-    last: Instant,
+    pub(crate) every: Option<Duration>,
+    pub(crate) last: Instant,
     /// When a long turn shows next that it goes forward.
-    next_sign: Instant,
+    pub(crate) next_sign: Instant,
 }
 
 impl Supervision {
@@ -38,51 +31,6 @@ impl Supervision {
     }
 }
 
-fn has_socket() -> bool {
+pub(crate) fn has_socket() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some_and(|path| !path.is_empty())
-}
-
-impl State {
-    /// Clients are served from now on.
-    pub(crate) fn tell_ready(&mut self) {
-        if self.config.supervised == Supervised::Systemd && !has_socket() {
-            let message =
-                format_args!("supervised systemd: there is no NOTIFY_SOCKET, so that nobody is told");
-            self.log(LogLevel::Warning, Kind::Configuration, message);
-        }
-        self.tell(&[NotifyState::Ready, NotifyState::Status("Ready to accept connections")]);
-    }
-
-    /// The event loop goes round: for probes, and for the manager. To be called with each cron.
-    pub(crate) fn tell_alive(&mut self, now: Instant) {
-        self.beat();
-        let supervision = &mut self.supervision;
-        if supervision.every.is_some_and(|every| now.saturating_duration_since(supervision.last) >= every) {
-            supervision.last = now;
-            self.tell(&[NotifyState::Watchdog]);
-        }
-    }
-
-    /// A long turn goes forward. To be called often; costs a look at the clock.
-    pub(crate) fn show_alive(&mut self) {
-        let now = Instant::now();
-        if now >= self.supervision.next_sign {
-            self.supervision.next_sign = now + SIGN_PERIOD;
-            self.tell_alive(now);
-        }
-    }
-
-    /// The server ends.
-    pub(crate) fn tell_stopping(&mut self) {
-        self.tell(&[NotifyState::Stopping]);
-    }
-
-    fn tell(&mut self, news: &[NotifyState<'_>]) {
-        if self.supervision.is_on
-            && let Err(error) = sd_notify::notify(news)
-        {
-            let message = format_args!("the service manager cannot be told: {error}");
-            self.log(LogLevel::Warning, Kind::Configuration, message);
-        }
-    }
 }

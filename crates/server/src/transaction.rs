@@ -34,7 +34,7 @@ use crate::executor::Executor;
 use crate::fault::{Answer, Fault, error_line};
 use crate::queue::Queue;
 use crate::session::Session;
-use crate::waiting::give_up;
+use crate::wait_service::give_up;
 
 /// Pending words that a command of a transaction is expected to add: those of an ordinary SET.
 const WORDS_PER_COMMAND: usize = 4;

@@ -8,8 +8,9 @@ use std::sync::LazyLock;
 
 use foldhash::fast::FixedState;
 
+use crate::commands::key_access::KeyAccess;
+use crate::commands::registry::Registry;
 use crate::commands::table::Command;
-use crate::commands::{KeyAccess, Registry};
 
 const ABSENT: &str = include_str!("absent.txt");
 

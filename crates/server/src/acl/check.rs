@@ -5,9 +5,9 @@ use tembo_wire::Request;
 use super::categories::{CATALOGUE, Channels, Known};
 use super::selector::Selector;
 use super::user::User;
+use crate::commands::key_arguments::ONCE_COMMAND;
 use crate::commands::table::Command;
 use crate::commands::table::flag::NO_AUTH;
-use crate::commands::tembo::ONCE_COMMAND;
 
 /// The kind of thing that is denied. Of several, the last one in this order is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

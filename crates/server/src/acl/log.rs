@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::Reason;
+use super::check::Reason;
 
 /// A denial that comes again within this time counts for the one before.
 const SAME_WITHIN: Duration = Duration::from_secs(60);

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::RuleError;
 use super::categories::{CATALOGUE, CATEGORIES, CommandSet, category};
+use super::rule::RuleError;
 use crate::glob;
 
 /// Keys that may be read or written.

@@ -2,8 +2,12 @@
 
 use tembo_wire::RequestQueue;
 
+use super::check::Reason;
+use super::rule::{RuleError, join_selectors};
+use super::user::User;
+use super::users::Users;
 use super::*;
-use crate::commands::Registry;
+use crate::commands::registry::Registry;
 
 fn user(rules: &str) -> User {
     let mut user = User::new(b"u", false);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::RuleError;
 use super::digest::PasswordDigest;
+use super::rule::RuleError;
 use super::selector::Selector;
 
 /// The name of the user that clients are at first.

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{BackupError, BackupKind, StreamPlace, damaged};
-use crate::keyspace::replication::{ID_BYTES, is_id};
+use crate::keyspace::history::{ID_BYTES, is_id};
 
 pub(crate) const MAGIC: &[u8; 8] = b"TEMBOBAK";
 const VERSION: u16 = 1;

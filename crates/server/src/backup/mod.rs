@@ -1,7 +1,7 @@
 //! Backups of a running server: a whole copy, and what happened since an earlier one.
 //!
 //! ```text
-//!   take     a client of the replication protocol: PSYNC, the copy or the stream
+//!   capture  a client of the replication protocol: PSYNC, the copy or the stream
 //!   |- units       where in a stream a command, or an EXEC, ends
 //!   |- container   records with checksums, to the file and from it
 //!   verify   reads a whole file; whether several fit together
@@ -57,21 +57,20 @@
 //! A backup follows another one if it begins with the id and the offset with which that one ends. A whole
 //! copy and those that follow it, one after the other, are the state at the end of the last one.
 
+mod capture;
 pub(crate) mod container;
 mod restore;
-mod take;
 #[cfg(test)]
 mod tests;
 pub(crate) mod units;
 mod verify;
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
-use crate::keyspace::replication::Id;
+use crate::keyspace::history::Id;
 
+pub use capture::{Source, SourcePlace, take};
 pub use restore::{Restored, Restoring, restore};
-pub use take::{Source, SourcePlace, take};
 pub use verify::{expect_chain, summary_of_end, verify};
 
 /// The contents of a backup.

@@ -17,14 +17,15 @@ use super::verify::{expect_end, fault_of_copy, summary_of};
 use super::{BackupError, BackupKind, BackupSummary, expect_chain};
 use crate::config::Config;
 use crate::executor::Executor;
-use crate::fault::Fault;
+use crate::fault::{Fault, shown};
 use crate::import::{ImportError, Importing, MOVES_AUX};
+use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::prepare;
-use crate::keyspace::replication::{Master, Position};
-use crate::keyspace::{DATABASES, Keyspace};
+use crate::keyspace::format::DATABASES;
+use crate::keyspace::history::{Master, Position};
 use crate::machine::boot_id;
-use crate::replica::apply::{Stream, shown};
-use crate::replica::ask::Failure;
+use crate::replica::applied_stream::AppliedStream;
+use crate::replica::handshake::Failure;
 use crate::state::State;
 
 /// How a pool is to be restored.
@@ -203,7 +204,7 @@ fn apply<R: Read>(
         expect_chain(before, &begins)?;
     }
     let nobody = "127.0.0.1:1".parse().expect("an address");
-    let mut stream = Stream::new(executor, nobody, nobody);
+    let mut stream = AppliedStream::new(executor, nobody, nobody);
     let mut room = to_offset.map_or(u64::MAX, |offset| offset.saturating_sub(from.offset));
     let reached = |executor: &Executor<'_, '_>| {
         executor.keys.replication.position.map_or(from.offset, |position| position.offset)

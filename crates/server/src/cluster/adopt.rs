@@ -7,16 +7,15 @@ use super::migration::{Decided, Moves, is_try_again};
 use super::slot::slot_of;
 use super::{Access, Cluster};
 use crate::clients::Clients;
-use crate::commands::Context;
+use crate::commands::context::Context;
 use crate::config::LogLevel;
-use crate::fault::{Answer, Fault};
+use crate::fault::{Answer, Fault, shown};
 use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::{Membership, NewRole};
-use crate::log::Kind;
-use crate::pubsub::Kind as Channels;
-use crate::replica::apply::shown;
+use crate::log::MessageKind;
 use crate::state::State;
-use crate::waiting::redirect_waiting;
+use crate::subscriptions::SubscriptionKind as Channels;
+use crate::wait_service::redirect_waiting;
 
 /// Takes up the place in a cluster that the pool has.
 pub(crate) fn begin_membership(keys: &Keyspace<'_>, state: &mut State) {
@@ -25,7 +24,7 @@ pub(crate) fn begin_membership(keys: &Keyspace<'_>, state: &mut State) {
         Err(fault) => {
             let why = shown(&fault);
             let message = format_args!("the topology of the cluster is unreadable; push it again: {why}");
-            state.log(LogLevel::Warning, Kind::Damage, message);
+            state.log(LogLevel::Warning, MessageKind::Damage, message);
             Some(Box::default())
         }
     };
@@ -33,7 +32,7 @@ pub(crate) fn begin_membership(keys: &Keyspace<'_>, state: &mut State) {
         Ok(election) => state.lease = Lease::new(election),
         Err(fault) => {
             let message = format_args!("the latest election of a master is unreadable: {}", shown(&fault));
-            state.log(LogLevel::Warning, Kind::Damage, message);
+            state.log(LogLevel::Warning, MessageKind::Damage, message);
         }
     }
 }
@@ -86,7 +85,7 @@ impl Context<'_, '_> {
             }
         };
         let message = format_args!("the version of the cluster's topology is {version}{shown}");
-        self.state.log(LogLevel::Notice, Kind::Replication, message);
+        self.state.log(LogLevel::Notice, MessageKind::Replication, message);
         if next.id.is_none() || is_forced {
             self.state.lease = Lease::default();
         }

@@ -34,10 +34,6 @@
 use std::time::Duration;
 
 use super::topology::{ID_BYTES, NodeId};
-use crate::clock;
-use crate::executor::{Executor, writes};
-use crate::session::Session;
-use crate::state::State;
 
 /// The part of a lease that is not used: one of so many.
 const UNUSED_PART: u32 = 100;
@@ -128,31 +124,6 @@ impl Lease {
     /// The rest of the lease at a time.
     pub(crate) fn rest(&self, now: Duration) -> Duration {
         self.until.map_or(Duration::ZERO, |until| until.saturating_sub(now))
-    }
-}
-
-impl State {
-    /// Whether this is a master that needs a lease, and has none.
-    #[cold]
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.config.needs_lease
-            && self.cluster.is_some()
-            && self.role.master.is_none()
-            && !self.lease.holds(clock::since_boot())
-    }
-}
-
-impl Executor<'_, '_> {
-    /// Whether a command writes, and the lease has run out; one of a script as it was decided when that
-    /// began.
-    #[cold]
-    pub(crate) fn lacks_lease(
-        &self,
-        session: &Session,
-        command: &crate::commands::table::Command,
-        is_fenced: Option<bool>,
-    ) -> bool {
-        writes(session, command) && is_fenced.unwrap_or_else(|| self.state.is_fenced())
     }
 }
 

@@ -29,6 +29,7 @@
 //! Keys of slots that a topology takes away stay until CLUSTERX FLUSHSLOTS: no client comes to them.
 
 pub(crate) mod adopt;
+mod fence;
 pub(crate) mod lease;
 #[cfg(test)]
 mod lease_model_tests;
@@ -43,7 +44,7 @@ mod topology_tests;
 
 use crate::fault::Fault;
 use crate::keyspace::cluster::{Membership, NewRole};
-use crate::keyspace::replication::Master;
+use crate::keyspace::history::Master;
 use migration::{Moves, TRY_AGAIN};
 use topology::{Node, NodeId, Topology};
 

@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use tembo_wire::ReplyWriter;
 
-use super::migration::mover::state_name;
-use super::migration::{Importing, Move, Moves};
+use super::migration::{Importing, Move, Moves, Sending};
 use super::topology::{Node, Topology, shown_range};
 
 /// Nodes of Redis listen for each other at their port and this many more. Nobody listens there; clients
@@ -151,5 +150,14 @@ pub(crate) fn write_shards(
             reply.bulk("health");
             reply.bulk(if node.has_failed() { "fail" } else { "online" });
         }
+    }
+}
+
+/// The name of a stage for controllers.
+fn state_name(stage: &Sending) -> &'static str {
+    match stage {
+        Sending::Copying | Sending::Doubt => "start",
+        Sending::Done => "success",
+        Sending::Failed(_) => "fail",
     }
 }

@@ -12,12 +12,12 @@ use tembo_wire::Request;
 use super::migration::{TRY_AGAIN, is_try_again};
 use super::slot::slot_of;
 use super::{Access, Cluster, NOT_SERVED};
+use crate::commands::key_arguments::{ONCE_COMMAND, places_of_keys, results_of_radius};
+use crate::commands::registry::Registry;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{MOVABLE_KEYS, NOT_KEYS, READONLY, RUNS_QUEUE};
-use crate::commands::tembo::ONCE_COMMAND;
 use crate::commands::transaction::discard;
-use crate::commands::{Registry, places_of_keys, results_of_radius};
-use crate::executor::{Executor, writes};
+use crate::executor::Executor;
 use crate::fault::Fault;
 use crate::session::Session;
 
@@ -131,7 +131,7 @@ impl Executor<'_, '_> {
 
     fn access(&self, session: &Session, command: &Command) -> Access {
         // Channels of shards are at replicas, too.
-        let is_write = writes(session, command);
+        let is_write = session.writes(command);
         let from_replica = command.has(NOT_KEYS) || session.reads_replica && !is_write;
         let writes = is_write || command.runs_script() && !command.has(READONLY);
         Access { from_replica, writes, is_replica: self.state.role.master.is_some() }

@@ -4,19 +4,17 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tembo_wire::Request;
 
 use super::args::{integer, is, quoting};
-use super::table::Command;
-use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use super::{Context, write_help};
+use super::context::{Context, Handler, write_help};
 use crate::acl::categories::{CATALOGUE, CATEGORIES, category};
-use crate::acl::{DEFAULT, Denial, Reason, User, is_name, join_selectors};
+use crate::acl::check::{Denial, Reason};
+use crate::acl::rule::{is_name, join_selectors};
+use crate::acl::user::{DEFAULT, User};
 use crate::acl_file;
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::permission::{disconnect_users, put_user};
 
-const OWN: u32 = NOSCRIPT | LOADING | STALE;
-const OTHERS: u32 = OWN | ADMIN;
 const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the \
     ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to \
     store users in the Redis configuration.";
@@ -26,36 +24,22 @@ const GENPASS_BITS: &str = "ERR ACL GENPASS argument must be the number of bits 
 /// Entries that ACL LOG returns, unless it is told.
 const LOG_DEFAULT: i64 = 10;
 
-pub(super) const COMMANDS: &[Command] =
-    &[Command::new("acl", -2, 0, help).doc("server", "6.0.0", "Users and what they may do").subcommands(&[
-        of_all("acl|cat", -2, OWN, cat, "Returns the categories, or the commands of one"),
-        of_all("acl|deluser", -3, OTHERS, deluser, "Removes users and disconnects their clients"),
-        Command::new("acl|dryrun", -4, OTHERS, dryrun).doc(
-            "server",
-            "7.0.0",
-            "Tells whether a user may run a command, without running it",
-        ),
-        of_all("acl|genpass", -2, OWN, genpass, "Returns a random password"),
-        of_all("acl|getuser", 3, OTHERS, getuser, "Returns the rules of a user"),
-        of_all("acl|list", 2, OTHERS, list, "Returns the users as lines of an ACL file"),
-        of_all("acl|load", 2, OTHERS, load, "Takes the users of the ACL file, all or none"),
-        of_all("acl|log", -2, OTHERS, log, "Returns what was denied lately"),
-        of_all("acl|save", 2, OTHERS, save, "Writes the users into the ACL file"),
-        of_all("acl|setuser", -3, OTHERS, setuser, "Makes a user, or changes its rules, all or none"),
-        of_all("acl|users", 2, OTHERS, users, "Returns the names of the users"),
-        of_all("acl|whoami", 2, OWN, whoami, "Returns the name of this connection's user"),
-        of_all("acl|help", 2, LOADING | STALE, help, "Explains the subcommands"),
-    ])];
-
-const fn of_all(
-    name: &'static str,
-    arity: i32,
-    flags: u32,
-    handler: super::table::Handler,
-    summary: &'static str,
-) -> Command {
-    Command::new(name, arity, flags, handler).doc("server", "6.0.0", summary)
-}
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("acl", help),
+    ("acl|cat", cat),
+    ("acl|deluser", deluser),
+    ("acl|dryrun", dryrun),
+    ("acl|genpass", genpass),
+    ("acl|getuser", getuser),
+    ("acl|list", list),
+    ("acl|load", load),
+    ("acl|log", log),
+    ("acl|save", save),
+    ("acl|setuser", setuser),
+    ("acl|users", users),
+    ("acl|whoami", whoami),
+    ("acl|help", help),
+];
 
 fn expect_at_most_three(request: &Request<'_>) -> Answer {
     if request.arg_count() <= 3 {
@@ -162,7 +146,7 @@ fn setuser(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let known = ctx.state.users.get(name);
     let mut user = known.map_or_else(|| User::new(name, all_channels), |user| User::clone(user));
     for rule in rules {
-        let wrong = |error: crate::acl::RuleError| {
+        let wrong = |error: crate::acl::rule::RuleError| {
             quoting("ERR Error in ACL SETUSER modifier '", &rule, &format!("': {}", error.text()))
         };
         user.apply(&rule, all_channels).map_err(wrong)?;
@@ -200,7 +184,7 @@ fn save(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let file = ctx.state.config.acl_file.clone().ok_or(Fault::Error(NO_FILE))?;
     if let Err(error) = acl_file::save(&file, &ctx.state.users) {
         let message = format_args!("the ACL file {} cannot be written: {error}", file.display());
-        ctx.state.log(LogLevel::Warning, Kind::Configuration, message);
+        ctx.state.log(LogLevel::Warning, MessageKind::Configuration, message);
         return Err(Fault::Error(NOT_SAVED));
     }
     ctx.out.write().ok();

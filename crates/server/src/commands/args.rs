@@ -4,7 +4,7 @@ use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
 use crate::fault::{Answer, DB_OUT_OF_RANGE, Fault, NOT_AN_INTEGER, SYNTAX, quotable};
-use crate::keyspace::DATABASES;
+use crate::keyspace::format::DATABASES;
 
 pub(super) fn integer(arg: &[u8]) -> Answer<i64> {
     parse_i64(arg).ok_or(NOT_AN_INTEGER)

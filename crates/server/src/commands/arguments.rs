@@ -122,7 +122,7 @@ pub(super) fn write(reply: &mut ReplyWriter<'_>, arguments: &[Argument]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::Registry;
+    use crate::commands::registry::Registry;
 
     #[test]
     fn every_row_is_whole_and_of_a_command_that_takes_arguments() {

@@ -6,9 +6,10 @@ use tembo_rdb::Element;
 use super::{hash, set, sorted_set};
 use crate::config::Encodings;
 use crate::fault::{Answer, Fault};
-use crate::keyspace::collection::Collection;
+use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::Score;
-use crate::keyspace::{Keyspace, Kind, Meta};
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::{Kind, Meta};
 
 /// Elements of a list that are added together, and their bytes.
 const GATHERED_MAX: usize = 256;
@@ -17,14 +18,14 @@ const GATHERED_BYTES_MAX: usize = 64 << 10;
 /// A value that is not whole yet.
 pub(crate) struct Arrival {
     database: usize,
-    body: Body,
+    body: ArrivingValue,
     /// Elements of a list that are still to be added.
     gathered: Vec<Vec<u8>>,
     gathered_bytes: usize,
     elements: u64,
 }
 
-enum Body {
+enum ArrivingValue {
     Text(Vec<u8>),
     Collection(Collection),
 }
@@ -60,8 +61,8 @@ impl Arrival {
     /// Begins a value that is to be stored in place of whatever is under `key`.
     pub(crate) fn begin(keys: &mut Keyspace<'_>, database: usize, key: &[u8], kind: Kind) -> Answer<Self> {
         let body = match kind {
-            Kind::String => Body::Text(Vec::new()),
-            kind => Body::Collection(keys.replacement(database, key, kind)?.in_parts()),
+            Kind::String => ArrivingValue::Text(Vec::new()),
+            kind => ArrivingValue::Collection(keys.replacement(database, key, kind)?.in_parts()),
         };
         let (gathered, gathered_bytes, elements) = (Vec::new(), 0, 0);
         Ok(Arrival { database, body, gathered, gathered_bytes, elements })
@@ -76,11 +77,11 @@ impl Arrival {
     ) -> Result<(), Refusal> {
         self.elements += 1;
         let is_new = match (&mut self.body, element) {
-            (Body::Text(text), Element::Text(new)) if self.elements == 1 => {
+            (ArrivingValue::Text(text), Element::Text(new)) if self.elements == 1 => {
                 text.extend_from_slice(new);
                 true
             }
-            (Body::Collection(list), Element::Item(item)) if list.kind() == Kind::List => {
+            (ArrivingValue::Collection(list), Element::Item(item)) if list.kind() == Kind::List => {
                 self.gathered.push(item.to_vec());
                 self.gathered_bytes += item.len();
                 if self.gathered.len() >= GATHERED_MAX || self.gathered_bytes >= GATHERED_BYTES_MAX {
@@ -88,16 +89,18 @@ impl Arrival {
                 }
                 true
             }
-            (Body::Collection(set), Element::Item(member)) if set.kind() == Kind::Set => {
+            (ArrivingValue::Collection(set), Element::Item(member)) if set.kind() == Kind::Set => {
                 set::add(keys, set, limits, member)?
             }
-            (Body::Collection(_), Element::Field { deadline_ms: Some(_), .. }) => {
+            (ArrivingValue::Collection(_), Element::Field { deadline_ms: Some(_), .. }) => {
                 return Err(Refusal::FieldDeadline);
             }
-            (Body::Collection(hash), Element::Field { field, value, .. }) if hash.kind() == Kind::Hash => {
+            (ArrivingValue::Collection(hash), Element::Field { field, value, .. })
+                if hash.kind() == Kind::Hash =>
+            {
                 !hash::put(keys, hash, limits, field, value)?
             }
-            (Body::Collection(sorted), Element::Scored { member, score })
+            (ArrivingValue::Collection(sorted), Element::Scored { member, score })
                 if sorted.kind() == Kind::SortedSet =>
             {
                 let before = sorted.len();
@@ -111,7 +114,7 @@ impl Arrival {
 
     /// Adds the elements of a list that were gathered.
     fn flush(&mut self, keys: &mut Keyspace<'_>) -> Answer {
-        if let Body::Collection(list) = &mut self.body
+        if let ArrivingValue::Collection(list) = &mut self.body
             && !self.gathered.is_empty()
         {
             keys.push(list, false, self.gathered.iter().map(Vec::as_slice))?;
@@ -134,12 +137,12 @@ impl Arrival {
         }
         self.flush(keys)?;
         match self.body {
-            Body::Text(text) => {
+            ArrivingValue::Text(text) => {
                 let old = keys.find(self.database, key)?.old;
                 let meta = Meta { deadline, ..Meta::default() };
                 keys.put(self.database, key, meta, old, &[&text])?;
             }
-            Body::Collection(mut collection) => {
+            ArrivingValue::Collection(mut collection) => {
                 collection.set_deadline(deadline);
                 keys.store(key, collection)?;
             }

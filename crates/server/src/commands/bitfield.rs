@@ -5,25 +5,13 @@ use tembo_wire::number::parse_i64;
 
 use super::args::{integer, is};
 use super::bitmap::{in_string, read_offset};
-use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, READONLY, WRITE};
-use super::{Context, Out};
+use super::context::{Context, Handler, Out};
+use super::key_arguments::argument_count;
 use crate::fault::{Answer, Fault, SYNTAX, quotable};
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Stored};
+use crate::keyspace::format::{Meta, Stored};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("bitfield", -2, WRITE | DENYOOM, bitfield).keys(1, 1, 1).doc(
-        "bitmap",
-        "3.2.0",
-        "Reads, sets and adds to integers of any width in the string under a key",
-    ),
-    Command::new("bitfield_ro", -2, READONLY | FAST, bitfield_ro).keys(1, 1, 1).doc(
-        "bitmap",
-        "6.0.0",
-        "Reads integers of any width in the string under a key",
-    ),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[("bitfield", bitfield), ("bitfield_ro", bitfield_ro)];
 
 /// An integer of 1 to 64 bits, or of 1 to 63 without a sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,28 +151,6 @@ impl Step {
     }
 }
 
-/// How many arguments follow the name of a subcommand, OVERFLOW included.
-fn argument_count(word: &[u8]) -> Option<usize> {
-    match word {
-        _ if is(word, "GET") => Some(2),
-        _ if is(word, "SET") || is(word, "INCRBY") => Some(3),
-        _ if is(word, "OVERFLOW") => Some(1),
-        _ => None,
-    }
-}
-
-/// Whether subcommands, of which these are the arguments, only read.
-pub(super) fn only_reads<'a>(args: impl Iterator<Item = &'a [u8]>) -> bool {
-    let mut args = args.fuse();
-    while let Some(word) = args.next() {
-        let count = argument_count(word).filter(|&count| count < 3);
-        if count.is_none_or(|count| args.by_ref().take(count).count() < count) {
-            return false;
-        }
-    }
-    true
-}
-
 /// Reads the subcommands.
 fn read_steps(request: &Request<'_>, bytes_max: usize) -> Answer<Vec<Step>> {
     let (mut steps, mut overflow, mut at) = (Vec::new(), Overflow::Wrap, 2);
@@ -279,6 +245,7 @@ fn change(ctx: &mut Context<'_, '_>, key: &[u8], steps: &[Step], end: usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::key_arguments::only_reads;
 
     #[test]
     fn bits_are_read_back_from_every_place() {

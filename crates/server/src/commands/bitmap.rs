@@ -8,41 +8,14 @@ use std::ops::Range;
 use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
-use super::Context;
 use super::args::{integer, is};
-use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, READONLY, WRITE};
+use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Stored};
+use crate::keyspace::format::{Meta, Stored};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("setbit", 4, WRITE | DENYOOM, setbit).keys(1, 1, 1).doc(
-        "bitmap",
-        "2.2.0",
-        "Sets or clears a bit of the string under a key, and returns what it was",
-    ),
-    Command::new("getbit", 3, READONLY | FAST, getbit).keys(1, 1, 1).doc(
-        "bitmap",
-        "2.2.0",
-        "Returns a bit of the string under a key",
-    ),
-    Command::new("bitcount", -2, READONLY, bitcount).keys(1, 1, 1).doc(
-        "bitmap",
-        "2.6.0",
-        "Counts the bits that are set in the string under a key, or in a part of it",
-    ),
-    Command::new("bitpos", -3, READONLY, bitpos).keys(1, 1, 1).doc(
-        "bitmap",
-        "2.8.7",
-        "Finds the first bit that is set, or clear, in the string under a key, or in a part of it",
-    ),
-    Command::new("bitop", -4, WRITE | DENYOOM, bitop).keys(2, -1, 1).doc(
-        "bitmap",
-        "2.6.0",
-        "Stores what an operation on the bits of several strings gives",
-    ),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] =
+    &[("setbit", setbit), ("getbit", getbit), ("bitcount", bitcount), ("bitpos", bitpos), ("bitop", bitop)];
 
 /// Reads the number of a bit, which is in a string of at most `bytes_max` bytes.
 pub(super) fn read_offset(arg: &[u8], bytes_max: usize) -> Answer<u64> {
@@ -207,20 +180,20 @@ fn find_bit(bytes: &[u8], bits: Range<usize>, wanted: bool) -> Option<usize> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum BitOperation {
     And,
     Or,
     Xor,
     Not,
 }
 
-impl Operation {
+impl BitOperation {
     fn read(word: &[u8]) -> Answer<Self> {
         match word {
-            _ if is(word, "AND") => Ok(Operation::And),
-            _ if is(word, "OR") => Ok(Operation::Or),
-            _ if is(word, "XOR") => Ok(Operation::Xor),
-            _ if is(word, "NOT") => Ok(Operation::Not),
+            _ if is(word, "AND") => Ok(BitOperation::And),
+            _ if is(word, "OR") => Ok(BitOperation::Or),
+            _ if is(word, "XOR") => Ok(BitOperation::Xor),
+            _ if is(word, "NOT") => Ok(BitOperation::Not),
             _ => Err(SYNTAX),
         }
     }
@@ -231,20 +204,20 @@ impl Operation {
         let (head, tail) = result.split_at_mut(other.len());
         let pairs = head.iter_mut().zip(other);
         match self {
-            Operation::And => {
+            BitOperation::And => {
                 pairs.for_each(|(byte, other)| *byte &= other);
                 tail.fill(0);
             }
-            Operation::Or => pairs.for_each(|(byte, other)| *byte |= other),
-            Operation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
-            Operation::Not => pairs.for_each(|(byte, other)| *byte = !other),
+            BitOperation::Or => pairs.for_each(|(byte, other)| *byte |= other),
+            BitOperation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
+            BitOperation::Not => pairs.for_each(|(byte, other)| *byte = !other),
         }
     }
 }
 
 fn bitop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let operation = Operation::read(&request[1])?;
-    if operation == Operation::Not && request.arg_count() != 4 {
+    let operation = BitOperation::read(&request[1])?;
+    if operation == BitOperation::Not && request.arg_count() != 4 {
         return Err(Fault::Error("ERR BITOP NOT must be called with a single source key."));
     }
     let (database, target) = (ctx.database(), &request[2]);
@@ -253,7 +226,7 @@ fn bitop(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let stored = ctx.keys.read_string(database, key)?;
         let bytes = stored.map_or(&[][..], |stored| stored.payload);
         match operation {
-            Operation::Not => operation.apply(&mut result, bytes),
+            BitOperation::Not => operation.apply(&mut result, bytes),
             _ if nth == 0 => result = bytes.to_vec(),
             _ => operation.apply(&mut result, bytes),
         }

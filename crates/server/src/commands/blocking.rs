@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tembo_wire::{Request, RequestQueue};
 
-use super::Context;
+use super::context::Context;
+use crate::client_ref::ClientRef;
 use crate::fault::{Answer, Fault};
-use crate::keyspace::Kind;
-use crate::pubsub::ClientRef;
+use crate::keyspace::format::Kind;
 use crate::waiting::Waiting;
 
 /// How long a client wants to wait.
@@ -55,7 +55,7 @@ pub(super) fn wait(
         let keys = keys.iter().map(|key| (*key).into()).collect();
         let when = (timeout.deadline, ctx.keys.waiters.draw());
         let waiting = Waiting::new(command, requests, (kind, ctx.session.database), keys, when);
-        waiting.enter(ctx.keys, ClientRef { slot: ctx.session.slot, id: ctx.session.id });
+        waiting.enter(&mut ctx.keys.waiters, ClientRef { slot: ctx.session.slot, id: ctx.session.id });
         ctx.session.waiting = Some(Box::new(waiting));
     }
     true

@@ -7,11 +7,10 @@ use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, integer, is, is_plain_name, quoting};
 use super::connection::set_name;
-use super::table::Command;
-use super::table::flag::{ADMIN, CONNECTION, LOADING, NOSCRIPT, STALE};
+use super::context::{Context, Handler, write_help};
+use super::tracking;
 use super::transaction::has_changed;
-use super::{Context, tracking, write_help};
-use crate::acl::Users;
+use crate::acl::users::Users;
 use crate::address::Address;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
@@ -19,88 +18,28 @@ use crate::keyspace::Keyspace;
 use crate::replica::Phase;
 use crate::session::{BufferSizes, Replies, Session, Standing};
 use crate::state::Pause;
-use crate::waiting::{InVain, UNBLOCKED, end_in_vain};
+use crate::wait_service::{InVain, UNBLOCKED, end_in_vain};
 
-const OWN: u32 = NOSCRIPT | LOADING | STALE | CONNECTION;
-const OTHERS: u32 = OWN | ADMIN;
-
-pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, help)
-    .doc("connection", "2.4.0", "Tells about connections and changes them")
-    .subcommands(&[
-        Command::new("client|id", 2, OWN, id).doc(
-            "connection",
-            "5.0.0",
-            "Returns the number of this connection",
-        ),
-        Command::new("client|getname", 2, OWN, getname).doc(
-            "connection",
-            "2.6.9",
-            "Returns the name of this connection",
-        ),
-        Command::new("client|setname", 3, OWN, setname).doc("connection", "2.6.9", "Names this connection"),
-        Command::new("client|setinfo", 4, OWN, setinfo).doc(
-            "connection",
-            "7.2.0",
-            "Says which library this connection comes from",
-        ),
-        Command::new("client|info", 2, OWN, info).tips(&["nondeterministic_output"]).doc(
-            "connection",
-            "6.2.0",
-            "Describes this connection",
-        ),
-        Command::new("client|list", -2, OTHERS, list).tips(&["nondeterministic_output"]).doc(
-            "connection",
-            "2.4.0",
-            "Describes all connections",
-        ),
-        Command::new("client|kill", -3, OTHERS, kill).doc("connection", "2.4.0", "Closes connections"),
-        Command::new("client|reply", 3, OWN, reply).doc("connection", "3.2.0", "Turns replies off and on"),
-        Command::new("client|pause", -3, OTHERS, pause).doc(
-            "connection",
-            "2.9.50",
-            "Lets the commands of all clients wait",
-        ),
-        Command::new("client|unpause", 2, OTHERS, unpause).doc(
-            "connection",
-            "6.2.0",
-            "Lets the commands of clients wait no longer",
-        ),
-        Command::new("client|unblock", -3, OTHERS, unblock).doc(
-            "connection",
-            "5.0.0",
-            "Lets a client go on that waits in a command",
-        ),
-        Command::new("client|no-evict", 3, OTHERS, no_evict).doc(
-            "connection",
-            "7.0.0",
-            "Exempts this connection from eviction",
-        ),
-        Command::new("client|caching", 3, OWN, tracking::caching).doc(
-            "connection",
-            "6.0.0",
-            "Says whether the next command's reads are tracked",
-        ),
-        Command::new("client|getredir", 2, OWN, tracking::getredir).doc(
-            "connection",
-            "6.0.0",
-            "Returns which client gets this one's invalidations",
-        ),
-        Command::new("client|tracking", -3, OWN, tracking::tracking).doc(
-            "connection",
-            "6.0.0",
-            "Turns the tracking of keys for client-side caching on or off",
-        ),
-        Command::new("client|trackinginfo", 2, OWN, tracking::trackinginfo).doc(
-            "connection",
-            "6.2.0",
-            "Describes the tracking of keys of this connection",
-        ),
-        Command::new("client|help", 2, LOADING | STALE | CONNECTION, help).doc(
-            "connection",
-            "5.0.0",
-            "Explains the subcommands",
-        ),
-    ])];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("client", help),
+    ("client|id", id),
+    ("client|getname", getname),
+    ("client|setname", setname),
+    ("client|setinfo", setinfo),
+    ("client|info", info),
+    ("client|list", list),
+    ("client|kill", kill),
+    ("client|reply", reply),
+    ("client|pause", pause),
+    ("client|unpause", unpause),
+    ("client|unblock", unblock),
+    ("client|no-evict", no_evict),
+    ("client|caching", tracking::caching),
+    ("client|getredir", tracking::getredir),
+    ("client|tracking", tracking::tracking),
+    ("client|trackinginfo", tracking::trackinginfo),
+    ("client|help", help),
+];
 
 fn id(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let id = ctx.session.id as i64;

@@ -3,106 +3,36 @@
 use tembo_wire::Request;
 
 use super::args::{integer, is, quoting};
+use super::cluster_arguments::{DISABLED, node};
+use super::context::{Context, Handler, write_help};
 use super::heartbeat::lease_info;
-use super::table::Command;
-use super::table::flag::{ADMIN, CONNECTION, FAST, LOADING, NOSCRIPT, STALE};
-use super::{Context, write_help};
 use crate::cluster::migration::Decided;
 use crate::cluster::slot::{parse_slot, slot_of};
 use crate::cluster::topology::{NodeId, Topology};
-use crate::cluster::{Cluster, NOT_INITIALISED, report};
+use crate::cluster::{NOT_INITIALISED, report};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::cluster::NewRole;
 
-const CHANGING: &[&str] = &["nondeterministic_output"];
-const OF_CLIENTS: u32 = LOADING | STALE | FAST | CONNECTION;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("cluster", -2, 0, help)
-        .doc("cluster", "3.0.0", "Commands about the cluster that this server is a node of")
-        .subcommands(SUBCOMMANDS),
-    Command::new("readonly", 1, OF_CLIENTS, readonly).doc(
-        "cluster",
-        "3.0.0",
-        "Lets the connection read from a replica in a cluster",
-    ),
-    Command::new("readwrite", 1, OF_CLIENTS, readwrite).doc("cluster", "3.0.0", "Ends READONLY"),
-    Command::new("asking", 1, FAST | CONNECTION, asking).doc(
-        "cluster",
-        "3.0.0",
-        "Sent by clients of clusters before a command that was redirected by ASK",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("cluster", help),
+    ("readonly", readonly),
+    ("readwrite", readwrite),
+    ("asking", asking),
+    ("cluster|count-failure-reports", count_failure_reports),
+    ("cluster|countkeysinslot", countkeysinslot),
+    ("cluster|getkeysinslot", getkeysinslot),
+    ("cluster|info", info),
+    ("cluster|keyslot", keyslot),
+    ("cluster|links", links),
+    ("cluster|myid", myid),
+    ("cluster|nodes", nodes),
+    ("cluster|replicas", replicas),
+    ("cluster|reset", reset),
+    ("cluster|shards", shards),
+    ("cluster|slaves", replicas),
+    ("cluster|slots", slots),
+    ("cluster|help", help),
 ];
-
-const SUBCOMMANDS: &[Command] = &[
-    Command::new("cluster|count-failure-reports", 3, ADMIN | STALE, count_failure_reports)
-        .tips(CHANGING)
-        .doc("cluster", "3.0.0", "Returns 0: nodes do not report failures"),
-    Command::new("cluster|countkeysinslot", 3, STALE, countkeysinslot).doc(
-        "cluster",
-        "3.0.0",
-        "Returns how many keys a slot has here",
-    ),
-    Command::new("cluster|getkeysinslot", 4, STALE, getkeysinslot).tips(CHANGING).doc(
-        "cluster",
-        "3.0.0",
-        "Returns keys of a slot that are here",
-    ),
-    Command::new("cluster|info", 2, STALE, info).tips(CHANGING).doc(
-        "cluster",
-        "3.0.0",
-        "Describes the state of the cluster",
-    ),
-    Command::new("cluster|keyslot", 3, STALE, keyslot).doc("cluster", "3.0.0", "Returns the slot of a key"),
-    Command::new("cluster|links", 2, STALE, links).tips(CHANGING).doc(
-        "cluster",
-        "7.0.0",
-        "Returns nothing: nodes have no links to each other",
-    ),
-    Command::new("cluster|myid", 2, STALE, myid).doc("cluster", "3.0.0", "Returns the id of this node"),
-    Command::new("cluster|nodes", 2, STALE, nodes).tips(CHANGING).doc(
-        "cluster",
-        "3.0.0",
-        "Returns a line for each node",
-    ),
-    Command::new("cluster|replicas", 3, ADMIN | STALE, replicas).tips(CHANGING).doc(
-        "cluster",
-        "5.0.0",
-        "Returns the lines of the replicas of a master",
-    ),
-    Command::new("cluster|reset", -2, ADMIN | NOSCRIPT | STALE, reset).doc(
-        "cluster",
-        "3.0.0",
-        "Lets an empty node forget its id, the topology and its master",
-    ),
-    Command::new("cluster|shards", 2, STALE, shards).tips(CHANGING).doc(
-        "cluster",
-        "7.0.0",
-        "Returns the slots and the nodes of each shard",
-    ),
-    Command::new("cluster|slaves", 3, ADMIN | STALE, replicas).tips(CHANGING).doc(
-        "cluster",
-        "3.0.0",
-        "The old name of CLUSTER REPLICAS",
-    ),
-    Command::new("cluster|slots", 2, STALE, slots).tips(CHANGING).doc(
-        "cluster",
-        "3.0.0",
-        "Returns the ranges of slots with their nodes",
-    ),
-    Command::new("cluster|help", 2, LOADING | STALE, help).doc(
-        "cluster",
-        "5.0.0",
-        "Explains the subcommands",
-    ),
-];
-
-const DISABLED: Fault = Fault::Error("ERR This instance has cluster support disabled");
-
-/// The node, if this server is one.
-pub(super) fn node<'c>(ctx: &'c Context<'_, '_>) -> Answer<&'c Cluster> {
-    ctx.state.cluster.as_deref().ok_or(DISABLED)
-}
 
 /// The topology that this node knows.
 fn known<'c>(ctx: &'c Context<'_, '_>) -> Answer<(&'c Topology, Option<usize>)> {

@@ -2,100 +2,38 @@
 //! manage these nodes.
 
 use std::net::{IpAddr, UdpSocket};
-use std::ops::RangeInclusive;
 
 use tembo_wire::Request;
 
 use super::args::{integer, is};
-use super::cluster::{myid, node};
+use super::cluster::myid;
+use super::cluster_arguments::{id, node, ranges_of, refused};
+use super::context::{Context, Handler, write_help};
 use super::heartbeat::expect_fencing;
-use super::table::Command;
-use super::table::flag::{ADMIN, NO_MULTI, NOSCRIPT, STALE, WRITE};
-use super::{Context, write_help};
 use crate::address::Address;
 use crate::cluster::migration::Decided;
 use crate::cluster::ranges::Ranges;
-use crate::cluster::slot::SLOTS;
-use crate::cluster::topology::{Error, Node, NodeId, Topology, parse_range};
-use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::cluster::topology::{Error, Node, NodeId, Topology};
+use crate::fault::{Answer, Fault, NOT_AN_INTEGER};
 
 /// Keys that FLUSHSLOTS removes before it answers.
 const FLUSHED_AT_ONCE: u64 = 1024;
 
-const CHANGES: u32 = ADMIN | NOSCRIPT | STALE | NO_MULTI;
-
-pub(super) const COMMANDS: &[Command] = &[Command::new("clusterx", -2, ADMIN | NOSCRIPT | STALE, help)
-    .doc("cluster", "7.0.0", "Tells this node about its cluster; not a command of Redis, but of Kvrocks")
-    .subcommands(&[
-        Command::new("clusterx|flushslots", -3, ADMIN | NOSCRIPT | WRITE, flushslots).doc(
-            "cluster",
-            "7.0.0",
-            "Removes the keys of slots that are here",
-        ),
-        super::heartbeat::HEARTBEAT,
-        Command::new("clusterx|import", -4, CHANGES, super::moves::import).doc(
-            "cluster",
-            "7.0.0",
-            "Said by a node that moves slots to this one",
-        ),
-        Command::new("clusterx|migrate", -4, CHANGES, super::moves::migrate).doc(
-            "cluster",
-            "7.0.0",
-            "Moves slots with their keys to another node",
-        ),
-        Command::new("clusterx|moves", 3, ADMIN | NOSCRIPT | WRITE, super::moves::moves).doc(
-            "cluster",
-            "7.0.0",
-            "Said by a master to its replicas: its moves of slots",
-        ),
-        Command::new("clusterx|myid", 2, ADMIN | NOSCRIPT | STALE, myid).doc(
-            "cluster",
-            "7.0.0",
-            "Returns the id of this node",
-        ),
-        Command::new("clusterx|setnodeid", 3, CHANGES, setnodeid).doc(
-            "cluster",
-            "7.0.0",
-            "Gives this node its id, and the role that the topology has for it",
-        ),
-        Command::new("clusterx|setnodes", -4, CHANGES, setnodes).doc(
-            "cluster",
-            "7.0.0",
-            "Gives this node a topology, and the role that it has in it",
-        ),
-        Command::new("clusterx|setslot", 6, CHANGES, setslot).doc(
-            "cluster",
-            "7.0.0",
-            "Gives slots to another master, as the next version of the topology",
-        ),
-        Command::new("clusterx|version", 2, ADMIN | NOSCRIPT | STALE, version).doc(
-            "cluster",
-            "7.0.0",
-            "Returns the version of the topology, or -1",
-        ),
-        Command::new("clusterx|help", 2, STALE, help).doc("cluster", "7.0.0", "Explains the subcommands"),
-    ])];
-
-fn refused(error: Error) -> Fault {
-    Fault::Quoting(format!("ERR {error}").into_bytes())
-}
-
-pub(super) fn id(arg: &[u8]) -> Answer<NodeId> {
-    NodeId::parse(arg).ok_or_else(|| refused(Error::Id))
-}
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("clusterx", help),
+    ("clusterx|flushslots", flushslots),
+    ("clusterx|myid", myid),
+    ("clusterx|setnodeid", setnodeid),
+    ("clusterx|setnodes", setnodes),
+    ("clusterx|setslot", setslot),
+    ("clusterx|version", version),
+    ("clusterx|help", help),
+];
 
 /// Reads a version, of which there are 2^63.
 fn version_of(arg: &[u8]) -> Answer<u64> {
     let number = integer(arg).map_err(|_| Fault::Error("ERR Invalid version"))?;
     u64::try_from(number).map_err(|_| refused(Error::Version))
-}
-
-/// Ranges of slots, with blanks between them.
-pub(super) fn ranges_of(text: &[u8]) -> Answer<Vec<RangeInclusive<u16>>> {
-    let text = str::from_utf8(text).map_err(|_| refused(Error::NotText))?;
-    let ranges: Result<Vec<_>, _> = text.split_ascii_whitespace().map(parse_range).collect();
-    let ranges = ranges.map_err(refused)?;
-    if ranges.is_empty() || ranges.len() > SLOTS.into() { Err(SYNTAX) } else { Ok(ranges) }
 }
 
 fn setnodeid(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {

@@ -1,55 +1,28 @@
 //! COMMAND: the command table, as clients see it.
 
-use tembo_wire::number::parse_i64;
 use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, is};
+use super::context::{Context, Handler, write_help};
+use super::key_arguments::{ONCE_COMMAND, only_reads, places_of_keys};
+use super::key_places::write_set;
+use super::registry::Registry;
 use super::table::Command;
-use super::table::flag::{BLOCKING, CONNECTION, LOADING, MOVABLE_KEYS, NOT_KEYS, STALE};
-use super::tembo::ONCE_COMMAND;
-use super::{Context, Registry, arguments, bitfield, key_places, write_help};
+use super::table::flag::{MOVABLE_KEYS, NOT_KEYS};
+use super::{arguments, key_places};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
 
-const FLAGS: u32 = LOADING | STALE | CONNECTION;
-const UNORDERED: &[&str] = &["nondeterministic_output_order"];
-
-pub(super) const COMMANDS: &[Command] = &[Command::new("command", -1, FLAGS, all)
-    .tips(UNORDERED)
-    .doc("server", "2.8.13", "Tells about all commands")
-    .subcommands(&[
-        Command::new("command|count", 2, FLAGS, count).doc(
-            "server",
-            "2.8.13",
-            "Returns the number of commands",
-        ),
-        Command::new("command|docs", -2, FLAGS, docs).tips(UNORDERED).doc(
-            "server",
-            "7.0.0",
-            "Returns what commands are for",
-        ),
-        Command::new("command|info", -2, FLAGS, info).tips(UNORDERED).doc(
-            "server",
-            "2.8.13",
-            "Tells about the commands named",
-        ),
-        Command::new("command|getkeys", -4, FLAGS, getkeys).doc(
-            "server",
-            "2.8.13",
-            "Returns the keys among the arguments of a command",
-        ),
-        Command::new("command|getkeysandflags", -4, FLAGS, getkeysandflags).doc(
-            "server",
-            "7.0.0",
-            "Returns the keys among the arguments of a command, and what it does to them",
-        ),
-        Command::new("command|list", -2, FLAGS, list).tips(UNORDERED).doc(
-            "server",
-            "7.0.0",
-            "Returns the names of commands",
-        ),
-        Command::new("command|help", 2, FLAGS, help).doc("server", "5.0.0", "Explains the subcommands"),
-    ])];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("command", all),
+    ("command|count", count),
+    ("command|docs", docs),
+    ("command|info", info),
+    ("command|getkeys", getkeys),
+    ("command|getkeysandflags", getkeysandflags),
+    ("command|list", list),
+    ("command|help", help),
+];
 
 fn all(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let commands = ctx.state.registry.all();
@@ -95,16 +68,6 @@ fn write_info(reply: &mut ReplyWriter<'_>, command: &Command) {
     key_places::write(reply, command.name);
     reply.array(command.subcommands.len());
     command.subcommands.iter().for_each(|command| write_info(reply, command));
-}
-
-pub(super) fn write_set(
-    reply: &mut ReplyWriter<'_>,
-    names: impl Iterator<Item = &'static str>,
-    prefix: &str,
-) {
-    let names: Vec<_> = names.collect();
-    reply.set(names.len());
-    names.iter().for_each(|name| reply.simple(format!("{prefix}{name}")));
 }
 
 fn docs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
@@ -154,7 +117,7 @@ fn getkeysandflags(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let specifications = key_places::specifications_of(command.name);
     // Those of a command that another one runs are behind its beginning.
     let inner = if is(asked.name(), "tembo.once") { ONCE_COMMAND } else { 0 };
-    let only_reads = bitfield::only_reads(asked.args().skip(2));
+    let only_reads = only_reads(asked.args().skip(2));
     let has_get = asked.args().skip(3).any(|word| is(word, "GET"));
     let mut reply = ctx.out.write();
     reply.array(positions.len());
@@ -202,62 +165,6 @@ fn key_positions(registry: &Registry, request: &Request<'_>) -> Answer<(&'static
     }
     let invalid_arguments = || Fault::Error("ERR Invalid arguments specified for command");
     Ok((command, places_of_keys(command, request).ok_or_else(invalid_arguments)?))
-}
-
-/// The places behind all words of a GEORADIUS that name a result. The last of each word counts when it runs.
-pub(crate) fn results_of_radius(request: &Request<'_>) -> impl Iterator<Item = usize> {
-    let words = 2..request.arg_count().saturating_sub(1);
-    words.filter(|at| is(&request[*at], "STORE") || is(&request[*at], "STOREDIST")).map(|at| at + 1)
-}
-
-/// Where the keys of a command are in a request for it, which has as many arguments as it takes; `None` if
-/// the request does not tell. Those of a command that another one runs are not among them.
-pub(crate) fn places_of_keys(command: &Command, request: &Request<'_>) -> Option<Vec<usize>> {
-    if command.has(NOT_KEYS) {
-        return None;
-    }
-    let count = request.arg_count();
-    let fixed = command.keys.positions(count);
-    Some(match command.name {
-        _ if command.runs_script() => {
-            // The number of keys is behind the script, and may be 0.
-            let number = parse_i64(&request[2]).and_then(|number| usize::try_from(number).ok());
-            let number = number.filter(|&number| number <= count - 3)?;
-            (3..3 + number).collect()
-        }
-        _ if command.has(MOVABLE_KEYS) && command.group == "geo" => {
-            // The key of a result is behind a keyword among the options.
-            let options = command.arity.unsigned_abs() as usize..count - 1;
-            let key_behind = |word| options.clone().find(|&at| is(&request[at], word)).map(|at| at + 1);
-            fixed.chain(["STORE", "STOREDIST"].into_iter().filter_map(key_behind)).collect()
-        }
-        "sort" => {
-            // The last one counts; the arguments of other options are none, whatever they are called.
-            let (mut at, mut store) = (2, None);
-            while at + 1 < count {
-                let word = &request[at];
-                if is(word, "STORE") {
-                    store = Some(at + 1);
-                }
-                at += match word {
-                    _ if is(word, "LIMIT") => 3,
-                    _ if is(word, "STORE") || is(word, "BY") || is(word, "GET") => 2,
-                    _ => 1,
-                };
-            }
-            fixed.chain(store).collect()
-        }
-        "sort_ro" => fixed.collect(),
-        _ if command.has(MOVABLE_KEYS) => {
-            // The number of keys, which follow it, is behind the key of the result or a timeout, if there is
-            // one.
-            let at = command.keys.positions(count).count() + 1 + usize::from(command.has(BLOCKING));
-            let number = parse_i64(&request[at]).and_then(|number| usize::try_from(number).ok());
-            let number = number.filter(|number| (1..count - at).contains(number))?;
-            fixed.chain(at + 1..at + 1 + number).collect()
-        }
-        _ => fixed.collect(),
-    })
 }
 
 /// Which commands COMMAND LIST is to name.

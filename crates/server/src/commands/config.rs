@@ -1,6 +1,5 @@
 //! CONFIG: settings, under Redis's names.
 
-use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,84 +8,39 @@ use tembo_wire::number::{parse_i64, parse_u64};
 use tembo_wire::{Limits, Request};
 
 use super::args::quoting;
-use super::table::Command;
-use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
+use super::context::{Context, Handler, write_help};
+use super::parameter::{
+    Parameter, Setter, in_range, integer, memory, memory_value, read_yes_or_no, yes_or_no,
+};
 use super::{
-    Context, config_compaction, config_eviction, config_kept, config_observation, config_replica, config_tls,
-    config_users, heartbeat, write_help,
+    config_compaction, config_eviction, config_kept, config_observation, config_replica, config_tls,
+    config_users, heartbeat,
 };
 use crate::clock::HZ;
 use crate::config::{Bind, ClientMemory, Config, DebugCommands, LogLevel, OutputLimit, OutputLimits};
+use crate::eviction::evictor;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::glob;
-use crate::keyspace::{DATABASES, events};
-use crate::log::Kind;
+use crate::keyspace::events;
+use crate::keyspace::format::DATABASES;
+use crate::log::MessageKind;
 use crate::machine::clients_allowed;
 use crate::password::Password;
 use crate::permission::put_user;
 use crate::saving::is_file_name;
 use crate::state::State;
-use crate::{config_file, directives, eviction};
+use crate::{config_file, foreign_directives, glob};
 
-const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
-
-pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, 0, help)
-    .doc("server", "2.0.0", "Reads and changes settings")
-    .subcommands(&[
-        Command::new("config|get", -3, FLAGS, get).doc(
-            "server",
-            "2.0.0",
-            "Returns the settings that match patterns",
-        ),
-        Command::new("config|set", -4, FLAGS, set)
-            .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-            .doc("server", "2.0.0", "Changes settings, all or none"),
-        Command::new("config|resetstat", 2, FLAGS, resetstat).doc(
-            "server",
-            "2.0.0",
-            "Sets the statistics to zero",
-        ),
-        Command::new("config|rewrite", 2, FLAGS, rewrite).doc(
-            "server",
-            "2.8.0",
-            "Writes the settings into the configuration file",
-        ),
-        Command::new("config|help", 2, LOADING | STALE, help).doc(
-            "server",
-            "5.0.0",
-            "Explains the subcommands",
-        ),
-    ])];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("config", help),
+    ("config|get", get),
+    ("config|set", set),
+    ("config|resetstat", resetstat),
+    ("config|rewrite", rewrite),
+    ("config|help", help),
+];
 
 /// Most commands that the slow log may have.
 const SLOW_LEN_MAX: i64 = 100_000;
-
-/// A setting: its name, how it is shown, and how it is changed if it can be.
-pub(super) struct Parameter {
-    name: &'static str,
-    get: fn(&State) -> String,
-    set: Option<Setter>,
-    /// How a configuration file changes it, if `set` does not.
-    start: Option<Setter>,
-}
-
-/// Changes a setting, or says why not.
-pub(super) type Setter = fn(&mut Config, &[u8]) -> Result<(), String>;
-
-impl Parameter {
-    const fn fixed(name: &'static str, get: fn(&State) -> String) -> Self {
-        Parameter { name, get, set: None, start: None }
-    }
-
-    pub(super) const fn settable(name: &'static str, get: fn(&State) -> String, set: Setter) -> Self {
-        Parameter { name, get, set: Some(set), start: None }
-    }
-
-    /// Settable in a configuration file only.
-    pub(super) const fn at_start(name: &'static str, get: fn(&State) -> String, start: Setter) -> Self {
-        Parameter { name, get, set: None, start: Some(start) }
-    }
-}
 
 /// All parameters. Some describe features that Tembo lacks, in Redis's terms: tools ask for them.
 const PARAMETERS: &[Parameter] = &[
@@ -363,18 +317,6 @@ pub(crate) fn setter_at_start(name: &str) -> Option<Setter> {
     parameter.start.or(parameter.set)
 }
 
-pub(super) fn yes_or_no(on: bool) -> String {
-    if on { "yes" } else { "no" }.to_owned()
-}
-
-pub(super) fn read_yes_or_no(value: &[u8]) -> Result<bool, String> {
-    match value.to_ascii_lowercase().as_slice() {
-        b"yes" => Ok(true),
-        b"no" => Ok(false),
-        _ => Err("argument must be 'yes' or 'no'".to_owned()),
-    }
-}
-
 fn show_script_time(state: &State) -> String {
     state.config.script_time.map_or(0, |time| time.as_millis()).to_string()
 }
@@ -449,45 +391,6 @@ fn count(value: &[u8]) -> Result<u64, String> {
 
 fn bytes(value: &[u8]) -> Result<u64, String> {
     memory(value, 0, i64::MAX as u64)
-}
-
-pub(super) fn integer(value: &[u8], min: i64, max: i64) -> Result<i64, String> {
-    let number = parse_i64(value).ok_or("argument couldn't be parsed into an integer")?;
-    in_range(number, min, max)
-}
-
-/// Reads a number of bytes within a range.
-pub(super) fn memory(value: &[u8], min: u64, max: u64) -> Result<u64, String> {
-    let bytes = memory_value(value).ok_or("argument must be a memory value")?;
-    in_range(bytes, min, max)
-}
-
-fn in_range<T: PartialOrd + Display>(number: T, min: T, max: T) -> Result<T, String> {
-    if number >= min && number <= max {
-        return Ok(number);
-    }
-    Err(format!("argument must be between {min} and {max} inclusive"))
-}
-
-/// Reads a number of bytes with Redis's units: k, m, g are powers of 1000, kb, mb, gb of 1024. Nothing is
-/// zero.
-fn memory_value(value: &[u8]) -> Option<u64> {
-    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, unit) = value.split_at(digits);
-    let factor = match unit.to_ascii_lowercase().as_slice() {
-        b"" | b"b" => 1,
-        b"k" => 1000,
-        b"kb" => 1 << 10,
-        b"m" => 1_000_000,
-        b"mb" => 1 << 20,
-        b"g" => 1_000_000_000,
-        b"gb" => 1 << 30,
-        _ => return None,
-    };
-    let number = number
-        .iter()
-        .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
-    number?.checked_mul(factor)
 }
 
 fn memory_or_percent(value: &[u8]) -> Result<ClientMemory, String> {
@@ -612,7 +515,7 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         put_user(user, ctx.state, ctx.session, ctx.clients);
     }
     if ctx.state.config.eviction != eviction_before {
-        eviction::begin(ctx.keys, ctx.state);
+        evictor::begin(ctx.keys, ctx.state);
     }
     ctx.out.write().ok();
     Ok(())
@@ -620,7 +523,7 @@ fn set(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 
 /// The answer for a directive of Redis that is no setting here.
 fn not_settable(name: &[u8]) -> Option<Fault> {
-    let why = directives::why_not(str::from_utf8(name).ok()?)?;
+    let why = foreign_directives::why_not(str::from_utf8(name).ok()?)?;
     Some(refused(name, &format!("it has no meaning here: {why}")))
 }
 
@@ -651,7 +554,7 @@ fn rewrite(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
         }
         Err(error) => {
             let message = format_args!("{} cannot be rewritten: {error}", file.display());
-            ctx.state.log(LogLevel::Warning, Kind::Configuration, message);
+            ctx.state.log(LogLevel::Warning, MessageKind::Configuration, message);
             Err(Fault::Quoting(format!("ERR Rewriting config file: {error}").into_bytes()))
         }
     }
@@ -676,30 +579,4 @@ fn help(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     ];
     write_help(&mut ctx.out, "config", &lines);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_has_units() {
-        for (text, expected) in [
-            ("1024", 1024),
-            ("1k", 1000),
-            ("1KB", 1024),
-            ("2mb", 2 << 20),
-            ("1Gb", 1 << 30),
-            ("7b", 7),
-            ("", 0),
-            ("007", 7),
-            ("kb", 0),
-        ] {
-            assert_eq!(memory_value(text.as_bytes()), Some(expected), "{text}");
-        }
-        for text in ["1x", "-1", "99999999999gb", "99999999999999999999", "1 kb", "0x10", "5%"] {
-            assert_eq!(memory_value(text.as_bytes()), None, "{text}");
-        }
-        assert_eq!(memory(b"1", 2, 3), Err("argument must be between 2 and 3 inclusive".to_owned()));
-    }
 }

@@ -1,6 +1,6 @@
 //! The settings of compactions, which Redis calls active defragmentation.
 
-use super::config::{Parameter, Setter, integer, memory, read_yes_or_no, yes_or_no};
+use super::parameter::{Parameter, Setter, integer, memory, read_yes_or_no, yes_or_no};
 use crate::config::{CompactionSettings, Config};
 use crate::state::State;
 

@@ -1,7 +1,7 @@
 //! The settings of eviction.
 
-use super::config::{Parameter, Setter, integer, memory};
-use crate::eviction::{EvictionSettings, Policy};
+use super::parameter::{Parameter, Setter, integer, memory};
+use crate::eviction::policy::{EvictionSettings, Policy};
 use crate::state::State;
 
 pub(super) const PARAMETERS: &[Parameter] = &[

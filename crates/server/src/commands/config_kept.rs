@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::config::Parameter;
+use super::parameter::Parameter;
 
 /// The units, with their seconds.
 const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];

@@ -1,6 +1,6 @@
 //! The settings of metrics and logs.
 
-use super::config::{Parameter, Setter, read_yes_or_no, yes_or_no};
+use super::parameter::{Parameter, Setter, read_yes_or_no, yes_or_no};
 use crate::config::{LogFormat, Supervised};
 
 pub(super) const PARAMETERS: &[Parameter] = &[

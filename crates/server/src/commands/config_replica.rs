@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::config::{Parameter, Setter, integer, memory, read_yes_or_no, yes_or_no};
+use super::parameter::{Parameter, Setter, integer, memory, read_yes_or_no, yes_or_no};
 use super::replication::read_master;
+use crate::keyspace::history::Master;
 use crate::password::Password;
-use crate::replica::{Master, ReplicaSettings};
+use crate::replica::ReplicaSettings;
 use crate::state::State;
 
 fn settings(state: &State) -> &ReplicaSettings {

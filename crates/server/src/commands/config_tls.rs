@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::config::{Parameter, integer, read_yes_or_no, yes_or_no};
+use super::parameter::{Parameter, integer, read_yes_or_no, yes_or_no};
 use crate::config::Config;
 use crate::state::State;
-use crate::tls::{AuthClients, Tls, TlsSettings};
+use crate::tls::Tls;
+use crate::tls::settings::{AuthClients, TlsSettings};
 
 /// Sessions that may be remembered.
 const CACHE_SIZE_MAX: i64 = 1 << 20;

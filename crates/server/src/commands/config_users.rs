@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::config::{Parameter, integer};
-use crate::acl::Users;
+use super::parameter::{Parameter, integer};
+use crate::acl::users::Users;
 use crate::acl_file;
 use crate::config_file::quoted_words;
 use crate::password::Password;

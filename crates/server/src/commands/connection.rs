@@ -4,51 +4,24 @@ use tembo_wire::number::parse_i64;
 use tembo_wire::{Protocol, Request};
 
 use super::args::{self, Options, is, is_plain_name, quoting};
+use super::context::{Context, Handler};
 use super::pubsub::expect_delivered;
-use super::table::Command;
-use super::table::flag::{
-    ALLOW_BUSY, AT_ONCE, CONNECTION, FAST, FOR_SUBSCRIBERS, LOADING, NO_AUTH, NOSCRIPT, STALE, UNSUBSCRIBES,
-};
-use super::{Context, transaction};
+use super::transaction;
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
-use crate::info::REDIS_VERSION;
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::permission::note_wrong_password;
 use crate::session::Replies;
+use crate::version::REDIS_VERSION;
 
-const HANDSHAKE: u32 = NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY | CONNECTION;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("ping", -1, FAST | CONNECTION | FOR_SUBSCRIBERS, ping)
-        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
-        .doc("connection", "1.0.0", "Returns PONG, or its argument"),
-    Command::new("echo", 2, LOADING | STALE | FAST | CONNECTION, echo).doc(
-        "connection",
-        "1.0.0",
-        "Returns its argument",
-    ),
-    Command::new("hello", -1, HANDSHAKE, hello).doc(
-        "connection",
-        "6.0.0",
-        "Chooses the protocol and introduces the server",
-    ),
-    Command::new("auth", -2, HANDSHAKE, auth).doc("connection", "1.0.0", "Authenticates the client"),
-    Command::new("select", 2, LOADING | STALE | FAST | CONNECTION, select).doc(
-        "connection",
-        "1.0.0",
-        "Selects the database that commands work on",
-    ),
-    Command::new("quit", -1, HANDSHAKE | AT_ONCE | FOR_SUBSCRIBERS, quit).doc(
-        "connection",
-        "1.0.0",
-        "Closes the connection",
-    ),
-    Command::new("reset", 1, HANDSHAKE | AT_ONCE | FOR_SUBSCRIBERS | UNSUBSCRIBES, reset).doc(
-        "connection",
-        "6.2.0",
-        "Makes the connection as it was at first",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("ping", ping),
+    ("echo", echo),
+    ("hello", hello),
+    ("auth", auth),
+    ("select", select),
+    ("quit", quit),
+    ("reset", reset),
 ];
 
 const BAD_CLIENT_NAME: Fault =
@@ -134,7 +107,7 @@ fn authenticate(ctx: &mut Context<'_, '_>, request: &Request<'_>, user: &[u8], p
     }
     note_wrong_password(ctx.state, ctx.session, user, request.name());
     let message = format_args!("client {} gave a wrong password", ctx.session);
-    ctx.state.log(LogLevel::Warning, Kind::Security, message);
+    ctx.state.log(LogLevel::Warning, MessageKind::Security, message);
     Err(Fault::Error("WRONGPASS invalid username-password pair or user is disabled."))
 }
 

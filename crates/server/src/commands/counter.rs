@@ -3,43 +3,14 @@
 use tembo_wire::Request;
 use tembo_wire::decimal::{Decimal, DecimalError};
 
-use super::Context;
 use super::args::integer;
-use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, STRING, WRITE};
+use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Stored};
+use crate::keyspace::format::{Meta, Stored};
 
-const FLAGS: u32 = WRITE | DENYOOM | FAST | STRING;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("incr", 2, FLAGS, incr).keys(1, 1, 1).doc(
-        "string",
-        "1.0.0",
-        "Adds one to the integer under a key",
-    ),
-    Command::new("decr", 2, FLAGS, decr).keys(1, 1, 1).doc(
-        "string",
-        "1.0.0",
-        "Subtracts one from the integer under a key",
-    ),
-    Command::new("incrby", 3, FLAGS, incrby).keys(1, 1, 1).doc(
-        "string",
-        "1.0.0",
-        "Adds to the integer under a key",
-    ),
-    Command::new("decrby", 3, FLAGS, decrby).keys(1, 1, 1).doc(
-        "string",
-        "1.0.0",
-        "Subtracts from the integer under a key",
-    ),
-    Command::new("incrbyfloat", 3, FLAGS, incrbyfloat).keys(1, 1, 1).doc(
-        "string",
-        "2.6.0",
-        "Adds to the number under a key",
-    ),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] =
+    &[("incr", incr), ("decr", decr), ("incrby", incrby), ("decrby", decrby), ("incrbyfloat", incrbyfloat)];
 
 fn incr(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     add(ctx, &request[1], 1)

@@ -4,12 +4,13 @@ use std::ops::{Bound, ControlFlow};
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::is;
+use super::context::Context;
 use super::object::{encoding_name, large_bytes};
 use crate::fault::{Answer, NO_SUCH_KEY};
+use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::Score;
-use crate::keyspace::{DATABASES, Keyspace, Kind, Meta};
+use crate::keyspace::format::{DATABASES, Kind, Meta};
 
 pub(super) const HELP: &[&str] = &[
     "CHANGE-REPL-ID",

@@ -8,15 +8,15 @@ use tembo_wire::Request;
 
 use super::args::{Options, integer, is};
 use super::arrival::{Arrival, Refusal, kind_of};
-use super::table::Command;
-use super::table::flag::{DANGEROUS, DENYOOM, KEYSPACE, READONLY, WRITE};
-use super::{Context, Out};
-use crate::eviction::Kind as Use;
+use super::context::{Context, Handler, Out};
+use crate::eviction::policy::UseMeasure as Use;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::collection::Collection;
+use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::Score;
+use crate::keyspace::collection::value::Collection;
 use crate::keyspace::events::class;
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::format::Kind;
+use crate::kinds::rdb_kind;
 
 const BUSY: Fault = Fault::Error("BUSYKEY Target key name already exists.");
 const BAD_TTL: Fault = Fault::Error("ERR Invalid TTL value, must be >= 0");
@@ -25,18 +25,7 @@ const BAD_FREQUENCY: Fault = Fault::Error("ERR Invalid FREQ value, must be >= 0 
 const BAD_FOOTER: Fault = Fault::Error("ERR DUMP payload version or checksum are wrong");
 const BAD_VALUE: Fault = Fault::Error("ERR Bad data format");
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("dump", 2, READONLY | KEYSPACE, dump).keys(1, 1, 1).tips(&["nondeterministic_output"]).doc(
-        "generic",
-        "2.6.0",
-        "Returns what is under a key as bytes that RESTORE takes, here and in Redis",
-    ),
-    Command::new("restore", -4, WRITE | DENYOOM | KEYSPACE | DANGEROUS, restore).keys(1, 1, 1).doc(
-        "generic",
-        "2.6.0",
-        "Puts what DUMP returned under a key",
-    ),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[("dump", dump), ("restore", restore)];
 
 /// Ends the writing of a payload.
 struct Failed(Fault);
@@ -73,16 +62,6 @@ fn dump(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         push_elements(ctx.keys, &collection, &ctx.out, push)
     });
     ctx.out.bulk(&payload.map_err(|Failed(fault)| fault)?)
-}
-
-pub(crate) fn rdb_kind(kind: Kind) -> tembo_rdb::Kind {
-    match kind {
-        Kind::String => tembo_rdb::Kind::String,
-        Kind::List => tembo_rdb::Kind::List,
-        Kind::Set => tembo_rdb::Kind::Set,
-        Kind::Hash => tembo_rdb::Kind::Hash,
-        Kind::SortedSet => tembo_rdb::Kind::SortedSet,
-    }
 }
 
 /// The encodings for a value; Redis does not go back to a compact one that it has given up.

@@ -10,11 +10,12 @@ use tembo_wire::number::parse_u64;
 use tembo_wire::{ReplyWriter, Request};
 
 use super::args::{Options, integer, is};
-use super::{Context, score};
+use super::context::Context;
+use super::score;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
-use crate::keyspace::Kind;
 use crate::keyspace::collection::ordered::Score;
+use crate::keyspace::format::Kind;
 
 const COUNT_DEFAULT: usize = 10;
 /// Elements that one call may look at: it takes about a millisecond.

@@ -2,63 +2,22 @@
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{Options, integer, is, quoting};
+use super::context::{Context, Handler};
 use super::string::{Unit, invalid_expire_time};
-use super::table::Command;
-use super::table::flag::{FAST, KEYSPACE, READONLY, WRITE};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::events::class;
 
-const SET_FLAGS: u32 = WRITE | FAST | KEYSPACE;
-const GET_FLAGS: u32 = READONLY | FAST | KEYSPACE;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("expire", -3, SET_FLAGS, expire).keys(1, 1, 1).doc(
-        "generic",
-        "1.0.0",
-        "Lets a key expire after so many seconds",
-    ),
-    Command::new("pexpire", -3, SET_FLAGS, pexpire).keys(1, 1, 1).doc(
-        "generic",
-        "2.6.0",
-        "Lets a key expire after so many milliseconds",
-    ),
-    Command::new("expireat", -3, SET_FLAGS, expireat).keys(1, 1, 1).doc(
-        "generic",
-        "1.2.0",
-        "Lets a key expire at a Unix time in seconds",
-    ),
-    Command::new("pexpireat", -3, SET_FLAGS, pexpireat).keys(1, 1, 1).doc(
-        "generic",
-        "2.6.0",
-        "Lets a key expire at a Unix time in milliseconds",
-    ),
-    Command::new("ttl", 2, GET_FLAGS, ttl).only_looks().keys(1, 1, 1).tips(&["nondeterministic_output"]).doc(
-        "generic",
-        "1.0.0",
-        "Returns in how many seconds a key expires",
-    ),
-    Command::new("pttl", 2, GET_FLAGS, pttl)
-        .only_looks()
-        .keys(1, 1, 1)
-        .tips(&["nondeterministic_output"])
-        .doc("generic", "2.6.0", "Returns in how many milliseconds a key expires"),
-    Command::new("expiretime", 2, GET_FLAGS, expiretime).only_looks().keys(1, 1, 1).doc(
-        "generic",
-        "7.0.0",
-        "Returns the Unix time in seconds at which a key expires",
-    ),
-    Command::new("pexpiretime", 2, GET_FLAGS, pexpiretime).only_looks().keys(1, 1, 1).doc(
-        "generic",
-        "7.0.0",
-        "Returns the Unix time in milliseconds at which a key expires",
-    ),
-    Command::new("persist", 2, SET_FLAGS, persist).keys(1, 1, 1).doc(
-        "generic",
-        "2.2.0",
-        "Lets a key expire no more",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("expire", expire),
+    ("pexpire", pexpire),
+    ("expireat", expireat),
+    ("pexpireat", pexpireat),
+    ("ttl", ttl),
+    ("pttl", pttl),
+    ("expiretime", expiretime),
+    ("pexpiretime", pexpiretime),
+    ("persist", persist),
 ];
 
 fn expire(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {

@@ -5,18 +5,15 @@ use std::time::Duration;
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{Options, integer, is};
+use super::context::{Context, Handler};
 use super::replicas::replicas_of;
 use super::replication::read_master;
-use super::table::Command;
-use super::table::flag::{ADMIN, NOSCRIPT, STALE};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::replication::Master;
-use crate::master::failover::{Failover, Stage};
+use crate::keyspace::history::Master;
+use crate::master::failover::{Failover, FailoverStage};
 
-pub(super) const COMMANDS: &[Command] = &[Command::new("failover", -1, ADMIN | NOSCRIPT | STALE, failover)
-    .doc("server", "6.2.0", "Lets this master and one of its replicas change places")];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[("failover", failover)];
 
 fn refused(why: &'static str) -> Answer {
     Err(Fault::Error(why))
@@ -68,7 +65,7 @@ fn failover(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     let deadline = timeout.and_then(|ms| ctx.state.now.checked_add(Duration::from_millis(ms)));
     ctx.state.failover = Some(Failover {
-        stage: Stage::Waiting,
+        stage: FailoverStage::Waiting,
         target,
         deadline,
         is_forced,

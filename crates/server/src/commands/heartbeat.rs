@@ -12,13 +12,10 @@ use std::time::Duration;
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::integer;
-use super::cluster::node;
-use super::clusterx::id;
-use super::config::{Parameter, read_yes_or_no, yes_or_no};
-use super::table::Command;
-use super::table::flag::{ADMIN, NO_MULTI, NOSCRIPT, STALE};
+use super::cluster_arguments::{id, node};
+use super::context::{Context, Handler};
+use super::parameter::{Parameter, read_yes_or_no, yes_or_no};
 use crate::clock;
 use crate::cluster::lease::{Election, Refusal};
 use crate::cluster::topology::Topology;
@@ -38,12 +35,7 @@ const UNFENCED: Fault = Fault::Error(
      cluster-allow-unfenced-failover yes; FORCE takes this topology as it is",
 );
 
-pub(super) const HEARTBEAT: Command =
-    Command::new("clusterx|heartbeat", 5, ADMIN | NOSCRIPT | STALE | NO_MULTI, heartbeat).doc(
-        "cluster",
-        "7.0.0",
-        "Said by a controller: the master of the shard, and for how long it may take writes",
-    );
+pub(super) const HANDLERS: &[(&str, Handler)] = &[("clusterx|heartbeat", heartbeat)];
 
 pub(super) const HELP: [&str; 3] = [
     "HEARTBEAT <master-id> <lease-ms> <election-version>",

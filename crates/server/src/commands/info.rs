@@ -2,15 +2,11 @@
 
 use tembo_wire::Request;
 
-use super::Context;
-use super::table::Command;
-use super::table::flag::{DANGEROUS, LOADING, STALE};
+use super::context::{Context, Handler};
 use crate::fault::Answer;
 use crate::info::{self, Facts};
 
-pub(super) const COMMANDS: &[Command] = &[Command::new("info", -1, LOADING | STALE | DANGEROUS, info)
-    .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
-    .doc("server", "1.0.0", "Describes the server, by sections")];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[("info", info)];
 
 fn info(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let facts = Facts::of(ctx.keys, ctx.state, ctx.clients, ctx.scripts)?;

@@ -5,8 +5,7 @@
 use tembo_wire::Request;
 
 use super::args::is;
-use super::bitfield;
-use super::command::{places_of_keys, results_of_radius};
+use super::key_arguments::{only_reads, places_of_keys, results_of_radius};
 use super::key_places::{Specification, specifications_of};
 use super::table::Command;
 use super::table::flag::{MOVABLE_KEYS, NOT_KEYS};
@@ -136,7 +135,7 @@ impl KeyAccess {
                 true => BOTH,
                 false => WRITES,
             },
-            Options::Bitfield if bitfield::only_reads(request.args().skip(2)) => READS,
+            Options::Bitfield if only_reads(request.args().skip(2)) => READS,
             Options::Sort if place > 1 => WRITES,
             _ => {
                 let its = self.specifications.iter().find(|(its, _)| its.has(request, place));

@@ -97,7 +97,7 @@ impl Specification {
     fn write(self, reply: &mut ReplyWriter<'_>) {
         reply.map(3);
         reply.bulk("flags");
-        super::command::write_set(reply, self.flags(), "");
+        write_set(reply, self.flags(), "");
         let (kind, numbers) = match self.begin {
             Begin::Index(index) => ("index", vec![("index", index)]),
             Begin::Keyword(_, start) => ("keyword", vec![("startfrom", start)]),
@@ -144,6 +144,16 @@ fn write_part(
     }
 }
 
+pub(super) fn write_set(
+    reply: &mut ReplyWriter<'_>,
+    names: impl Iterator<Item = &'static str>,
+    prefix: &str,
+) {
+    let names: Vec<_> = names.collect();
+    reply.set(names.len());
+    names.iter().for_each(|name| reply.simple(format!("{prefix}{name}")));
+}
+
 /// Writes the specifications of a command.
 pub(super) fn write(reply: &mut ReplyWriter<'_>, command: &str) {
     let specifications = specifications_of(command);
@@ -154,7 +164,7 @@ pub(super) fn write(reply: &mut ReplyWriter<'_>, command: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::Registry;
+    use crate::commands::registry::Registry;
     use crate::commands::table::flag::MOVABLE_KEYS;
 
     #[test]

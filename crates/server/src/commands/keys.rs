@@ -2,84 +2,27 @@
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{self, Options, is};
-use super::table::Command;
-use super::table::flag::{DANGEROUS, DENYOOM, FAST, KEYSPACE, READONLY, WALKS, WRITE};
+use super::context::{Context, Handler};
 use crate::fault::{Answer, DB_OUT_OF_RANGE, Fault, NO_SUCH_KEY, SYNTAX};
-use crate::keyspace::DATABASES;
 use crate::keyspace::events::class;
+use crate::keyspace::format::DATABASES;
 
-const SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
-const ALL: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("del", -2, WRITE | KEYSPACE, del).keys(1, -1, 1).tips(SUM).doc(
-        "generic",
-        "1.0.0",
-        "Removes keys",
-    ),
-    Command::new("unlink", -2, WRITE | FAST | KEYSPACE, del).keys(1, -1, 1).tips(SUM).doc(
-        "generic",
-        "4.0.0",
-        "Removes keys; the same as DEL",
-    ),
-    Command::new("exists", -2, READONLY | FAST | KEYSPACE, exists).only_looks().keys(1, -1, 1).tips(SUM).doc(
-        "generic",
-        "1.0.0",
-        "Counts how many of the keys exist",
-    ),
-    Command::new("touch", -2, READONLY | FAST | KEYSPACE, exists).keys(1, -1, 1).tips(SUM).doc(
-        "generic",
-        "3.2.1",
-        "Counts how many of the keys exist; there are no access times to change",
-    ),
-    Command::new("type", 2, READONLY | FAST | KEYSPACE, kind).only_looks().keys(1, 1, 1).doc(
-        "generic",
-        "1.0.0",
-        "Returns the type of what is under a key",
-    ),
-    Command::new("rename", 3, WRITE | KEYSPACE, rename).keys(1, 2, 1).doc(
-        "generic",
-        "1.0.0",
-        "Gives a key another name, in place of what had that name",
-    ),
-    Command::new("renamenx", 3, WRITE | FAST | KEYSPACE, renamenx).keys(1, 2, 1).doc(
-        "generic",
-        "1.0.0",
-        "Gives a key another name that is not in use",
-    ),
-    Command::new("copy", -3, WRITE | DENYOOM | KEYSPACE, copy).keys(1, 2, 1).doc(
-        "generic",
-        "6.2.0",
-        "Copies what is under a key to another, also to another database",
-    ),
-    Command::new("move", 3, WRITE | FAST | KEYSPACE, move_to_database).keys(1, 1, 1).doc(
-        "generic",
-        "1.0.0",
-        "Moves a key to another database",
-    ),
-    Command::new("swapdb", 3, WRITE | FAST | KEYSPACE | DANGEROUS, swapdb).doc(
-        "server",
-        "4.0.0",
-        "Lets two databases have each other's keys",
-    ),
-    Command::new("randomkey", 1, READONLY | KEYSPACE | WALKS, randomkey)
-        .tips(&["request_policy:all_shards", "nondeterministic_output"])
-        .doc("generic", "1.0.0", "Returns a random key"),
-    Command::new("dbsize", 1, READONLY | FAST | KEYSPACE, dbsize)
-        .tips(&["request_policy:all_shards", "response_policy:agg_sum"])
-        .doc("server", "1.0.0", "Returns the number of keys"),
-    Command::new("flushdb", -1, WRITE | KEYSPACE | DANGEROUS, flushdb).tips(ALL).doc(
-        "server",
-        "1.0.0",
-        "Removes all keys of the selected database",
-    ),
-    Command::new("flushall", -1, WRITE | KEYSPACE | DANGEROUS, flushall).tips(ALL).doc(
-        "server",
-        "1.0.0",
-        "Removes all keys of all databases",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("del", del),
+    ("unlink", del),
+    ("exists", exists),
+    ("touch", exists),
+    ("type", kind),
+    ("rename", rename),
+    ("renamenx", renamenx),
+    ("copy", copy),
+    ("move", move_to_database),
+    ("swapdb", swapdb),
+    ("randomkey", randomkey),
+    ("dbsize", dbsize),
+    ("flushdb", flushdb),
+    ("flushall", flushall),
 ];
 
 fn del(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {

@@ -4,87 +4,27 @@ use std::ops::{ControlFlow, Range};
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{Options, integer, is};
-use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, READONLY, WRITE};
+use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault, NO_SUCH_KEY, SYNTAX};
-use crate::keyspace::Kind;
-use crate::keyspace::collection::Collection;
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::Kind;
 
-const PUSH: u32 = WRITE | DENYOOM | FAST;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("lpush", -3, PUSH, lpush).keys(1, 1, 1).doc(
-        "list",
-        "1.0.0",
-        "Adds elements at the left end of a list",
-    ),
-    Command::new("rpush", -3, PUSH, rpush).keys(1, 1, 1).doc(
-        "list",
-        "1.0.0",
-        "Adds elements at the right end of a list",
-    ),
-    Command::new("lpushx", -3, PUSH, lpushx).keys(1, 1, 1).doc(
-        "list",
-        "2.2.0",
-        "Adds elements at the left end of a list that exists",
-    ),
-    Command::new("rpushx", -3, PUSH, rpushx).keys(1, 1, 1).doc(
-        "list",
-        "2.2.0",
-        "Adds elements at the right end of a list that exists",
-    ),
-    Command::new("lpop", -2, WRITE | FAST, lpop).keys(1, 1, 1).doc(
-        "list",
-        "1.0.0",
-        "Removes the first elements of a list and returns them",
-    ),
-    Command::new("rpop", -2, WRITE | FAST, rpop).keys(1, 1, 1).doc(
-        "list",
-        "1.0.0",
-        "Removes the last elements of a list and returns them",
-    ),
-    Command::new("llen", 2, READONLY | FAST, llen).keys(1, 1, 1).doc(
-        "list",
-        "1.0.0",
-        "Returns the length of a list",
-    ),
-    Command::new("lrange", 4, READONLY, lrange).keys(1, 1, 1).doc(
-        "list",
-        "1.0.0",
-        "Returns a range of the elements of a list",
-    ),
-    Command::new("lindex", 3, READONLY, lindex).keys(1, 1, 1).doc(
-        "list",
-        "1.0.0",
-        "Returns the element of an index of a list",
-    ),
-    Command::new("lset", 4, WRITE | DENYOOM, lset).keys(1, 1, 1).doc(
-        "list",
-        "1.0.0",
-        "Replaces the element of an index of a list",
-    ),
-    Command::new("ltrim", 4, WRITE, ltrim).keys(1, 1, 1).doc(
-        "list",
-        "1.0.0",
-        "Keeps only a range of the elements of a list",
-    ),
-    Command::new("linsert", 5, WRITE | DENYOOM, linsert).keys(1, 1, 1).doc(
-        "list",
-        "2.2.0",
-        "Inserts an element beside another one of a list",
-    ),
-    Command::new("lrem", 4, WRITE, lrem).keys(1, 1, 1).doc(
-        "list",
-        "1.0.0",
-        "Removes the elements of a list that equal a value",
-    ),
-    Command::new("lpos", -3, READONLY, lpos).keys(1, 1, 1).doc(
-        "list",
-        "6.0.6",
-        "Returns the indices of the elements of a list that equal a value",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("lpush", lpush),
+    ("rpush", rpush),
+    ("lpushx", lpushx),
+    ("rpushx", rpushx),
+    ("lpop", lpop),
+    ("rpop", rpop),
+    ("llen", llen),
+    ("lrange", lrange),
+    ("lindex", lindex),
+    ("lset", lset),
+    ("ltrim", ltrim),
+    ("linsert", linsert),
+    ("lrem", lrem),
+    ("lpos", lpos),
 ];
 
 /// The names of the events of changes at an end.

@@ -2,58 +2,22 @@
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{Options, is};
 use super::blocking::{Timeout, wait};
+use super::context::{Context, Handler};
 use super::list::{natural, pop_event, push_event};
-use super::table::Command;
-use super::table::flag::{BLOCKING, DENYOOM, MOVABLE_KEYS, NOSCRIPT, WRITE};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Kind;
+use crate::keyspace::format::Kind;
 
-const WAIT: u32 = WRITE | NOSCRIPT | BLOCKING;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("lmove", 5, WRITE | DENYOOM, lmove).keys(1, 2, 1).doc(
-        "list",
-        "6.2.0",
-        "Moves an element from an end of a list to an end of another",
-    ),
-    Command::new("rpoplpush", 3, WRITE | DENYOOM, rpoplpush).keys(1, 2, 1).doc(
-        "list",
-        "1.2.0",
-        "Moves the last element of a list to the left end of another",
-    ),
-    Command::new("lmpop", -4, WRITE | MOVABLE_KEYS, lmpop).doc(
-        "list",
-        "7.0.0",
-        "Removes elements of the first of several lists that has some, and returns them",
-    ),
-    Command::new("blpop", -3, WAIT, blpop).keys(1, -2, 1).doc(
-        "list",
-        "2.0.0",
-        "Removes the first element of the first of several lists that has one, or waits for one",
-    ),
-    Command::new("brpop", -3, WAIT, brpop).keys(1, -2, 1).doc(
-        "list",
-        "2.0.0",
-        "Removes the last element of the first of several lists that has one, or waits for one",
-    ),
-    Command::new("blmove", 6, WAIT | DENYOOM, blmove).keys(1, 2, 1).doc(
-        "list",
-        "6.2.0",
-        "Moves an element from one list to another, or waits for one",
-    ),
-    Command::new("brpoplpush", 4, WAIT | DENYOOM, brpoplpush).keys(1, 2, 1).doc(
-        "list",
-        "2.2.0",
-        "Moves the last element of a list to another, or waits for one",
-    ),
-    Command::new("blmpop", -5, WRITE | BLOCKING | MOVABLE_KEYS, blmpop).doc(
-        "list",
-        "7.0.0",
-        "Removes elements of the first of several lists that has some, or waits for some",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("lmove", lmove),
+    ("rpoplpush", rpoplpush),
+    ("lmpop", lmpop),
+    ("blpop", blpop),
+    ("brpop", brpop),
+    ("blmove", blmove),
+    ("brpoplpush", brpoplpush),
+    ("blmpop", blmpop),
 ];
 
 /// Whether an argument names the left end of a list.

@@ -4,20 +4,22 @@ use std::time::Duration;
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{integer, is};
-use super::cluster::node;
-use super::clusterx::{id, ranges_of};
+use super::cluster_arguments::{id, node, ranges_of};
+use super::context::{Context, Handler};
 use super::heartbeat::LEASE_EXPIRED;
 use super::replicas::wait_for_copies;
+use crate::client_ref::ClientRef;
 use crate::cluster::migration::{Move, Moves, TRY_AGAIN, Verdict};
 use crate::cluster::ranges::Ranges;
 use crate::cluster::topology::{NodeId, Topology};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::replication::is_id;
+use crate::keyspace::history::is_id;
 use crate::master::Awaiting;
 use crate::master::feed::{acknowledged, progress_of_replicas};
-use crate::pubsub::ClientRef;
+
+pub(super) const HANDLERS: &[(&str, Handler)] =
+    &[("clusterx|import", import), ("clusterx|migrate", migrate), ("clusterx|moves", moves)];
 
 /// How long a source waits for a replica of the target, while clients wait for it; and afterwards.
 const READY_MAX: Duration = Duration::from_millis(80);

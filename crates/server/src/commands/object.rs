@@ -6,80 +6,26 @@ use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
 use super::args::{Options, integer, is};
-use super::table::Command;
-use super::table::flag::{KEYSPACE, LOADING, READONLY, STALE};
-use super::{Context, write_help};
-use crate::eviction::Kind as Use;
+use super::context::{Context, Handler, write_help};
 use crate::eviction::access::Accesses;
+use crate::eviction::policy::UseMeasure as Use;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::{DATABASES, Kind, Stored};
+use crate::keyspace::format::{DATABASES, Kind, Stored};
 
-const VARIES: &[&str] = &["nondeterministic_output"];
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("object", -2, 0, object_help)
-        .doc("generic", "2.2.3", "Tells how a key is kept")
-        .subcommands(&[
-            Command::new("object|encoding", 3, READONLY | KEYSPACE, encoding)
-                .only_looks()
-                .keys(2, 2, 1)
-                .tips(VARIES)
-                .doc("generic", "2.2.3", "Returns what Redis would call the encoding of a value"),
-            Command::new("object|freq", 3, READONLY | KEYSPACE, freq)
-                .only_looks()
-                .keys(2, 2, 1)
-                .tips(VARIES)
-                .doc(
-                    "generic",
-                    "4.0.0",
-                    "Returns how often a key is used, if a policy of the LFU kind is set",
-                ),
-            Command::new("object|idletime", 3, READONLY | KEYSPACE, idletime)
-                .only_looks()
-                .keys(2, 2, 1)
-                .tips(VARIES)
-                .doc(
-                    "generic",
-                    "2.2.3",
-                    "Returns how many seconds a key was not used, if a policy of the LRU kind is set",
-                ),
-            Command::new("object|refcount", 3, READONLY | KEYSPACE, refcount)
-                .only_looks()
-                .keys(2, 2, 1)
-                .tips(VARIES)
-                .doc("generic", "2.2.3", "Returns 1"),
-            Command::new("object|help", 2, LOADING | STALE | KEYSPACE, object_help).doc(
-                "generic",
-                "6.2.0",
-                "Explains the subcommands",
-            ),
-        ]),
-    Command::new("memory", -2, 0, memory_help)
-        .doc("server", "4.0.0", "Tells how much memory is used")
-        .subcommands(&[
-            Command::new("memory|usage", -3, READONLY, usage).only_looks().keys(2, 2, 1).doc(
-                "server",
-                "4.0.0",
-                "Estimates how many bytes of the pool a key takes",
-            ),
-            Command::new("memory|stats", 2, 0, memory_stats)
-                .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
-                .doc("server", "4.0.0", "Returns what memory is used for"),
-            Command::new("memory|doctor", 2, 0, memory_doctor)
-                .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
-                .doc("server", "4.0.0", "Says in words how full the pool is"),
-            Command::new("memory|malloc-stats", 2, 0, memory_malloc_stats)
-                .tips(&["nondeterministic_output", "request_policy:all_shards", "response_policy:special"])
-                .doc("server", "4.0.0", "Returns that the allocator of the process has no statistics"),
-            Command::new("memory|purge", 2, 0, memory_purge)
-                .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
-                .doc("server", "4.0.0", "Does nothing: space comes back by itself"),
-            Command::new("memory|help", 2, LOADING | STALE, memory_help).doc(
-                "server",
-                "4.0.0",
-                "Explains the subcommands",
-            ),
-        ]),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("object", object_help),
+    ("object|encoding", encoding),
+    ("object|freq", freq),
+    ("object|idletime", idletime),
+    ("object|refcount", refcount),
+    ("object|help", object_help),
+    ("memory", memory_help),
+    ("memory|usage", usage),
+    ("memory|stats", memory_stats),
+    ("memory|doctor", memory_doctor),
+    ("memory|malloc-stats", memory_malloc_stats),
+    ("memory|purge", memory_purge),
+    ("memory|help", memory_help),
 ];
 
 /// Longest string that Redis keeps in one piece with its header.

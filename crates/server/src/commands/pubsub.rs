@@ -4,104 +4,48 @@ use std::rc::Rc;
 
 use tembo_wire::Request;
 
-use super::table::Command;
-use super::table::flag::{
-    AFTER_COMMIT, FAST, FOR_SUBSCRIBERS, LOADING, NOSCRIPT, NOT_KEYS, PUBSUB, STALE, UNSUBSCRIBES,
-};
-use super::{Context, args, write_help};
+use super::args;
+use super::context::{Context, Handler, write_help};
 use crate::fault::{Answer, Fault};
 use crate::glob;
-use crate::pubsub::Kind;
+use crate::subscriptions::SubscriptionKind;
 
-const SUBSCRIBE: u32 = PUBSUB | NOSCRIPT | LOADING | STALE | FOR_SUBSCRIBERS;
-const UNSUBSCRIBE: u32 = SUBSCRIBE | UNSUBSCRIBES;
-const PUBLISH: u32 = PUBSUB | LOADING | STALE | FAST | AFTER_COMMIT;
-const ASK: u32 = PUBSUB | LOADING | STALE;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("subscribe", -2, SUBSCRIBE, subscribe).doc("pubsub", "2.0.0", "Subscribes to channels"),
-    Command::new("psubscribe", -2, SUBSCRIBE, psubscribe).doc(
-        "pubsub",
-        "2.0.0",
-        "Subscribes to all channels that match patterns",
-    ),
-    Command::new("ssubscribe", -2, SUBSCRIBE | NOT_KEYS, ssubscribe).keys(1, -1, 1).doc(
-        "pubsub",
-        "7.0.0",
-        "Subscribes to channels of a shard",
-    ),
-    Command::new("unsubscribe", -1, UNSUBSCRIBE, unsubscribe).doc(
-        "pubsub",
-        "2.0.0",
-        "Ends subscriptions to channels",
-    ),
-    Command::new("punsubscribe", -1, UNSUBSCRIBE, punsubscribe).doc(
-        "pubsub",
-        "2.0.0",
-        "Ends subscriptions to patterns",
-    ),
-    Command::new("sunsubscribe", -1, UNSUBSCRIBE | NOT_KEYS, sunsubscribe).keys(1, -1, 1).doc(
-        "pubsub",
-        "7.0.0",
-        "Ends subscriptions to channels of a shard",
-    ),
-    Command::new("publish", 3, PUBLISH, publish).doc(
-        "pubsub",
-        "2.0.0",
-        "Sends a message to the subscribers of a channel",
-    ),
-    Command::new("spublish", 3, PUBLISH | NOT_KEYS, spublish).keys(1, 1, 1).doc(
-        "pubsub",
-        "7.0.0",
-        "Sends a message to the subscribers of a shard's channel",
-    ),
-    Command::new("pubsub", -2, 0, help).doc("pubsub", "2.8.0", "Tells about subscriptions").subcommands(&[
-        Command::new("pubsub|channels", -2, ASK, channels).doc(
-            "pubsub",
-            "2.8.0",
-            "Returns the channels that have subscribers",
-        ),
-        Command::new("pubsub|numsub", -2, ASK, numsub).doc(
-            "pubsub",
-            "2.8.0",
-            "Returns how many have subscribed to each channel",
-        ),
-        Command::new("pubsub|numpat", 2, ASK, numpat).doc(
-            "pubsub",
-            "2.8.0",
-            "Returns how many patterns have subscribers",
-        ),
-        Command::new("pubsub|shardchannels", -2, ASK, shardchannels).doc(
-            "pubsub",
-            "7.0.0",
-            "Returns the channels of shards that have subscribers",
-        ),
-        Command::new("pubsub|shardnumsub", -2, ASK, shardnumsub).doc(
-            "pubsub",
-            "7.0.0",
-            "Returns how many have subscribed to each channel of a shard",
-        ),
-        Command::new("pubsub|help", 2, LOADING | STALE, help).doc(
-            "pubsub",
-            "6.2.0",
-            "Explains the subcommands",
-        ),
-    ]),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("subscribe", subscribe),
+    ("psubscribe", psubscribe),
+    ("ssubscribe", ssubscribe),
+    ("unsubscribe", unsubscribe),
+    ("punsubscribe", punsubscribe),
+    ("sunsubscribe", sunsubscribe),
+    ("publish", publish),
+    ("spublish", spublish),
+    ("pubsub", help),
+    ("pubsub|channels", channels),
+    ("pubsub|numsub", numsub),
+    ("pubsub|numpat", numpat),
+    ("pubsub|shardchannels", shardchannels),
+    ("pubsub|shardnumsub", shardnumsub),
+    ("pubsub|help", help),
 ];
 
 fn subscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    subscribe_all(ctx, request, Kind::Channel, "subscribe")
+    subscribe_all(ctx, request, SubscriptionKind::Channel, "subscribe")
 }
 
 fn psubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    subscribe_all(ctx, request, Kind::Pattern, "psubscribe")
+    subscribe_all(ctx, request, SubscriptionKind::Pattern, "psubscribe")
 }
 
 fn ssubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    subscribe_all(ctx, request, Kind::Shard, "ssubscribe")
+    subscribe_all(ctx, request, SubscriptionKind::Shard, "ssubscribe")
 }
 
-fn subscribe_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind, word: &str) -> Answer {
+fn subscribe_all(
+    ctx: &mut Context<'_, '_>,
+    request: &Request<'_>,
+    kind: SubscriptionKind,
+    word: &str,
+) -> Answer {
     for name in request.args().skip(1) {
         ctx.keys.pubsub.subscribe(ctx.session, kind, name);
         tell(ctx, word, Some(name), kind);
@@ -110,7 +54,7 @@ fn subscribe_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind, w
 }
 
 /// Tells a client of a change of its subscriptions.
-fn tell(ctx: &mut Context<'_, '_>, word: &str, name: Option<&[u8]>, kind: Kind) {
+fn tell(ctx: &mut Context<'_, '_>, word: &str, name: Option<&[u8]>, kind: SubscriptionKind) {
     let count = ctx.session.subscriptions.count(kind) as i64;
     let mut reply = ctx.out.write();
     reply.push(3);
@@ -123,19 +67,24 @@ fn tell(ctx: &mut Context<'_, '_>, word: &str, name: Option<&[u8]>, kind: Kind) 
 }
 
 fn unsubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    unsubscribe_all(ctx, request, Kind::Channel, "unsubscribe")
+    unsubscribe_all(ctx, request, SubscriptionKind::Channel, "unsubscribe")
 }
 
 fn punsubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    unsubscribe_all(ctx, request, Kind::Pattern, "punsubscribe")
+    unsubscribe_all(ctx, request, SubscriptionKind::Pattern, "punsubscribe")
 }
 
 fn sunsubscribe(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    unsubscribe_all(ctx, request, Kind::Shard, "sunsubscribe")
+    unsubscribe_all(ctx, request, SubscriptionKind::Shard, "sunsubscribe")
 }
 
 /// Ends the subscriptions that are named, or all of a kind.
-fn unsubscribe_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind, word: &str) -> Answer {
+fn unsubscribe_all(
+    ctx: &mut Context<'_, '_>,
+    request: &Request<'_>,
+    kind: SubscriptionKind,
+    word: &str,
+) -> Answer {
     expect_delivered(ctx)?;
     if request.arg_count() == 1 {
         let names: Vec<Rc<[u8]>> = ctx.session.subscriptions.names(kind);
@@ -166,14 +115,14 @@ pub(super) fn expect_delivered(ctx: &Context<'_, '_>) -> Answer {
 }
 
 fn publish(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    send(ctx, request, Kind::Channel)
+    send(ctx, request, SubscriptionKind::Channel)
 }
 
 fn spublish(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    send(ctx, request, Kind::Shard)
+    send(ctx, request, SubscriptionKind::Shard)
 }
 
-fn send(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer {
+fn send(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: SubscriptionKind) -> Answer {
     let depends = ctx.keys.is_dirty();
     let receivers = ctx.keys.pubsub.publish(kind, &request[1], &request[2], depends);
     ctx.out.write().integer(receivers as i64);
@@ -181,14 +130,14 @@ fn send(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer 
 }
 
 fn channels(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    list(ctx, request, Kind::Channel)
+    list(ctx, request, SubscriptionKind::Channel)
 }
 
 fn shardchannels(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    list(ctx, request, Kind::Shard)
+    list(ctx, request, SubscriptionKind::Shard)
 }
 
-fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer {
+fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: SubscriptionKind) -> Answer {
     if request.arg_count() > 3 {
         let before = "ERR unknown subcommand or wrong number of arguments for '";
         return Err(args::quoting(before, &request[1], "'. Try PUBSUB HELP."));
@@ -201,14 +150,14 @@ fn list(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer 
 }
 
 fn numsub(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    count(ctx, request, Kind::Channel)
+    count(ctx, request, SubscriptionKind::Channel)
 }
 
 fn shardnumsub(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    count(ctx, request, Kind::Shard)
+    count(ctx, request, SubscriptionKind::Shard)
 }
 
-fn count(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind) -> Answer {
+fn count(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: SubscriptionKind) -> Answer {
     let pubsub = &ctx.keys.pubsub;
     let mut reply = ctx.out.write();
     reply.array(2 * (request.arg_count() - 2));

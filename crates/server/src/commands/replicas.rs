@@ -6,47 +6,25 @@ use tembo::Domain;
 use tembo_wire::Request;
 use tembo_wire::number::{parse_i64, parse_u64};
 
-use super::Context;
 use super::args::{integer, is, quoting};
-use super::table::Command;
-use super::table::flag::{
-    ADMIN, ALLOW_BUSY, CONNECTION, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE,
-};
+use super::context::{Context, Handler};
 use crate::address::Address;
+use crate::client_ref::ClientRef;
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::replication::{Position, Second};
-use crate::log::Kind;
+use crate::keyspace::history::{Position, Second};
+use crate::log::MessageKind;
 use crate::master::feed::{acknowledged, answer, copies, progress_of_replicas};
-use crate::master::{AwaitedDevice, Awaiting, Replica, Stage};
-use crate::pubsub::ClientRef;
+use crate::master::{AwaitedDevice, Awaiting, Replica, ReplicaStage};
 use crate::replica::Phase;
 
-const SYNC: u32 = ADMIN | NO_ASYNC_LOADING | NO_MULTI | NOSCRIPT;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("psync", -3, SYNC, psync).doc(
-        "server",
-        "2.8.0",
-        "Asks for the stream of effects from an offset on, or for a whole copy before",
-    ),
-    Command::new("sync", 1, SYNC, sync).doc(
-        "server",
-        "1.0.0",
-        "Asks for a whole copy and the stream of effects",
-    ),
-    Command::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, replconf).doc(
-        "server",
-        "3.0.0",
-        "Tells a master about its replica",
-    ),
-    Command::new("wait", 3, NOSCRIPT | CONNECTION, wait)
-        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
-        .doc("generic", "3.0.0", "Waits until so many replicas have the writes of this connection"),
-    Command::new("waitaof", 4, NOSCRIPT | CONNECTION, wait_for_devices)
-        .tips(&["request_policy:all_shards", "response_policy:agg_min"])
-        .doc("generic", "7.2.0", "Waits until the devices of this server and of so many replicas have them"),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("psync", psync),
+    ("sync", sync),
+    ("replconf", replconf),
+    ("wait", wait),
+    ("waitaof", wait_for_devices),
 ];
 
 const NO_LINK: Fault = Fault::Error("NOMASTERLINK Can't SYNC while not connected with my master");
@@ -139,7 +117,7 @@ fn acknowledge(ctx: &mut Context<'_, '_>, value: &[u8], durable: Option<&[u8]>) 
 fn sync(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     expect_link(ctx)?;
     introduced(ctx).is_plain = true;
-    ask(ctx, Stage::WantsCopy);
+    ask(ctx, ReplicaStage::WantsCopy);
     Ok(())
 }
 
@@ -152,7 +130,7 @@ fn expect_link(ctx: &Context<'_, '_>) -> Answer {
 }
 
 /// Lets this connection be one of a replica.
-fn ask(ctx: &mut Context<'_, '_>, stage: Stage) {
+fn ask(ctx: &mut Context<'_, '_>, stage: ReplicaStage) {
     introduced(ctx).stage = stage;
     let client = ClientRef { slot: ctx.session.slot, id: ctx.session.id };
     if ctx.state.replicas.list.is_empty() {
@@ -194,7 +172,7 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let replica = introduced(ctx);
         (replica.cursor, replica.acknowledged, replica.heard) = (from, from, now);
         let takes_new_ids = replica.takes_new_ids;
-        ask(ctx, Stage::Online);
+        ask(ctx, ReplicaStage::Online);
         ctx.state.replicas.partial += 1;
         let line = match takes_new_ids {
             true => format!("CONTINUE {}", String::from_utf8_lossy(&position.id)),
@@ -207,7 +185,7 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         expect_not_ahead(ctx, id, from)?;
         ctx.state.replicas.partial_refused += 1;
     }
-    ask(ctx, Stage::WantsCopy);
+    ask(ctx, ReplicaStage::WantsCopy);
     Ok(())
 }
 
@@ -237,7 +215,7 @@ fn take_over(ctx: &mut Context<'_, '_>, id: &[u8], wanted: i64, is_forced: bool)
     ctx.state.role.choose(None);
     ctx.state.role.is_changed = false;
     let text = "FAILOVER: this is the master from now on, by the word of the old one";
-    ctx.state.log(LogLevel::Notice, Kind::Replication, format_args!("{text}"));
+    ctx.state.log(LogLevel::Notice, MessageKind::Replication, format_args!("{text}"));
     Ok(())
 }
 
@@ -250,7 +228,7 @@ fn is_of(position: &Position, second: Option<Second>, id: &[u8], from: u64) -> b
 /// server never had anything.
 fn expect_not_ahead(ctx: &mut Context<'_, '_>, id: &[u8], from: Option<u64>) -> Answer {
     let is_empty = ctx.keys.replication.committed().is_none() && {
-        let mut lens = (0..crate::keyspace::DATABASES).map(|database| ctx.keys.len(database));
+        let mut lens = (0..crate::keyspace::format::DATABASES).map(|database| ctx.keys.len(database));
         lens.try_fold(true, |empty, len| Ok::<_, Fault>(empty && len? == 0))?
     };
     let is_ahead = ctx

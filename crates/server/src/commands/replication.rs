@@ -3,32 +3,17 @@
 use tembo_wire::Request;
 use tembo_wire::number::parse_u64;
 
-use super::Context;
 use super::args::is;
+use super::context::{Context, Handler};
 use super::replicas::replicas_of;
-use super::table::Command;
-use super::table::flag::{ADMIN, ADMIN_ONLY, DANGEROUS, FAST, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE};
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
-use crate::keyspace::replication::HOST_BYTES_MAX;
-use crate::log::Kind;
-use crate::replica::{Master, Phase};
+use crate::keyspace::history::{HOST_BYTES_MAX, Master};
+use crate::log::MessageKind;
+use crate::replica::Phase;
 
-const FLAGS: u32 = ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("replicaof", 3, FLAGS, replicaof).doc(
-        "server",
-        "5.0.0",
-        "Makes the server a replica of another one, or a master",
-    ),
-    Command::new("slaveof", 3, FLAGS, replicaof).doc("server", "1.0.0", "The old name of REPLICAOF"),
-    Command::new("role", 1, NOSCRIPT | LOADING | STALE | FAST | ADMIN_ONLY | DANGEROUS, role).doc(
-        "server",
-        "2.8.12",
-        "Returns whether this is a master or a replica, and how far it is",
-    ),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] =
+    &[("replicaof", replicaof), ("slaveof", replicaof), ("role", role)];
 
 /// Reads the address of a master.
 pub(crate) fn read_master(host: &[u8], port: &[u8]) -> Result<Master, &'static str> {
@@ -74,7 +59,7 @@ fn replicaof(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         ctx.keys.replication.rename(id);
         ctx.keys.replication.take_up(true);
     }
-    ctx.state.log(LogLevel::Notice, Kind::Replication, format_args!("{text}"));
+    ctx.state.log(LogLevel::Notice, MessageKind::Replication, format_args!("{text}"));
     ctx.out.write().ok();
     Ok(())
 }

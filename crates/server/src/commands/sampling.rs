@@ -1,9 +1,9 @@
 //! Random elements in replies: what HRANDFIELD, SRANDMEMBER and ZRANDMEMBER have in common.
 
 use super::args::integer;
-use super::{Context, Out};
+use super::context::{Context, Out};
 use crate::fault::{Answer, Fault};
-use crate::keyspace::collection::Collection;
+use crate::keyspace::collection::value::Collection;
 
 /// Elements of a collection that are copied once, so that each draw is one step.
 const COPIED_MAX: u64 = 128;

@@ -2,30 +2,13 @@
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::is;
-use super::table::Command;
-use super::table::flag::{
-    ADMIN, ADMIN_ONLY, DANGEROUS, FAST, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE,
-};
+use super::context::{Context, Handler};
+use crate::client_ref::ClientRef;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::pubsub::ClientRef;
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("save", 1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI, save_now).doc(
-        "server",
-        "1.0.0",
-        "Writes all keys into a file of Redis, and answers when it is on the device",
-    ),
-    Command::new("bgsave", -1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING, schedule).doc(
-        "server",
-        "1.0.0",
-        "Writes all keys into a file of Redis while commands go on",
-    ),
-    Command::new("lastsave", 1, LOADING | STALE | FAST | ADMIN_ONLY | DANGEROUS, last)
-        .tips(&["nondeterministic_output"])
-        .doc("server", "1.0.0", "Returns when the keys were saved last, in seconds"),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] =
+    &[("save", save_now), ("bgsave", schedule), ("lastsave", last)];
 
 fn save_now(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     begin(ctx)?;

@@ -8,43 +8,20 @@ use std::ops::{Bound, ControlFlow};
 use tembo_wire::number::parse_u64;
 use tembo_wire::{Protocol, ReplyWriter, Request};
 
-use super::Context;
 use super::args::{Options, integer, is};
-use super::table::Command;
-use super::table::flag::{DANGEROUS, KEYSPACE, READONLY, WALKS};
+use super::context::{Context, Handler};
+use super::keys_job::{Filter, KeysJob, SLICE_KEYS};
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::glob;
-use crate::keyspace::cursor::Place;
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::Keyspace;
+use crate::keyspace::cursor::ScanPlace;
+use crate::keyspace::format::Kind;
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("keys", 2, READONLY | KEYSPACE | DANGEROUS | WALKS, keys)
-        .tips(&["request_policy:all_shards", "nondeterministic_output_order"])
-        .doc("generic", "1.0.0", "Returns all keys that match a pattern, in order"),
-    Command::new("scan", -2, READONLY | KEYSPACE | WALKS, scan)
-        .tips(&["nondeterministic_output", "request_policy:special"])
-        .doc("generic", "2.8.0", "Returns some keys, and a cursor for the next ones"),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[("keys", keys), ("scan", scan)];
 
-/// Keys that one call of SCAN, or one turn's part of KEYS, may look at: it takes about a millisecond.
-const SLICE_KEYS: usize = 8192;
 const SCAN_KEYS_DEFAULT: usize = 10;
 
 const INVALID_CURSOR: Fault = Fault::Error("ERR invalid cursor");
-
-/// Which keys are wanted.
-#[derive(Debug)]
-struct Filter {
-    pattern: Vec<u8>,
-    /// Every key wanted begins with this.
-    prefix: Vec<u8>,
-}
-
-impl Filter {
-    fn new(pattern: &[u8]) -> Self {
-        Filter { pattern: pattern.to_vec(), prefix: glob::literal_prefix(pattern) }
-    }
-}
 
 /// A part of a scan: the keys found, and the best place so far to stop at.
 struct Slice<'a> {
@@ -58,7 +35,7 @@ struct Slice<'a> {
     /// Keys to be looked at beyond those asked for, for a place that needs no name.
     slack: usize,
     /// The place with the shortest prefix that has no name, and the length of `body` and `found` there.
-    best: Option<(Place, usize, usize)>,
+    best: Option<(ScanPlace, usize, usize)>,
     /// Where it stops.
     cursor: Option<u64>,
 }
@@ -74,7 +51,7 @@ impl Slice<'_> {
     ) -> Answer<ControlFlow<()>> {
         let ScanOptions { filter, count, kind: wanted } = self.options;
         if self.looked_at >= *count {
-            let place = Place::between(&self.last, here);
+            let place = ScanPlace::between(&self.last, here);
             let is_shorter = self.best.as_ref().is_none_or(|(best, ..)| {
                 place.prefix.len() < best.prefix.len() || place.prefix != best.prefix
             });
@@ -195,74 +172,7 @@ impl<'a> ScanOptions<'a> {
 }
 
 fn keys(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let job = KeysJob {
-        filter: Filter::new(&request[1]),
-        database: ctx.database(),
-        after: None,
-        body: Vec::new(),
-        found: 0,
-        body_bytes_max: ctx.state.config.reply_bytes_max,
-    };
+    let job = KeysJob::new(&request[1], ctx.database(), ctx.state.config.reply_bytes_max);
     *ctx.job = job.advance(ctx.keys, ctx.out.protocol, |out| ctx.out.raw(out))?;
     Ok(())
-}
-
-/// A KEYS under way. It walks the keys in slices, one for each turn, so that it holds no other client up for
-/// long. Keys written meanwhile may or may not be in the reply; those there all the time are.
-#[derive(Debug)]
-pub(crate) struct KeysJob {
-    filter: Filter,
-    database: usize,
-    /// The place of the last key that was looked at.
-    after: Option<Vec<u8>>,
-    /// The keys found so far, encoded.
-    body: Vec<u8>,
-    found: usize,
-    body_bytes_max: usize,
-}
-
-impl KeysJob {
-    /// Memory held for the reply, in bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.body.capacity()
-    }
-
-    /// Does a slice of the work. Either it is then done and `reply` was given the reply, in parts, or what is
-    /// returned is to be continued.
-    pub(crate) fn advance(
-        mut self,
-        keyspace: &Keyspace<'_>,
-        protocol: Protocol,
-        mut reply: impl FnMut(&[u8]),
-    ) -> Answer<Option<Self>> {
-        let database = self.database;
-        let KeysJob { filter, after, body, found, .. } = &mut self;
-        let (mut looked_at, mut stopped_at) = (0, None);
-        let begin = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        keyspace.walk_prefix(database, begin, &filter.prefix, |place, kind| {
-            let key = keyspace.layout().key(place);
-            looked_at += 1;
-            if kind.is_some() && glob::matches(&filter.pattern, key, false) {
-                ReplyWriter::new(body, protocol).bulk(key);
-                *found += 1;
-            }
-            if looked_at == SLICE_KEYS {
-                stopped_at = Some(place.to_vec());
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        })?;
-        if self.body.len() > self.body_bytes_max {
-            return Err(Fault::Error("ERR reply exceeds the maximum (reply-max-bytes)"));
-        }
-        if stopped_at.is_some() {
-            self.after = stopped_at;
-            return Ok(Some(self));
-        }
-        let mut header = Vec::new();
-        ReplyWriter::new(&mut header, protocol).array(self.found);
-        reply(&header);
-        reply(&self.body);
-        Ok(None)
-    }
 }

@@ -3,7 +3,7 @@
 use tembo_wire::number::parse_f64;
 use tembo_wire::{Protocol, Request};
 
-use super::Out;
+use super::context::Out;
 use crate::fault::{Answer, Fault, quotable};
 use crate::keyspace::collection::ordered::{Cut, Score};
 

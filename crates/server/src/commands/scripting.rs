@@ -4,68 +4,27 @@
 use tembo_wire::Request;
 
 use super::args::is;
-use super::table::Command;
-use super::table::flag::{
-    AFTER_COMMIT, ALLOW_BUSY, LOADING, MOVABLE_KEYS, NOSCRIPT, READONLY, SCRIPTING, STALE, WRITE,
-};
-use super::{Context, write_help};
+use super::context::{Context, Handler, write_help};
 use crate::config::LogLevel;
 use crate::fault::{Answer, Fault};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::script::cache::read_sha;
 
-const EVAL: u32 = NOSCRIPT | STALE | MOVABLE_KEYS | AFTER_COMMIT | SCRIPTING;
-const HELP: u32 = LOADING | STALE | SCRIPTING;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("function", -2, 0, function_help)
-        .doc("scripting", "7.0.0", "Functions, of which there are none")
-        .subcommands(&[
-            Command::new("function|flush", -2, WRITE | NOSCRIPT | SCRIPTING, function_flush)
-                .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
-                .doc("scripting", "7.0.0", "Does nothing: there are no functions to remove"),
-            Command::new("function|help", 2, HELP, function_help).doc(
-                "scripting",
-                "7.0.0",
-                "Explains the subcommands",
-            ),
-        ]),
-    Command::new("eval", -3, EVAL, run).doc("scripting", "2.6.0", "Runs a script, durably as one"),
-    Command::new("evalsha", -3, EVAL, run).doc("scripting", "2.6.0", "Runs a cached script, durably as one"),
-    Command::new("eval_ro", -3, EVAL | READONLY, run).doc(
-        "scripting",
-        "7.0.0",
-        "Runs a script that does not write",
-    ),
-    Command::new("evalsha_ro", -3, EVAL | READONLY, run).doc(
-        "scripting",
-        "7.0.0",
-        "Runs a cached script that does not write",
-    ),
-    Command::new("script", -2, 0, script_help)
-        .doc("scripting", "2.6.0", "The scripts that the server knows")
-        .subcommands(SCRIPT),
-];
-
-const SCRIPT: &[Command] = &[
-    Command::new("script|debug", 3, NOSCRIPT | SCRIPTING, script_debug).doc(
-        "scripting",
-        "3.2.0",
-        "Refused: scripts cannot be debugged",
-    ),
-    Command::new("script|exists", -3, NOSCRIPT | SCRIPTING, script_exists)
-        .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"])
-        .doc("scripting", "2.6.0", "Tells which scripts are cached"),
-    Command::new("script|flush", -2, NOSCRIPT | AFTER_COMMIT | SCRIPTING, script_flush)
-        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-        .doc("scripting", "2.6.0", "Forgets all scripts"),
-    Command::new("script|help", 2, HELP, script_help).doc("scripting", "5.0.0", "Explains the subcommands"),
-    Command::new("script|kill", 2, NOSCRIPT | ALLOW_BUSY | SCRIPTING, script_kill)
-        .tips(&["request_policy:all_shards", "response_policy:one_succeeded"])
-        .doc("scripting", "2.6.0", "Ends the script under way, if it has not written"),
-    Command::new("script|load", 3, NOSCRIPT | STALE | AFTER_COMMIT | SCRIPTING, script_load)
-        .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-        .doc("scripting", "2.6.0", "Keeps a script until SCRIPT FLUSH"),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("function", function_help),
+    ("function|flush", function_flush),
+    ("function|help", function_help),
+    ("eval", run),
+    ("evalsha", run),
+    ("eval_ro", run),
+    ("evalsha_ro", run),
+    ("script", script_help),
+    ("script|debug", script_debug),
+    ("script|exists", script_exists),
+    ("script|flush", script_flush),
+    ("script|help", script_help),
+    ("script|kill", script_kill),
+    ("script|load", script_load),
 ];
 
 const UNKILLABLE: &str = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can \
@@ -115,7 +74,7 @@ fn script_load(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let message = format_args!(
             "a script of SCRIPT LOAD is not kept: all together would have more than 8 MiB, or the pool is full; it is known until the server stops"
         );
-        ctx.state.log(LogLevel::Warning, Kind::Full, message);
+        ctx.state.log(LogLevel::Warning, MessageKind::Full, message);
     }
     ctx.out.write().bulk(sha);
     Ok(())

@@ -6,54 +6,22 @@ use tembo_wire::Request;
 use tembo_wire::number::parse_f64;
 
 use super::args::{integer, is};
-use super::table::Command;
-use super::table::flag::{ADMIN, ALLOW_BUSY, FAST, LOADING, NO_MULTI, NOSCRIPT, READONLY, STALE, WALKS};
-use super::{Context, debug, write_help};
+use super::context::{Context, Handler, write_help};
+use super::debug;
 use crate::clock;
 use crate::config::DebugCommands;
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
-use crate::info::REDIS_VERSION;
+use crate::version::REDIS_VERSION;
 
-const ADMINISTRATION: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("time", 1, LOADING | STALE | FAST, time).tips(&["nondeterministic_output"]).doc(
-        "server",
-        "2.6.0",
-        "Returns the Unix time in seconds and microseconds",
-    ),
-    Command::new("debug", -2, ADMINISTRATION | WALKS, debug).doc(
-        "server",
-        "1.0.0",
-        "Looks inside and makes the server sleep, for tests",
-    ),
-    Command::new("monitor", 1, ADMINISTRATION, monitor).doc(
-        "server",
-        "1.0.0",
-        "Shows all commands as they are run",
-    ),
-    Command::new("module", -2, 0, module_help)
-        .doc("server", "4.0.0", "Tells about modules, of which there are none")
-        .subcommands(&[
-            Command::new("module|list", 2, ADMIN | NOSCRIPT, module_list)
-                .tips(&["nondeterministic_output_order"])
-                .doc("server", "4.0.0", "Returns that there are no modules"),
-            Command::new("module|help", 2, LOADING | STALE, module_help).doc(
-                "server",
-                "5.0.0",
-                "Explains the subcommands",
-            ),
-        ]),
-    Command::new("lolwut", -1, READONLY | FAST, lolwut).doc(
-        "server",
-        "5.0.0",
-        "Returns the version of Redis whose commands these are; there is no art",
-    ),
-    Command::new("shutdown", -1, ADMINISTRATION | NO_MULTI | ALLOW_BUSY, shutdown).doc(
-        "server",
-        "1.0.0",
-        "Stops the server",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("time", time),
+    ("debug", debug),
+    ("monitor", monitor),
+    ("module", module_help),
+    ("module|list", module_list),
+    ("module|help", module_help),
+    ("lolwut", lolwut),
+    ("shutdown", shutdown),
 ];
 
 /// Longest DEBUG SLEEP.

@@ -6,67 +6,25 @@ use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
 use super::args::integer;
-use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, READONLY, SET, WRITE};
-use super::{Context, element_scan, sampling};
+use super::context::{Context, Handler};
+use super::{element_scan, sampling};
 use crate::config::Encodings;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::collection::Collection;
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::Keyspace;
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::Kind;
 
-const LOOK_UP: u32 = READONLY | FAST | SET;
-const VARIES: &[&str] = &["nondeterministic_output"];
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("sadd", -3, WRITE | DENYOOM | FAST | SET, sadd).keys(1, 1, 1).doc(
-        "set",
-        "1.0.0",
-        "Adds members to a set",
-    ),
-    Command::new("srem", -3, WRITE | FAST | SET, srem).keys(1, 1, 1).doc(
-        "set",
-        "1.0.0",
-        "Removes members of a set",
-    ),
-    Command::new("smembers", 2, READONLY | SET, smembers)
-        .keys(1, 1, 1)
-        .tips(&["nondeterministic_output_order"])
-        .doc("set", "1.0.0", "Returns all members of a set"),
-    Command::new("sismember", 3, LOOK_UP, sismember).keys(1, 1, 1).doc(
-        "set",
-        "1.0.0",
-        "Tells whether a set has a member",
-    ),
-    Command::new("smismember", -3, LOOK_UP, smismember).keys(1, 1, 1).doc(
-        "set",
-        "6.2.0",
-        "Tells which of several members a set has",
-    ),
-    Command::new("scard", 2, LOOK_UP, scard).keys(1, 1, 1).doc(
-        "set",
-        "1.0.0",
-        "Returns the number of members of a set",
-    ),
-    Command::new("spop", -2, WRITE | FAST | SET, spop).keys(1, 1, 1).tips(VARIES).doc(
-        "set",
-        "1.0.0",
-        "Removes random members of a set and returns them",
-    ),
-    Command::new("srandmember", -2, READONLY | SET, srandmember).keys(1, 1, 1).tips(VARIES).doc(
-        "set",
-        "1.0.0",
-        "Returns random members of a set",
-    ),
-    Command::new("smove", 4, WRITE | FAST | SET, smove).keys(1, 2, 1).doc(
-        "set",
-        "1.0.0",
-        "Moves a member from one set to another",
-    ),
-    Command::new("sscan", -3, READONLY | SET, sscan).keys(1, 1, 1).tips(VARIES).doc(
-        "set",
-        "2.8.0",
-        "Returns some members of a set, and a cursor for the next ones",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("sadd", sadd),
+    ("srem", srem),
+    ("smembers", smembers),
+    ("sismember", sismember),
+    ("smismember", smismember),
+    ("scard", scard),
+    ("spop", spop),
+    ("srandmember", srandmember),
+    ("smove", smove),
+    ("sscan", sscan),
 ];
 
 /// Adds a member; returns whether it is new.

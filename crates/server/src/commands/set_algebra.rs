@@ -10,69 +10,37 @@ use foldhash::fast::RandomState;
 use tembo_wire::Request;
 
 use super::args::{Options, integer, is};
-use super::table::Command;
-use super::table::flag::{DENYOOM, MOVABLE_KEYS, READONLY, SET, WRITE};
-use super::{Context, set};
+use super::context::{Context, Handler};
+use super::set;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Kind;
-use crate::keyspace::collection::Collection;
+use crate::keyspace::collection::value::Collection;
 use crate::keyspace::events::class;
+use crate::keyspace::format::Kind;
 
-const STORE: u32 = WRITE | DENYOOM | SET;
-const UNORDERED: &[&str] = &["nondeterministic_output_order"];
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("sinter", -2, READONLY | SET, sinter).keys(1, -1, 1).tips(UNORDERED).doc(
-        "set",
-        "1.0.0",
-        "Returns the members that all of the sets have",
-    ),
-    Command::new("sintercard", -3, READONLY | SET | MOVABLE_KEYS, sintercard).doc(
-        "set",
-        "7.0.0",
-        "Returns the number of members that all of the sets have",
-    ),
-    Command::new("sinterstore", -3, STORE, sinterstore).keys(1, -1, 1).doc(
-        "set",
-        "1.0.0",
-        "Stores the members that all of the sets have",
-    ),
-    Command::new("sunion", -2, READONLY | SET, sunion).keys(1, -1, 1).tips(UNORDERED).doc(
-        "set",
-        "1.0.0",
-        "Returns the members that any of the sets has",
-    ),
-    Command::new("sunionstore", -3, STORE, sunionstore).keys(1, -1, 1).doc(
-        "set",
-        "1.0.0",
-        "Stores the members that any of the sets has",
-    ),
-    Command::new("sdiff", -2, READONLY | SET, sdiff).keys(1, -1, 1).tips(UNORDERED).doc(
-        "set",
-        "1.0.0",
-        "Returns the members of the first set that none of the others has",
-    ),
-    Command::new("sdiffstore", -3, STORE, sdiffstore).keys(1, -1, 1).doc(
-        "set",
-        "1.0.0",
-        "Stores the members of the first set that none of the others has",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("sinter", sinter),
+    ("sintercard", sintercard),
+    ("sinterstore", sinterstore),
+    ("sunion", sunion),
+    ("sunionstore", sunionstore),
+    ("sdiff", sdiff),
+    ("sdiffstore", sdiffstore),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum SetOperation {
     Intersection,
     Union,
     Difference,
 }
 
-impl Operation {
+impl SetOperation {
     /// Redis's name for the change of the key that has the result.
     fn stored_event(self) -> &'static str {
         match self {
-            Operation::Intersection => "sinterstore",
-            Operation::Union => "sunionstore",
-            Operation::Difference => "sdiffstore",
+            SetOperation::Intersection => "sinterstore",
+            SetOperation::Union => "sunionstore",
+            SetOperation::Difference => "sdiffstore",
         }
     }
 }
@@ -80,27 +48,27 @@ impl Operation {
 type Members = HashSet<Vec<u8>, RandomState>;
 
 fn sinter(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Operation::Intersection)
+    answer(ctx, request, SetOperation::Intersection)
 }
 
 fn sunion(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Operation::Union)
+    answer(ctx, request, SetOperation::Union)
 }
 
 fn sdiff(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Operation::Difference)
+    answer(ctx, request, SetOperation::Difference)
 }
 
 fn sinterstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    store(ctx, request, Operation::Intersection)
+    store(ctx, request, SetOperation::Intersection)
 }
 
 fn sunionstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    store(ctx, request, Operation::Union)
+    store(ctx, request, SetOperation::Union)
 }
 
 fn sdiffstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    store(ctx, request, Operation::Difference)
+    store(ctx, request, SetOperation::Difference)
 }
 
 /// The sets under the keys; an absent one has no members.
@@ -116,11 +84,11 @@ fn open<'a>(
 fn compute(
     ctx: &mut Context<'_, '_>,
     sets: &[Option<Collection>],
-    operation: Operation,
+    operation: SetOperation,
     mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Answer {
     match operation {
-        Operation::Union => {
+        SetOperation::Union => {
             let mut seen = Members::default();
             for set in sets.iter().flatten() {
                 ctx.keys.walk_elements(set, 0, |_, member, _| {
@@ -129,14 +97,14 @@ fn compute(
             }
             Ok(())
         }
-        Operation::Intersection => {
+        SetOperation::Intersection => {
             let Some(mut sets) = sets.iter().map(Option::as_ref).collect::<Option<Vec<_>>>() else {
                 return Ok(());
             };
             sets.sort_by_key(|set| set.len());
             select(ctx, sets[0], &sets[1..], true, take)
         }
-        Operation::Difference => {
+        SetOperation::Difference => {
             let Some(first) = &sets[0] else {
                 return Ok(());
             };
@@ -190,7 +158,7 @@ fn select(
 fn collect(
     ctx: &mut Context<'_, '_>,
     sets: &[Option<Collection>],
-    operation: Operation,
+    operation: SetOperation,
 ) -> Answer<Vec<Vec<u8>>> {
     let (mut members, mut bytes) = (Vec::new(), 0_usize);
     let max_bytes = ctx.state.config.reply_bytes_max;
@@ -208,14 +176,14 @@ fn collect(
     Ok(members)
 }
 
-fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: Operation) -> Answer {
+fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: SetOperation) -> Answer {
     let sets = open(ctx, request.args().skip(1))?;
     let members = collect(ctx, &sets, operation)?;
     ctx.out.write().set(members.len());
     members.iter().try_for_each(|member| ctx.out.bulk(member))
 }
 
-fn store(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: Operation) -> Answer {
+fn store(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: SetOperation) -> Answer {
     let (database, target) = (ctx.database(), &request[1]);
     let sets = open(ctx, request.args().skip(2))?;
     let members = collect(ctx, &sets, operation)?;
@@ -254,7 +222,7 @@ fn sintercard(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     }
     let sets = open(ctx, request.args().skip(2).take(count))?;
     let mut found = 0;
-    compute(ctx, &sets, Operation::Intersection, |_| {
+    compute(ctx, &sets, SetOperation::Intersection, |_| {
         found += 1;
         if found == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;

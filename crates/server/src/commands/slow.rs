@@ -3,77 +3,25 @@
 use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
-use super::table::Command;
-use super::table::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
-use super::{Context, latency_graph, write_help};
+use super::context::{Context, Handler, write_help};
+use super::latency_graph;
 use crate::clock;
 use crate::fault::{Answer, Fault};
 
-const FLAGS: u32 = ADMIN | LOADING | STALE;
-const LATENCY: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
-const ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
-const VARIES: &[&str] = &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("slowlog", -2, 0, slowlog_help)
-        .doc("server", "2.2.12", "Tells which commands took long")
-        .subcommands(&[
-            Command::new("slowlog|get", -2, FLAGS, get)
-                .tips(&["request_policy:all_nodes", "nondeterministic_output"])
-                .doc("server", "2.2.12", "Returns commands that took long, the last one first"),
-            Command::new("slowlog|len", 2, FLAGS, len)
-                .tips(&["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"])
-                .doc("server", "2.2.12", "Returns how many commands are in the log"),
-            Command::new("slowlog|reset", 2, FLAGS, reset).tips(ALL_NODES).doc(
-                "server",
-                "2.2.12",
-                "Empties the log",
-            ),
-            Command::new("slowlog|help", 2, LOADING | STALE, slowlog_help).doc(
-                "server",
-                "6.2.0",
-                "Explains the subcommands",
-            ),
-        ]),
-    Command::new("latency", -2, 0, latency_help)
-        .doc("server", "2.8.13", "Tells what made clients wait")
-        .subcommands(&[
-            Command::new("latency|graph", 3, LATENCY, graph).tips(VARIES).doc(
-                "server",
-                "2.8.13",
-                "Draws the times of an event",
-            ),
-            Command::new("latency|latest", 2, LATENCY, latest).tips(VARIES).doc(
-                "server",
-                "2.8.13",
-                "Returns the last and the longest time of each event",
-            ),
-            Command::new("latency|history", 3, LATENCY, history).tips(VARIES).doc(
-                "server",
-                "2.8.13",
-                "Returns the times of an event",
-            ),
-            Command::new("latency|reset", -2, LATENCY, latency_reset).tips(ALL_NODES).doc(
-                "server",
-                "2.8.13",
-                "Forgets the times of events",
-            ),
-            Command::new("latency|histogram", -2, LATENCY, histogram).tips(VARIES).doc(
-                "server",
-                "7.0.0",
-                "Returns how the times of commands are distributed",
-            ),
-            Command::new("latency|doctor", 2, LATENCY, doctor).tips(VARIES).doc(
-                "server",
-                "2.8.13",
-                "Says in words what made clients wait",
-            ),
-            Command::new("latency|help", 2, LOADING | STALE, latency_help).doc(
-                "server",
-                "2.8.13",
-                "Explains the subcommands",
-            ),
-        ]),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("slowlog", slowlog_help),
+    ("slowlog|get", get),
+    ("slowlog|len", len),
+    ("slowlog|reset", reset),
+    ("slowlog|help", slowlog_help),
+    ("latency", latency_help),
+    ("latency|graph", graph),
+    ("latency|latest", latest),
+    ("latency|history", history),
+    ("latency|reset", latency_reset),
+    ("latency|histogram", histogram),
+    ("latency|doctor", doctor),
+    ("latency|help", latency_help),
 ];
 
 /// Commands that SLOWLOG GET returns, unless it is told.

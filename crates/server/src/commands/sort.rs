@@ -10,26 +10,14 @@ use std::ops::{ControlFlow, Range};
 use tembo_wire::Request;
 
 use super::args::{Options, integer, is};
-use super::table::Command;
-use super::table::flag::{DANGEROUS, DENYOOM, MOVABLE_KEYS, READONLY, SET, WRITE};
-use super::{Context, score};
+use super::context::{Context, Handler};
+use super::score;
 use crate::fault::{Answer, Fault, SYNTAX, WRONG_TYPE};
-use crate::keyspace::Kind;
-use crate::keyspace::collection::Collection;
+use crate::keyspace::collection::value::Collection;
 use crate::keyspace::events::class;
+use crate::keyspace::format::Kind;
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("sort", -2, WRITE | DENYOOM | SET | DANGEROUS | MOVABLE_KEYS, sort).keys(1, 1, 1).doc(
-        "generic",
-        "1.0.0",
-        "Sorts the elements of a list, a set or a sorted set, and returns or stores them",
-    ),
-    Command::new("sort_ro", -2, READONLY | SET | DANGEROUS | MOVABLE_KEYS, sort_ro).keys(1, 1, 1).doc(
-        "generic",
-        "7.0.0",
-        "Sorts the elements of a list, a set or a sorted set, and returns them",
-    ),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[("sort", sort), ("sort_ro", sort_ro)];
 
 const BY_DENIED: &str = "ERR BY option of SORT denied due to insufficient ACL permissions.";
 const GET_DENIED: &str = "ERR GET option of SORT denied due to insufficient ACL permissions.";

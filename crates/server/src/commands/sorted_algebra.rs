@@ -10,87 +10,55 @@ use foldhash::fast::RandomState;
 use tembo_wire::Request;
 
 use super::args::{Options, integer, is};
+use super::context::{Context, Handler};
+use super::score;
 use super::score::{keys_at, write_count, write_member};
 use super::sorted_range::store;
-use super::table::Command;
-use super::table::flag::{DENYOOM, MOVABLE_KEYS, READONLY, WRITE};
-use super::{Context, score};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Kind;
-use crate::keyspace::collection::Collection;
 use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::collection::sorted::Member;
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::Kind;
 
-const READ: u32 = READONLY | MOVABLE_KEYS;
-const STORE: u32 = WRITE | DENYOOM | MOVABLE_KEYS;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("zunion", -3, READ, zunion).doc(
-        "sorted-set",
-        "6.2.0",
-        "Returns the members that any of the sorted sets has",
-    ),
-    Command::new("zinter", -3, READ, zinter).doc(
-        "sorted-set",
-        "6.2.0",
-        "Returns the members that all of the sorted sets have",
-    ),
-    Command::new("zintercard", -3, READ, zintercard).doc(
-        "sorted-set",
-        "7.0.0",
-        "Returns the number of members that all of the sorted sets have",
-    ),
-    Command::new("zdiff", -3, READ, zdiff).doc(
-        "sorted-set",
-        "6.2.0",
-        "Returns the members of the first sorted set that none of the others has",
-    ),
-    Command::new("zunionstore", -4, STORE, zunionstore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.0.0",
-        "Stores the members that any of the sorted sets has",
-    ),
-    Command::new("zinterstore", -4, STORE, zinterstore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.0.0",
-        "Stores the members that all of the sorted sets have",
-    ),
-    Command::new("zdiffstore", -4, STORE, zdiffstore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "6.2.0",
-        "Stores the members of the first sorted set that none of the others has",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("zunion", zunion),
+    ("zinter", zinter),
+    ("zintercard", zintercard),
+    ("zdiff", zdiff),
+    ("zunionstore", zunionstore),
+    ("zinterstore", zinterstore),
+    ("zdiffstore", zdiffstore),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum SortedOperation {
     Union,
     Intersection,
     Difference,
 }
 
 fn zunion(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Operation::Union, "zunion")
+    answer(ctx, request, SortedOperation::Union, "zunion")
 }
 
 fn zinter(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Operation::Intersection, "zinter")
+    answer(ctx, request, SortedOperation::Intersection, "zinter")
 }
 
 fn zdiff(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Operation::Difference, "zdiff")
+    answer(ctx, request, SortedOperation::Difference, "zdiff")
 }
 
 fn zunionstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    store_result(ctx, request, Operation::Union, "zunionstore")
+    store_result(ctx, request, SortedOperation::Union, "zunionstore")
 }
 
 fn zinterstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    store_result(ctx, request, Operation::Intersection, "zinterstore")
+    store_result(ctx, request, SortedOperation::Intersection, "zinterstore")
 }
 
 fn zdiffstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    store_result(ctx, request, Operation::Difference, "zdiffstore")
+    store_result(ctx, request, SortedOperation::Difference, "zdiffstore")
 }
 
 /// How the scores of one member become one.
@@ -183,7 +151,7 @@ fn score_of(value: &[u8]) -> Answer<f64> {
 }
 
 /// The parts of a request.
-struct Asked {
+struct AlgebraRequest {
     inputs: Vec<Input>,
     aggregate: Aggregate,
     with_scores: bool,
@@ -192,7 +160,7 @@ struct Asked {
 
 /// Which options a command has.
 #[derive(Clone, Copy)]
-struct Form {
+struct AlgebraForm {
     combines: bool,
     answers: bool,
     counts: bool,
@@ -204,8 +172,8 @@ fn open(
     request: &Request<'_>,
     at: usize,
     name: &str,
-    form: Form,
-) -> Answer<Asked> {
+    form: AlgebraForm,
+) -> Answer<AlgebraRequest> {
     let count = integer(&request[at])?;
     if count < 1 {
         let text = format!("ERR at least 1 input key is needed for '{name}' command");
@@ -213,7 +181,7 @@ fn open(
     }
     let keys = usize::try_from(count).ok().and_then(|count| keys_at(request, at, count)).ok_or(SYNTAX)?;
     let inputs = keys.clone().map(|key| input(ctx, &request[key])).collect::<Answer<Vec<_>>>()?;
-    let mut asked = Asked { inputs, aggregate: Aggregate::Sum, with_scores: false, limit: 0 };
+    let mut asked = AlgebraRequest { inputs, aggregate: Aggregate::Sum, with_scores: false, limit: 0 };
     read_options(&mut asked, request, keys, form)?;
     Ok(asked)
 }
@@ -227,7 +195,12 @@ fn input(ctx: &mut Context<'_, '_>, key: &[u8]) -> Answer<Input> {
     Ok(Input { collection: ctx.keys.read_collection(database, key, kind)?, weight: 1.0 })
 }
 
-fn read_options(asked: &mut Asked, request: &Request<'_>, keys: Range<usize>, form: Form) -> Answer {
+fn read_options(
+    asked: &mut AlgebraRequest,
+    request: &Request<'_>,
+    keys: Range<usize>,
+    form: AlgebraForm,
+) -> Answer {
     let mut options = Options::after(request, keys.end);
     while let Some(word) = options.next() {
         match word {
@@ -269,17 +242,21 @@ impl Room {
 }
 
 /// The members of the result, in order.
-fn compute(ctx: &mut Context<'_, '_>, asked: &mut Asked, operation: Operation) -> Answer<Vec<Member>> {
+fn compute(
+    ctx: &mut Context<'_, '_>,
+    asked: &mut AlgebraRequest,
+    operation: SortedOperation,
+) -> Answer<Vec<Member>> {
     let mut members = match operation {
-        Operation::Union => union(ctx, asked)?,
-        Operation::Intersection => intersection(ctx, asked, u64::MAX)?,
-        Operation::Difference => difference(ctx, asked)?,
+        SortedOperation::Union => union(ctx, asked)?,
+        SortedOperation::Intersection => intersection(ctx, asked, u64::MAX)?,
+        SortedOperation::Difference => difference(ctx, asked)?,
     };
     members.sort_unstable_by(|(a, its), (b, other)| (its, a).cmp(&(other, b)));
     Ok(members)
 }
 
-fn union(ctx: &mut Context<'_, '_>, asked: &mut Asked) -> Answer<Vec<Member>> {
+fn union(ctx: &mut Context<'_, '_>, asked: &mut AlgebraRequest) -> Answer<Vec<Member>> {
     // The order in which scores are added up is Redis's.
     asked.inputs.sort_by_key(Input::len);
     let mut scores: HashMap<Vec<u8>, f64, RandomState> = HashMap::default();
@@ -313,7 +290,7 @@ fn all(ctx: &mut Context<'_, '_>, input: &Input) -> Answer<Vec<(Vec<u8>, f64)>> 
 }
 
 /// Up to `limit` members that all inputs have.
-fn intersection(ctx: &mut Context<'_, '_>, asked: &mut Asked, limit: u64) -> Answer<Vec<Member>> {
+fn intersection(ctx: &mut Context<'_, '_>, asked: &mut AlgebraRequest, limit: u64) -> Answer<Vec<Member>> {
     asked.inputs.sort_by_key(Input::len);
     let mut found = Vec::new();
     let [first, others @ ..] = &asked.inputs[..] else {
@@ -335,7 +312,7 @@ fn intersection(ctx: &mut Context<'_, '_>, asked: &mut Asked, limit: u64) -> Ans
     Ok(found)
 }
 
-fn difference(ctx: &mut Context<'_, '_>, asked: &Asked) -> Answer<Vec<Member>> {
+fn difference(ctx: &mut Context<'_, '_>, asked: &AlgebraRequest) -> Answer<Vec<Member>> {
     let mut found = Vec::new();
     let [first, others @ ..] = &asked.inputs[..] else {
         return Ok(found);
@@ -351,8 +328,14 @@ fn difference(ctx: &mut Context<'_, '_>, asked: &Asked) -> Answer<Vec<Member>> {
     Ok(found)
 }
 
-fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: Operation, name: &str) -> Answer {
-    let form = Form { combines: operation != Operation::Difference, answers: true, counts: false };
+fn answer(
+    ctx: &mut Context<'_, '_>,
+    request: &Request<'_>,
+    operation: SortedOperation,
+    name: &str,
+) -> Answer {
+    let form =
+        AlgebraForm { combines: operation != SortedOperation::Difference, answers: true, counts: false };
     let mut asked = open(ctx, request, 1, name, form)?;
     let members = compute(ctx, &mut asked, operation)?;
     write_count(&mut ctx.out, members.len(), asked.with_scores);
@@ -364,10 +347,11 @@ fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, operation: Operation
 fn store_result(
     ctx: &mut Context<'_, '_>,
     request: &Request<'_>,
-    operation: Operation,
+    operation: SortedOperation,
     name: &str,
 ) -> Answer {
-    let form = Form { combines: operation != Operation::Difference, answers: false, counts: false };
+    let form =
+        AlgebraForm { combines: operation != SortedOperation::Difference, answers: false, counts: false };
     let mut asked = open(ctx, request, 2, name, form)?;
     let members = compute(ctx, &mut asked, operation)?;
     let len = store(ctx, &request[1], &members, name)?;
@@ -376,7 +360,7 @@ fn store_result(
 }
 
 fn zintercard(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let form = Form { combines: false, answers: false, counts: true };
+    let form = AlgebraForm { combines: false, answers: false, counts: true };
     let mut asked = open(ctx, request, 1, "zintercard", form)?;
     let limit = if asked.limit == 0 { u64::MAX } else { asked.limit };
     let found = intersection(ctx, &mut asked, limit)?.len();

@@ -4,48 +4,20 @@ use tembo_wire::{Protocol, Request};
 
 use super::args::{Options, integer, is};
 use super::blocking::{Timeout, wait};
-use super::table::Command;
-use super::table::flag::{BLOCKING, FAST, MOVABLE_KEYS, NOSCRIPT, WRITE};
-use super::{Context, score};
+use super::context::{Context, Handler};
+use super::score;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Kind;
-use crate::keyspace::collection::Collection;
 use crate::keyspace::collection::sorted::Member;
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::Kind;
 
-const CHANGE: u32 = WRITE | FAST;
-const WAIT: u32 = CHANGE | NOSCRIPT | BLOCKING;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("zpopmin", -2, CHANGE, zpopmin).keys(1, 1, 1).doc(
-        "sorted-set",
-        "5.0.0",
-        "Removes the members with the lowest scores of a sorted set and returns them",
-    ),
-    Command::new("zpopmax", -2, CHANGE, zpopmax).keys(1, 1, 1).doc(
-        "sorted-set",
-        "5.0.0",
-        "Removes the members with the highest scores of a sorted set and returns them",
-    ),
-    Command::new("zmpop", -4, WRITE | MOVABLE_KEYS, zmpop).doc(
-        "sorted-set",
-        "7.0.0",
-        "Removes members with the lowest or highest scores of the first sorted set that there is",
-    ),
-    Command::new("bzpopmin", -3, WAIT, bzpopmin).keys(1, -2, 1).doc(
-        "sorted-set",
-        "5.0.0",
-        "Removes the member with the lowest score of the first sorted set that there is, or waits for one",
-    ),
-    Command::new("bzpopmax", -3, WAIT, bzpopmax).keys(1, -2, 1).doc(
-        "sorted-set",
-        "5.0.0",
-        "Removes the member with the highest score of the first sorted set that there is, or waits for one",
-    ),
-    Command::new("bzmpop", -5, WRITE | BLOCKING | MOVABLE_KEYS, bzmpop).doc(
-        "sorted-set",
-        "7.0.0",
-        "Removes members of the first sorted set that there is, or waits for one",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("zpopmin", zpopmin),
+    ("zpopmax", zpopmax),
+    ("zmpop", zmpop),
+    ("bzpopmin", bzpopmin),
+    ("bzpopmax", bzpopmax),
+    ("bzmpop", bzmpop),
 ];
 
 fn zpopmin(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {

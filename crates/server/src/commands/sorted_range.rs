@@ -4,83 +4,31 @@ use std::ops::{ControlFlow, Range};
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{integer, is};
+use super::context::{Context, Handler};
 use super::score::{self, LexEnd, write_count, write_member};
 use super::sorted_set::{put, read};
-use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, READONLY, WRITE};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::collection::Collection;
+use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::{Cut, Score};
 use crate::keyspace::collection::sorted::Member;
+use crate::keyspace::collection::value::Collection;
 use crate::keyspace::events::class;
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::format::Kind;
 
-const READ: u32 = READONLY;
-const REMOVE: u32 = WRITE;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("zrange", -4, READ, zrange).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Returns members of a sorted set by their ranks, scores or names",
-    ),
-    Command::new("zrangestore", -5, WRITE | DENYOOM, zrangestore).keys(1, 2, 1).doc(
-        "sorted-set",
-        "6.2.0",
-        "Stores members of a sorted set, by their ranks, scores or names",
-    ),
-    Command::new("zrevrange", -4, READ, zrevrange).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Returns members of a sorted set by their ranks from the highest",
-    ),
-    Command::new("zrangebyscore", -4, READ, zrangebyscore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.0.5",
-        "Returns members of a sorted set by their scores",
-    ),
-    Command::new("zrevrangebyscore", -4, READ, zrevrangebyscore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.2.0",
-        "Returns members of a sorted set by their scores, the highest first",
-    ),
-    Command::new("zrangebylex", -4, READ, zrangebylex).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.8.9",
-        "Returns members of a sorted set by their names",
-    ),
-    Command::new("zrevrangebylex", -4, READ, zrevrangebylex).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.8.9",
-        "Returns members of a sorted set by their names, the last first",
-    ),
-    Command::new("zcount", 4, READ | FAST, zcount).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.0.0",
-        "Counts the members of a sorted set with scores in a range",
-    ),
-    Command::new("zlexcount", 4, READ | FAST, zlexcount).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.8.9",
-        "Counts the members of a sorted set with names in a range",
-    ),
-    Command::new("zremrangebyrank", 4, REMOVE, zremrangebyrank).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.0.0",
-        "Removes members of a sorted set by their ranks",
-    ),
-    Command::new("zremrangebyscore", 4, REMOVE, zremrangebyscore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Removes members of a sorted set by their scores",
-    ),
-    Command::new("zremrangebylex", 4, REMOVE, zremrangebylex).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.8.9",
-        "Removes members of a sorted set by their names",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("zrange", zrange),
+    ("zrangestore", zrangestore),
+    ("zrevrange", zrevrange),
+    ("zrangebyscore", zrangebyscore),
+    ("zrevrangebyscore", zrevrangebyscore),
+    ("zrangebylex", zrangebylex),
+    ("zrevrangebylex", zrevrangebylex),
+    ("zcount", zcount),
+    ("zlexcount", zlexcount),
+    ("zremrangebyrank", zremrangebyrank),
+    ("zremrangebyscore", zremrangebyscore),
+    ("zremrangebylex", zremrangebylex),
 ];
 
 /// The meaning of a range's ends.
@@ -145,7 +93,7 @@ struct Wanted<'a> {
 
 /// The kind of range that a command's name says.
 #[derive(Clone, Copy, Default)]
-struct Form {
+struct RangeForm {
     by: Option<By>,
     downwards: Option<bool>,
     stores: bool,
@@ -153,8 +101,8 @@ struct Form {
 
 impl<'a> Wanted<'a> {
     /// Reads the arguments from the range's first end on.
-    fn read(request: &'a Request<'a>, at: usize, form: Form) -> Answer<Self> {
-        let Form { mut by, mut downwards, stores } = form;
+    fn read(request: &'a Request<'a>, at: usize, form: RangeForm) -> Answer<Self> {
+        let RangeForm { mut by, mut downwards, stores } = form;
         let (mut limit, mut with_scores) = ((0, -1), false);
         let mut option = at + 2;
         while let Some(word) = request.get(option) {
@@ -208,30 +156,30 @@ impl<'a> Wanted<'a> {
 }
 
 fn zrange(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form::default())
+    answer(ctx, request, RangeForm::default())
 }
 
 fn zrevrange(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form { by: Some(By::Rank), downwards: Some(true), stores: false })
+    answer(ctx, request, RangeForm { by: Some(By::Rank), downwards: Some(true), stores: false })
 }
 
 fn zrangebyscore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form { by: Some(By::Score), downwards: Some(false), stores: false })
+    answer(ctx, request, RangeForm { by: Some(By::Score), downwards: Some(false), stores: false })
 }
 
 fn zrevrangebyscore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form { by: Some(By::Score), downwards: Some(true), stores: false })
+    answer(ctx, request, RangeForm { by: Some(By::Score), downwards: Some(true), stores: false })
 }
 
 fn zrangebylex(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form { by: Some(By::Lex), downwards: Some(false), stores: false })
+    answer(ctx, request, RangeForm { by: Some(By::Lex), downwards: Some(false), stores: false })
 }
 
 fn zrevrangebylex(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    answer(ctx, request, Form { by: Some(By::Lex), downwards: Some(true), stores: false })
+    answer(ctx, request, RangeForm { by: Some(By::Lex), downwards: Some(true), stores: false })
 }
 
-fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, form: Form) -> Answer {
+fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, form: RangeForm) -> Answer {
     let wanted = Wanted::read(request, 2, form)?;
     let Some(sorted) = read(ctx, &request[1])? else {
         ctx.out.write().array(0);
@@ -253,7 +201,7 @@ fn answer(ctx: &mut Context<'_, '_>, request: &Request<'_>, form: Form) -> Answe
 }
 
 fn zrangestore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let wanted = Wanted::read(request, 3, Form { stores: true, ..Form::default() })?;
+    let wanted = Wanted::read(request, 3, RangeForm { stores: true, ..RangeForm::default() })?;
     let members = match read(ctx, &request[2])? {
         Some(sorted) => {
             let (first, count) = wanted.resolve(ctx.keys, &sorted)?;

@@ -3,72 +3,28 @@
 use tembo_wire::Request;
 
 use super::args::is;
+use super::context::{Context, Handler};
 use super::score::{self, write_count, write_member};
-use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, READONLY, WRITE};
-use super::{Context, element_scan, sampling};
+use super::{element_scan, sampling};
 use crate::config::Encodings;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::collection::Collection;
+use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::{Cut, Score};
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::collection::value::Collection;
+use crate::keyspace::format::Kind;
 
-const LOOK_UP: u32 = READONLY | FAST;
-const CHANGE: u32 = WRITE | FAST;
 pub(super) const NOT_A_FLOAT: Fault = Fault::Error("ERR value is not a valid float");
-const VARIES: &[&str] = &["nondeterministic_output"];
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("zadd", -4, CHANGE | DENYOOM, zadd).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Adds members with scores to a sorted set, or gives members other scores",
-    ),
-    Command::new("zincrby", 4, CHANGE | DENYOOM, zincrby).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Adds to the score of a member of a sorted set",
-    ),
-    Command::new("zrem", -3, CHANGE, zrem).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Removes members of a sorted set",
-    ),
-    Command::new("zscore", 3, LOOK_UP, zscore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Returns the score of a member of a sorted set",
-    ),
-    Command::new("zmscore", -3, LOOK_UP, zmscore).keys(1, 1, 1).doc(
-        "sorted-set",
-        "6.2.0",
-        "Returns the scores of members of a sorted set",
-    ),
-    Command::new("zcard", 2, LOOK_UP, zcard).keys(1, 1, 1).doc(
-        "sorted-set",
-        "1.2.0",
-        "Returns the number of members of a sorted set",
-    ),
-    Command::new("zrank", 3, LOOK_UP, zrank).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.0.0",
-        "Returns how many members of a sorted set come before a member",
-    ),
-    Command::new("zrevrank", 3, LOOK_UP, zrevrank).keys(1, 1, 1).doc(
-        "sorted-set",
-        "2.0.0",
-        "Returns how many members of a sorted set come behind a member",
-    ),
-    Command::new("zrandmember", -2, READONLY, zrandmember).keys(1, 1, 1).tips(VARIES).doc(
-        "sorted-set",
-        "6.2.0",
-        "Returns random members of a sorted set",
-    ),
-    Command::new("zscan", -3, READONLY, zscan).keys(1, 1, 1).tips(VARIES).doc(
-        "sorted-set",
-        "2.8.0",
-        "Returns some members of a sorted set with their scores, and a cursor for the next ones",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("zadd", zadd),
+    ("zincrby", zincrby),
+    ("zrem", zrem),
+    ("zscore", zscore),
+    ("zmscore", zmscore),
+    ("zcard", zcard),
+    ("zrank", zrank),
+    ("zrevrank", zrevrank),
+    ("zrandmember", zrandmember),
+    ("zscan", zscan),
 ];
 
 /// Gives a member a score.

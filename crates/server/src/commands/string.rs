@@ -4,72 +4,27 @@ use tembo::PREFETCH_KEYS_MAX;
 use tembo_wire::Request;
 use tembo_wire::number::parse_i64;
 
-use super::Context;
 use super::args::{Options, is};
-use super::table::flag::{DENYOOM, FAST, READONLY, STRING, WRITE};
-use super::table::{Command, KeyRange};
+use super::context::{Context, Handler};
+use super::table::KeyRange;
 use crate::fault::{Answer, Fault, NOT_AN_INTEGER, SYNTAX};
+use crate::keyspace::entry::Old;
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Old, Stored};
+use crate::keyspace::format::{Meta, Stored};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("get", 2, READONLY | FAST | STRING, get).keys(1, 1, 1).doc(
-        "string",
-        "1.0.0",
-        "Returns the string under a key",
-    ),
-    Command::new("set", -3, WRITE | DENYOOM | STRING, set).keys(1, 1, 1).doc(
-        "string",
-        "1.0.0",
-        "Puts a string under a key, on conditions and with an expiry time if asked",
-    ),
-    Command::new("setnx", 3, WRITE | DENYOOM | FAST | STRING, setnx).keys(1, 1, 1).doc(
-        "string",
-        "1.0.0",
-        "Puts a string under a key that does not exist",
-    ),
-    Command::new("setex", 4, WRITE | DENYOOM | STRING, setex).keys(1, 1, 1).doc(
-        "string",
-        "2.0.0",
-        "Puts a string under a key that expires after so many seconds",
-    ),
-    Command::new("psetex", 4, WRITE | DENYOOM | STRING, psetex).keys(1, 1, 1).doc(
-        "string",
-        "2.6.0",
-        "Puts a string under a key that expires after so many milliseconds",
-    ),
-    Command::new("getset", 3, WRITE | DENYOOM | FAST | STRING, getset).keys(1, 1, 1).doc(
-        "string",
-        "1.0.0",
-        "Puts a string under a key and returns the one before",
-    ),
-    Command::new("getdel", 2, WRITE | FAST | STRING, getdel).keys(1, 1, 1).doc(
-        "string",
-        "6.2.0",
-        "Returns the string under a key and removes the key",
-    ),
-    Command::new("getex", -2, WRITE | FAST | STRING, getex).keys(1, 1, 1).doc(
-        "string",
-        "6.2.0",
-        "Returns the string under a key and changes when it expires",
-    ),
-    Command::new("mget", -2, READONLY | FAST | STRING, mget)
-        .keys(1, -1, 1)
-        .tips(&["request_policy:multi_shard"])
-        .doc("string", "1.0.0", "Returns the strings under several keys"),
-    Command::new("mset", -3, WRITE | DENYOOM | STRING, mset)
-        .keys(1, -1, 2)
-        .tips(&["request_policy:multi_shard", "response_policy:all_succeeded"])
-        .doc("string", "1.0.1", "Puts strings under several keys, all at once"),
-    Command::new("msetnx", -3, WRITE | DENYOOM | STRING, msetnx)
-        .keys(1, -1, 2)
-        .tips(&["request_policy:multi_shard", "response_policy:agg_min"])
-        .doc("string", "1.0.1", "Puts strings under several keys if none of them exists"),
-    Command::new("strlen", 2, READONLY | FAST | STRING, strlen).keys(1, 1, 1).doc(
-        "string",
-        "2.2.0",
-        "Returns the length of the string under a key",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("get", get),
+    ("set", set),
+    ("setnx", setnx),
+    ("setex", setex),
+    ("psetex", psetex),
+    ("getset", getset),
+    ("getdel", getdel),
+    ("getex", getex),
+    ("mget", mget),
+    ("mset", mset),
+    ("msetnx", msetnx),
+    ("strlen", strlen),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -3,17 +3,11 @@
 use tembo_wire::Request;
 
 use super::args::{Options, integer, is};
-use super::table::Command;
-use super::table::flag::{READONLY, STRING};
-use super::{Context, Out};
+use super::context::{Context, Handler, Out};
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::keyspace::Stored;
+use crate::keyspace::format::Stored;
 
-pub(super) const COMMANDS: &[Command] = &[Command::new("lcs", -3, READONLY | STRING, lcs).keys(1, 2, 1).doc(
-    "string",
-    "7.0.0",
-    "Returns the longest common subsequence of the strings under two keys, its length, or its places",
-)];
+pub(super) const HANDLERS: &[(&str, Handler)] = &[("lcs", lcs)];
 
 const TABLE_TOO_LARGE: Fault =
     Fault::Error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len");
@@ -27,7 +21,7 @@ fn lcs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         let stored = ctx.keys.find(ctx.session.database, key)?.live;
         stored.map(Stored::string).transpose().map_err(|_| NOT_STRINGS)?;
     }
-    let form = Form::parse(Options::after(request, 3))?;
+    let form = ReplyForm::parse(Options::after(request, 3))?;
     let (database, max_bytes) = (ctx.database(), ctx.state.config.limits.max_bulk_bytes);
     let first = ctx.keys.read(database, &request[1])?.map_or(&[][..], |stored| stored.payload);
     // A string that is too long beside any other one is not copied.
@@ -36,12 +30,12 @@ fn lcs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let second = ctx.keys.read(database, &request[2])?.map_or(&[][..], |stored| stored.payload);
     let table = Table::new(&first, second, max_bytes)?;
     match form {
-        Form::Text => ctx.out.bulk(&table.subsequence()),
-        Form::Length => {
+        ReplyForm::Text => ctx.out.bulk(&table.subsequence()),
+        ReplyForm::Length => {
             ctx.out.write().integer(table.longest().into());
             Ok(())
         }
-        Form::Places { least, with_length } => {
+        ReplyForm::Places { least, with_length } => {
             let places = table.places(least);
             ctx.out.expect_room(places.len() * PLACE_BYTES)?;
             write_places(&mut ctx.out, &places, with_length, table.longest());
@@ -55,7 +49,7 @@ const PLACE_BYTES: usize = 80;
 
 /// How the reply is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum ReplyForm {
     Text,
     Length,
     /// The places that are at least so long.
@@ -65,7 +59,7 @@ enum Form {
     },
 }
 
-impl Form {
+impl ReplyForm {
     fn parse(mut options: Options<'_>) -> Answer<Self> {
         let (mut wants_len, mut wants_places, mut with_length, mut least) = (false, false, false, 0);
         while let Some(word) = options.next() {
@@ -81,14 +75,14 @@ impl Form {
         }
         match (wants_places, wants_len) {
             (true, true) => Err(BOTH_FORMS),
-            (true, false) => Ok(Form::Places { least, with_length }),
-            (false, true) => Ok(Form::Length),
-            (false, false) => Ok(Form::Text),
+            (true, false) => Ok(ReplyForm::Places { least, with_length }),
+            (false, true) => Ok(ReplyForm::Length),
+            (false, false) => Ok(ReplyForm::Text),
         }
     }
 }
 
-fn write_places(out: &mut Out<'_>, places: &[Place], with_length: bool, longest: u32) {
+fn write_places(out: &mut Out<'_>, places: &[CommonPart], with_length: bool, longest: u32) {
     let mut reply = out.write();
     reply.map(2);
     reply.bulk("matches");
@@ -110,7 +104,7 @@ fn write_places(out: &mut Out<'_>, places: &[Place], with_length: bool, longest:
 
 /// Bytes of the subsequence that follow each other in both strings: where they begin, and how many they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct CommonPart {
     first: usize,
     second: usize,
     length: usize,
@@ -186,8 +180,8 @@ impl<'a> Table<'a> {
     }
 
     /// Where its parts are that are at least so long, the last one first.
-    fn places(&self, least: usize) -> Vec<Place> {
-        let mut places: Vec<Place> = Vec::new();
+    fn places(&self, least: usize) -> Vec<CommonPart> {
+        let mut places: Vec<CommonPart> = Vec::new();
         self.walk(|row, column| match places.last_mut() {
             Some(place) if (place.first, place.second) == (row + 1, column + 1) => {
                 (place.first, place.second, place.length) = (row, column, place.length + 1);
@@ -197,7 +191,7 @@ impl<'a> Table<'a> {
                 if last.is_some_and(|place| place.length < least) {
                     places.pop();
                 }
-                places.push(Place { first: row, second: column, length: 1 });
+                places.push(CommonPart { first: row, second: column, length: 1 });
             }
         });
         places.pop_if(|place| place.length < least);
@@ -241,7 +235,8 @@ mod tests {
     #[test]
     fn the_places_are_those_of_the_subsequence_from_its_end() {
         let table = Table::new(b"ohmytext", b"mynewtext", 1 << 20).ok().unwrap();
-        let (my, text) = (Place { first: 2, second: 0, length: 2 }, Place { first: 4, second: 5, length: 4 });
+        let (my, text) =
+            (CommonPart { first: 2, second: 0, length: 2 }, CommonPart { first: 4, second: 5, length: 4 });
         assert_eq!(table.places(0), [text, my]);
         assert_eq!(table.places(3), [text]);
         assert_eq!(table.places(5), []);

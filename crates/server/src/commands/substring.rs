@@ -2,36 +2,14 @@
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::integer;
-use super::table::Command;
-use super::table::flag::{DENYOOM, FAST, READONLY, STRING, WRITE};
+use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault, STRING_TOO_LONG};
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Stored};
+use crate::keyspace::format::{Meta, Stored};
 
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("append", 3, WRITE | DENYOOM | FAST | STRING, append).keys(1, 1, 1).doc(
-        "string",
-        "2.0.0",
-        "Appends to the string under a key",
-    ),
-    Command::new("getrange", 4, READONLY | STRING, getrange).keys(1, 1, 1).doc(
-        "string",
-        "2.4.0",
-        "Returns a part of the string under a key",
-    ),
-    Command::new("substr", 4, READONLY | STRING, getrange).keys(1, 1, 1).doc(
-        "string",
-        "1.0.0",
-        "Returns a part of the string under a key; GETRANGE by its old name",
-    ),
-    Command::new("setrange", 4, WRITE | DENYOOM | STRING, setrange).keys(1, 1, 1).doc(
-        "string",
-        "2.2.0",
-        "Overwrites a part of the string under a key",
-    ),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] =
+    &[("append", append), ("getrange", getrange), ("substr", getrange), ("setrange", setrange)];
 
 fn append(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (database, key, tail) = (ctx.database(), &request[1], &request[2]);

@@ -1,12 +1,4 @@
-//! The shape of a command: what COMMAND tells clients about it and how it is run.
-
-use tembo_wire::Request;
-
-use super::Context;
-use crate::fault::Answer;
-
-/// Runs a command. `request` has as many arguments as the command's arity demands.
-pub(crate) type Handler = fn(&mut Context<'_, '_>, &Request<'_>) -> Answer;
+//! The shape of a command: what COMMAND tells clients about it and what the server has to know of it.
 
 /// Facts about a command, as bits.
 pub(crate) mod flag {
@@ -142,11 +134,10 @@ pub(crate) struct Command {
     pub(crate) since: &'static str,
     pub(crate) group: &'static str,
     pub(crate) subcommands: &'static [Command],
-    pub(crate) handler: Handler,
 }
 
 impl Command {
-    pub(super) const fn new(name: &'static str, arity: i32, flags: u32, handler: Handler) -> Self {
+    pub(super) const fn new(name: &'static str, arity: i32, flags: u32) -> Self {
         let keys = KeyRange { first: 0, last: 0, step: 0 };
         Command {
             name,
@@ -159,7 +150,6 @@ impl Command {
             since: "",
             group: "server",
             subcommands: &[],
-            handler,
         }
     }
 

@@ -2,43 +2,17 @@
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::integer;
+use super::context::{Context, Handler};
+use super::key_arguments::ONCE_COMMAND;
 use super::table::Command;
-use super::table::flag::{
-    BLOCKING, DANGEROUS, DENYOOM, FAST, KEYSPACE, MOVABLE_KEYS, NO_MULTI, NOSCRIPT, READONLY, WRITE,
-};
+use super::table::flag::{BLOCKING, WRITE};
 use crate::fault::{Answer, Fault};
 use crate::glob;
-use crate::keyspace::once::TOKEN_BYTES_MAX;
+use crate::keyspace::tokens::TOKEN_BYTES_MAX;
 
-const UNFLUSH: u32 = WRITE | KEYSPACE | DANGEROUS | NO_MULTI | NOSCRIPT;
-
-/// Where the command begins that TEMBO.ONCE runs.
-pub(crate) const ONCE_COMMAND: usize = 3;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("tembo.count", 2, READONLY | FAST | KEYSPACE, count).doc(
-        "generic",
-        "7.0.0",
-        "Returns the number of keys that begin so, in logarithmic time; not a command of Redis",
-    ),
-    Command::new("tembo.unlink", 2, WRITE | KEYSPACE | DANGEROUS, unlink).doc(
-        "generic",
-        "7.0.0",
-        "Removes the keys that begin so, all or none; not a command of Redis",
-    ),
-    Command::new("tembo.unflush", 1, UNFLUSH, unflush).doc(
-        "server",
-        "7.0.0",
-        "Brings back what was flushed last, or replaced by a master's data; not a command of Redis",
-    ),
-    Command::new("tembo.once", -4, WRITE | DENYOOM | MOVABLE_KEYS, once).doc(
-        "generic",
-        "7.0.0",
-        "Runs a command that writes once for a token, and returns its reply each time; not a command of Redis",
-    ),
-];
+pub(super) const HANDLERS: &[(&str, Handler)] =
+    &[("tembo.count", count), ("tembo.unlink", unlink), ("tembo.unflush", unflush), ("tembo.once", once)];
 
 /// The beginning of keys that an argument names: a literal beginning, and a star.
 fn prefix(arg: &[u8]) -> Answer<Vec<u8>> {
@@ -82,7 +56,7 @@ fn command_of(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<&'static C
     Ok(command)
 }
 
-/// One commit, in which nothing else is. Replicas take a whole copy: see [`crate::keyspace::kept`].
+/// One commit, in which nothing else is. Replicas take a whole copy: see [`crate::keyspace::retention`].
 fn unflush(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     if ctx.state.role.master.is_some() {
         return Err(Fault::Error("ERR a replica has the data of its master; REPLICAOF NO ONE comes first"));
@@ -118,7 +92,7 @@ fn once(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         return Ok(());
     }
     let start = ctx.out.len();
-    (command.handler)(ctx, &inner)?;
+    ctx.handlers.of(command)(ctx, &inner)?;
     if !ctx.keys.replication.effects.is_told() {
         ctx.tell(inner.args());
     }

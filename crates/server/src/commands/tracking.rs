@@ -2,10 +2,10 @@
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{Options, integer, is};
+use super::context::Context;
+use crate::client_ref::ClientRef;
 use crate::fault::{Answer, Fault, SYNTAX};
-use crate::pubsub::ClientRef;
 use crate::session::Session;
 use crate::tracking::{Mode, Tracked, Wanted};
 
@@ -64,7 +64,7 @@ pub(super) fn trackinginfo(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer
 }
 
 pub(super) fn tracking(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    let asked = Asked::parse(ctx, Options::after(request, 3))?;
+    let asked = TrackingOptions::parse(ctx, Options::after(request, 3))?;
     let client = own(ctx.session);
     match &request[2] {
         word if is(word, "OFF") => {
@@ -90,7 +90,7 @@ const NAMED_PREFIXES_MAX: usize = 256;
 
 /// The options of CLIENT TRACKING.
 #[derive(Default)]
-struct Asked<'a> {
+struct TrackingOptions<'a> {
     broadcast: bool,
     opt_in: bool,
     opt_out: bool,
@@ -99,9 +99,9 @@ struct Asked<'a> {
     prefixes: Vec<&'a [u8]>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> TrackingOptions<'a> {
     fn parse(ctx: &Context<'_, '_>, mut options: Options<'a>) -> Answer<Self> {
-        let mut asked = Asked::default();
+        let mut asked = TrackingOptions::default();
         while let Some(word) = options.next() {
             match word {
                 _ if is(word, "REDIRECT") && options.left() >= 1 => {
@@ -153,7 +153,7 @@ impl<'a> Asked<'a> {
             (.., true) => Mode::OptOut,
             _ => Mode::Reads,
         };
-        let Asked { no_loop, redirect, prefixes, .. } = self;
+        let TrackingOptions { no_loop, redirect, prefixes, .. } = self;
         Ok(Wanted { mode, no_loop, redirect, prefixes })
     }
 }

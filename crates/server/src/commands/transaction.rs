@@ -4,41 +4,22 @@ use std::rc::Rc;
 
 use tembo_wire::Request;
 
-use super::table::Command;
-use super::table::flag::{
-    ALLOW_BUSY, AT_ONCE, DENYOOM, FAST, LOADING, NOSCRIPT, RUNS_QUEUE, SKIP_SLOWLOG, STALE, TRANSACTION,
-};
-use super::{Context, args, keys, tembo};
+use super::context::{Context, Handler};
+use super::key_arguments::ONCE_COMMAND;
+use super::table::flag::DENYOOM;
+use super::{args, keys};
 use crate::fault::{Answer, Fault};
-use crate::keyspace::{DATABASES, Keyspace};
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
 use crate::queue::{Queue, Watched};
 use crate::session::Session;
 
-const FLAGS: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | TRANSACTION;
-const EXEC_FLAGS: u32 = NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG | TRANSACTION;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("multi", 1, FLAGS | AT_ONCE, multi).doc(
-        "transactions",
-        "1.2.0",
-        "Begins a transaction: queues the commands that follow",
-    ),
-    Command::new("exec", 1, EXEC_FLAGS | AT_ONCE | RUNS_QUEUE, exec_alone).doc(
-        "transactions",
-        "1.2.0",
-        "Runs the queued commands, all of them durably or none",
-    ),
-    Command::new("discard", 1, FLAGS | AT_ONCE, discard_command).doc(
-        "transactions",
-        "2.0.0",
-        "Gives the transaction up",
-    ),
-    Command::new("watch", -2, FLAGS | AT_ONCE, watch).only_looks().keys(1, -1, 1).doc(
-        "transactions",
-        "2.2.0",
-        "Lets the next EXEC do nothing if one of the keys is changed before it",
-    ),
-    Command::new("unwatch", 1, FLAGS, unwatch).doc("transactions", "2.2.0", "Watches no key any more"),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("multi", multi),
+    ("exec", exec_alone),
+    ("discard", discard_command),
+    ("watch", watch),
+    ("unwatch", unwatch),
 ];
 
 /// Memory that a watched key takes, in addition to its own bytes.
@@ -130,7 +111,7 @@ pub(crate) fn databases_written(queue: &Queue, selected: usize) -> [bool; DATABA
             "select" => selected = args::database(&request[1]).unwrap_or(selected),
             "tembo.once" => {
                 written[selected] = true;
-                note_named(&request.from(tembo::ONCE_COMMAND), selected, &mut written);
+                note_named(&request.from(ONCE_COMMAND), selected, &mut written);
             }
             "move" | "copy" | "swapdb" => note_named(&request, selected, &mut written),
             _ => {

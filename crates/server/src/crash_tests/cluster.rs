@@ -15,7 +15,7 @@ use crate::cluster::migration::Moves;
 use crate::cluster::slot::slot_of;
 use crate::cluster::topology::{NodeId, Topology};
 use crate::keyspace::cluster::{NewRole, prepare};
-use crate::keyspace::replication::Master;
+use crate::keyspace::history::Master;
 
 #[derive(Clone, Debug)]
 enum Op {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::keyspace::cursor::Place;
+use crate::keyspace::cursor::ScanPlace;
 use crate::random::Random;
 
 /// A value of a key.
@@ -400,7 +400,7 @@ impl Model {
         keys.extend((self.now_ms > 0).then_some(super::CLOCK));
         let mut keys = keys.into_iter().skip(count - 1);
         if let (Some(before), Some(key)) = (keys.next(), keys.next()) {
-            let prefix = Place::between(before.as_bytes(), key.as_bytes()).prefix;
+            let prefix = ScanPlace::between(before.as_bytes(), key.as_bytes()).prefix;
             let next = self.scanned.len() as u64 + 1;
             if !prefix.is_empty() {
                 self.scanned.entry(super::text_of(&prefix)).or_insert(next);

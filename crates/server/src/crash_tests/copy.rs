@@ -11,7 +11,7 @@ use tembo_wire::{Limits, Parsed, RequestParser, write_request};
 
 use super::commands::{Command, DATABASES, Model, Value, choose};
 use super::{CLOCK, Opened, fault, first_error, text, text_of};
-use crate::acl::superuser;
+use crate::acl::users::superuser;
 use crate::address::Address;
 use crate::executor::Executor;
 use crate::export::Export;

@@ -11,7 +11,7 @@ use tembo_pmem::Region;
 use super::commands::Value;
 use super::replica::{arrive, arrived};
 use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
-use crate::keyspace::DATABASES;
+use crate::keyspace::format::DATABASES;
 
 const GRACE: Duration = Duration::from_secs(86_400);
 

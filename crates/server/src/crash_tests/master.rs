@@ -11,11 +11,12 @@ use tembo_wire::{Limits, Parsed, RequestParser, write_request};
 
 use super::commands::Value;
 use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
-use crate::acl::superuser;
+use crate::acl::users::superuser;
 use crate::address::Address;
 use crate::executor::Executor;
-use crate::keyspace::replication::{Id, Master};
-use crate::keyspace::{DATABASES, Keyspace};
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
+use crate::keyspace::history::{Id, Master};
 use crate::session::Session;
 
 const KEPT_BYTES: u64 = 250;

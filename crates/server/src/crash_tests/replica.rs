@@ -13,9 +13,10 @@ use super::commands::Value;
 use super::{Opened, audit, fault, in_a_pool, survived, text, text_of, value};
 use crate::executor::Executor;
 use crate::import::survey;
-use crate::keyspace::replication::{Master, Position};
-use crate::keyspace::{DATABASES, Keyspace};
-use crate::replica::apply::Stream;
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
+use crate::keyspace::history::{Master, Position};
+use crate::replica::applied_stream::AppliedStream;
 use crate::replica::load::Loading;
 
 const ID: [u8; 40] = [b'b'; 40];
@@ -62,7 +63,7 @@ fn file(databases: &[usize], keys: usize) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-fn failure(failure: crate::replica::ask::Failure) -> String {
+fn failure(failure: crate::replica::handshake::Failure) -> String {
     failure.why
 }
 
@@ -71,7 +72,7 @@ fn stream(opened: &Opened, lines: &[&str]) -> Result<(), String> {
     let mut executor = Executor::new(opened.keys()?, &mut server);
     executor.batch_words_max = usize::MAX;
     let nobody = "127.0.0.1:1".parse().expect("an address");
-    let mut stream = Stream::new(&executor, nobody, nobody);
+    let mut stream = AppliedStream::new(&executor, nobody, nobody);
     for line in lines {
         write_request(&mut stream.input, line.split(' ').collect::<Vec<_>>());
     }

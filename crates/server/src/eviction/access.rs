@@ -7,11 +7,12 @@
 //! more than [`KEYS_PER_BUCKET`] keys a bucket: no command waits for all of it. Both halves of a bucket get
 //! its entries, of which those in the wrong half are never found and grow old.
 
-use foldhash::fast::RandomState;
 use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
 use tembo_pmem::prefetch_for_store;
 
-use super::Kind;
+use super::policy::{Frequency, UseMeasure};
 use crate::random::Random;
 
 /// Entries of a bucket: a cache line.
@@ -26,15 +27,6 @@ const USE_MASK: u64 = (1 << TAG_SHIFT) - 1;
 /// The count of a new key, so that it is not the first to go (Redis's).
 const COUNT_AT_FIRST: u8 = 5;
 const MS_PER_MINUTE: u64 = 60_000;
-
-/// How the counts of the LFU policies grow and decay: Redis's `lfu-log-factor` and `lfu-decay-time`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Frequency {
-    /// The larger, the more uses a count of 255 takes.
-    pub(crate) log_factor: u64,
-    /// Minutes without use after which a count is one less; 0 for never.
-    pub(crate) decay_minutes: u64,
-}
 
 /// Entries that lie in one line.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +57,7 @@ impl Segment {
 #[derive(Debug)]
 pub(crate) struct Accesses {
     segments: Vec<Segment>,
-    kind: Kind,
+    kind: UseMeasure,
     pub(crate) frequency: Frequency,
     hasher: RandomState,
     random: Random,
@@ -79,7 +71,7 @@ pub(crate) struct Accesses {
 }
 
 impl Accesses {
-    pub(crate) fn new(kind: Kind, frequency: Frequency, now_ms: u64) -> Accesses {
+    pub(crate) fn new(kind: UseMeasure, frequency: Frequency, now_ms: u64) -> Accesses {
         Accesses {
             segments: vec![Segment { buckets: vec![Bucket([0; BUCKET_LEN])], keys: 0 }; SEGMENTS],
             kind,
@@ -93,7 +85,7 @@ impl Accesses {
         }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> UseMeasure {
         self.kind
     }
 
@@ -140,8 +132,8 @@ impl Accesses {
         }
         let found = self.find(hash);
         let value = match self.kind {
-            Kind::Recency => self.recency(),
-            Kind::Frequency => {
+            UseMeasure::Recency => self.recency(),
+            UseMeasure::Frequency => {
                 let count = found.map_or(COUNT_AT_FIRST, |(_, value)| self.decayed(value));
                 self.minutes() << 8 | u64::from(self.increased(count))
             }
@@ -157,8 +149,8 @@ impl Accesses {
         segment.keys += 1;
         segment.fit();
         let value = match self.kind {
-            Kind::Recency => self.recency(),
-            Kind::Frequency => self.minutes() << 8 | u64::from(COUNT_AT_FIRST),
+            UseMeasure::Recency => self.recency(),
+            UseMeasure::Frequency => self.minutes() << 8 | u64::from(COUNT_AT_FIRST),
         };
         self.store(hash, self.find(hash).map(|(at, _)| at), value);
     }
@@ -184,8 +176,8 @@ impl Accesses {
     pub(crate) fn rank(&self, database: usize, key: &[u8]) -> u64 {
         let found = self.find(self.hash(database, key));
         match self.kind {
-            Kind::Recency => self.recency() - found.map_or(0, |(_, value)| value.min(self.recency())),
-            Kind::Frequency => u64::from(u8::MAX - found.map_or(0, |(_, value)| self.decayed(value))),
+            UseMeasure::Recency => self.recency() - found.map_or(0, |(_, value)| value.min(self.recency())),
+            UseMeasure::Frequency => u64::from(u8::MAX - found.map_or(0, |(_, value)| self.decayed(value))),
         }
     }
 
@@ -249,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_order_of_uses_is_known_while_the_table_grows() {
-        let mut accesses = Accesses::new(Kind::Recency, FREQUENCY, 1000);
+        let mut accesses = Accesses::new(UseMeasure::Recency, FREQUENCY, 1000);
         for number in 0..10_000 {
             accesses.begin_command(1000 + u64::from(number), false);
             accesses.create(0, &key(number));
@@ -267,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_count_grows_by_the_logarithm_and_decays_by_time() {
-        let mut accesses = Accesses::new(Kind::Frequency, FREQUENCY, 0);
+        let mut accesses = Accesses::new(UseMeasure::Frequency, FREQUENCY, 0);
         accesses.random = Random::seeded(7);
         accesses.create(0, b"a");
         assert_eq!(accesses.count(0, b"a"), COUNT_AT_FIRST);
@@ -293,7 +285,7 @@ mod tests {
     #[test]
     fn a_use_counts_once_for_each_command() {
         let frequency = Frequency { log_factor: 0, decay_minutes: 0 };
-        let mut accesses = Accesses::new(Kind::Frequency, frequency, 0);
+        let mut accesses = Accesses::new(UseMeasure::Frequency, frequency, 0);
         accesses.create(0, b"a");
         for expected in [COUNT_AT_FIRST + 1, COUNT_AT_FIRST + 2] {
             accesses.begin_command(0, false);

@@ -8,9 +8,11 @@
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
 
-use super::Policy;
+use super::candidate::Candidate;
+use super::policy::Policy;
 use crate::fault::Answer;
-use crate::keyspace::{DATABASES, Keyspace};
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
 use crate::random::Random;
 
 /// Cursors of a database.
@@ -24,17 +26,6 @@ const LOOKS_PER_DRAW: [u64; 2] = [4, 256];
 const KEPT_MAX: usize = 64;
 /// Picks in vain after which an eviction ends.
 const TRIES_MAX: usize = 100;
-
-/// A key that may go.
-#[derive(Debug)]
-pub(crate) struct Candidate {
-    pub(crate) database: usize,
-    pub(crate) key: Vec<u8>,
-    /// How little it was worth when it was seen.
-    rank: u64,
-    /// Bytes of its value, or of what stands for a large one.
-    pub(crate) value_bytes: usize,
-}
 
 #[derive(Debug)]
 pub(crate) struct Candidates {

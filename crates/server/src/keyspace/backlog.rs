@@ -32,28 +32,25 @@ use tembo::{Map, Pool};
 use tembo_wire::{Limits, Parsed, RequestParser};
 
 use super::batch::Batch;
-use super::check::CheckError;
-use super::format::{BACKLOG, REPLICATION};
-use super::replication::{POSITION, Position};
-use super::{Keyspace, writer};
-use crate::fault::Answer;
+use super::format::BACKLOG;
+use super::history::Position;
 
 /// The longest record. What is removed at once is at least a record.
 const RECORD_BYTES_MAX: usize = 64 << 10;
 /// Records that are looked at for a harmless tail.
 const TAIL_RECORDS_MAX: usize = 64;
 /// Commands of the stream that change nothing.
-const HARMLESS: [&[u8]; 4] = [b"ping", b"select", b"publish", b"replconf"];
+pub(in crate::keyspace) const HARMLESS: [&[u8]; 4] = [b"ping", b"select", b"publish", b"replconf"];
 /// Records that a commit removes at most, beyond as many as it adds.
 const TRIMMED_MAX: usize = 64;
 
 /// The part of a backlog that is in DRAM.
 #[derive(Default)]
 pub(crate) struct Backlog {
-    map: Option<Map>,
+    pub(in crate::keyspace) map: Option<Map>,
     /// Where its first byte is in the stream, as the batch has it.
-    first: u64,
-    committed: u64,
+    pub(in crate::keyspace) first: u64,
+    pub(in crate::keyspace) committed: u64,
     /// How many bytes it keeps.
     pub(crate) bytes_max: u64,
     /// A replica that is connected lacks the bytes from here on.
@@ -192,7 +189,7 @@ fn harmless_part(bytes: &[u8]) -> usize {
     from
 }
 
-fn offset_of(key: &[u8]) -> Option<u64> {
+pub(in crate::keyspace) fn offset_of(key: &[u8]) -> Option<u64> {
     key.try_into().ok().map(u64::from_be_bytes)
 }
 
@@ -215,75 +212,6 @@ impl Backlog {
             }
         }
         Ok(from)
-    }
-}
-
-impl Keyspace<'_> {
-    /// Goes back in the stream, behind which is nothing that changes data. There must be no batch.
-    pub(crate) fn rewind(&mut self, offset: u64) -> Answer {
-        let Some(position) = self.replication.position.as_mut().filter(|now| now.offset > offset) else {
-            return Ok(());
-        };
-        position.offset = offset;
-        // The bytes behind are another history's.
-        writer(self.pool, &mut self.batch)?;
-        self.dirty = true;
-        Ok(self.commit().inspect_err(|_| self.abandon_batch())?)
-    }
-
-    /// Begins a history of this server's own, from which on the effects of commands are kept. There must be
-    /// no batch.
-    pub(crate) fn begin_history(&mut self, id: super::replication::Id) -> Answer {
-        self.open_backlog(0)?;
-        writer(self.pool, &mut self.batch)?;
-        self.replication.position = Some(Position { id, offset: 0, database: 0 });
-        self.dirty = true;
-        Ok(self.commit()?)
-    }
-
-    /// Lets the stream be kept from now on, if there is one. There must be no batch.
-    pub(crate) fn keep_stream(&mut self) -> Answer {
-        match self.replication.position {
-            Some(position) => self.open_backlog(position.offset),
-            None => Ok(()),
-        }
-    }
-
-    fn open_backlog(&mut self, offset: u64) -> Answer {
-        self.replication_map()?;
-        Ok(self.replication.backlog.open(self.pool, offset)?)
-    }
-}
-
-/// Proves I12; returns how many bytes the backlog has.
-pub(crate) fn check_backlog(pool: &Pool) -> Result<u64, CheckError> {
-    let Some(map) = pool.find_map(BACKLOG)? else { return Ok(0) };
-    let broken = |place: u64, what: &str| CheckError::Collection {
-        place: format!("the backlog at {place}"),
-        what: what.to_owned(),
-    };
-    let (mut first, mut end) = (None, None);
-    for entry in map.iter() {
-        let entry = entry?;
-        let at = offset_of(entry.key()).ok_or_else(|| broken(0, "a key is no offset"))?;
-        if end.is_some_and(|end| end != at) {
-            return Err(broken(at, "its bytes do not follow those before"));
-        }
-        if entry.value().is_empty() {
-            return Err(broken(at, "a record is empty"));
-        }
-        first.get_or_insert(at);
-        end = at.checked_add(entry.value().len() as u64);
-        end.ok_or_else(|| broken(at, "an offset is beyond all"))?;
-    }
-    let Some((first, end)) = first.zip(end) else { return Ok(0) };
-    let list = pool.find_map(REPLICATION)?;
-    let position = list.as_ref().map(|list| list.get(POSITION)).transpose()?.flatten();
-    let position = position.and_then(|value| Position::decode(&value).ok());
-    match position {
-        Some(position) if position.offset == end => Ok(end - first),
-        Some(_) => Err(broken(end, "it does not end at the position of the stream")),
-        None => Err(broken(end, "there is no stream")),
     }
 }
 

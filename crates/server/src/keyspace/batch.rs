@@ -10,6 +10,7 @@ use std::rc::Rc;
 use tembo::{Map, Pool, Result, Savepoint};
 
 use super::point::{Broken, Point, is_broken};
+use crate::fault::{Answer, Fault};
 
 /// Records of a range that are looked at together.
 const RANGE_PART: usize = 256;
@@ -165,5 +166,21 @@ impl<'p> Batches<'p> {
 
     pub(super) fn is_none(&self) -> bool {
         self.current.is_none()
+    }
+}
+
+/// The batch under way, opened if there is none.
+pub(in crate::keyspace) fn writer<'b, 'p>(
+    pool: &'p Pool,
+    batch: &'b mut Batches<'p>,
+) -> Answer<&'b mut Batch<'p>> {
+    Ok(batch.open(pool)?)
+}
+
+/// The error of the pool that a fault is.
+pub(in crate::keyspace) fn into_error(fault: Fault) -> tembo::Error {
+    match fault {
+        Fault::Engine(error) => error,
+        _ => tembo::Error::ReadOnly,
     }
 }

@@ -11,7 +11,7 @@
 //!   'l' -> version_le id     8 and 40 bytes           the latest election of a master that is known
 //! ```
 //!
-//! The keys of such a pool lie in maps of other names, behind their slots ([`slots`](super::slots)). A pool
+//! The keys of such a pool lie in maps of other names, behind their slots ([`placement`](super::placement)). A pool
 //! that has keys does not change over: the map is created, durably, while there are none, after the empty
 //! maps of the other layout were dropped.
 //!
@@ -31,25 +31,24 @@
 //!
 //! None. A pool whose creation of the map was cut off is one of no cluster, without keys.
 
-use crate::keyspace::batch::Batch;
 use tembo::{Map, Pool};
 
-use super::check::CheckError;
+use super::Keyspace;
+use super::batch::writer;
+use super::check_report::CheckError;
 use super::format::{CLUSTER, DATABASES, Malformed};
-use super::kept::stored_kept;
-use super::moves::write_moves;
-use super::replication::{Id, Master};
-use super::slots::Layout;
-use super::{Keyspace, writer};
+use super::history::{Id, Master};
+use super::kept_states::stored_kept;
+use super::moves::{MOVES, put, write_moves};
+use super::placement::Layout;
 use crate::cluster::lease::Election;
 use crate::cluster::migration::Moves;
 use crate::cluster::topology::{NodeId, Topology};
 use crate::fault::{Answer, Fault};
-use crate::import::count_keys;
+use crate::keyspace::key_count::count_keys;
 
 const ID: &[u8] = b"i";
 const TOPOLOGY: &[u8] = b"t";
-pub(super) const MOVES: &[u8] = b"m";
 const ELECTION: &[u8] = b"l";
 
 /// The id of a node, and its topology.
@@ -111,19 +110,6 @@ fn read(map: &Map) -> Answer<Membership> {
     let id = map.get(ID)?.map(|value| decode_id(&value)).transpose()?;
     let topology = map.get(TOPOLOGY)?.map(|value| decode_topology(&value)).transpose()?;
     Ok((id, topology))
-}
-
-/// Puts a record, or removes it. A full pool has room for one.
-pub(super) fn put(batch: &mut Batch<'_>, map: &Map, key: &[u8], value: Option<&[u8]>) -> Answer {
-    let Some(value) = value else {
-        batch.remove(map, key)?;
-        return Ok(());
-    };
-    match batch.put(map, key, value) {
-        Err(tembo::Error::Full { .. }) => batch.put_to_free(map, key, value).map(drop)?,
-        other => other.map(drop)?,
-    }
-    Ok(())
 }
 
 impl Keyspace<'_> {

@@ -52,9 +52,10 @@
 
 use tembo::{Map, Pool};
 
-use super::check::CheckError;
+use super::Keyspace;
+use super::batch::writer;
+use super::check_report::CheckError;
 use super::format::{CURSORS, Malformed};
-use super::{Keyspace, writer};
 use crate::fault::{Answer, Fault};
 
 /// Bytes of a position that are in the cursor.
@@ -73,17 +74,17 @@ const NAME: u8 = b'n';
 
 /// A place between two keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ScanPlace {
     pub(crate) prefix: Vec<u8>,
     digits: u64,
 }
 
-impl Place {
+impl ScanPlace {
     /// The place behind `before` and not behind `key`, which is greater.
     pub(crate) fn between(before: &[u8], key: &[u8]) -> Self {
         let common = before.iter().zip(key).take_while(|(a, b)| a == b).count();
         let (prefix, rest) = key.split_at(common / PART_BYTES * PART_BYTES);
-        Place { prefix: prefix.to_vec(), digits: encode(rest) }
+        ScanPlace { prefix: prefix.to_vec(), digits: encode(rest) }
     }
 }
 
@@ -154,7 +155,7 @@ impl Keyspace<'_> {
     }
 
     /// The cursor of a place, if it needs no new name.
-    pub(crate) fn cursor(&self, place: &Place) -> Answer<Option<u64>> {
+    pub(crate) fn cursor(&self, place: &ScanPlace) -> Answer<Option<u64>> {
         if place.prefix.is_empty() {
             return Ok(Some(place.digits));
         }
@@ -166,7 +167,7 @@ impl Keyspace<'_> {
     }
 
     /// The cursor of a place whose prefix gets a name; `None` if there is no room for one, or no number.
-    pub(crate) fn new_cursor(&mut self, place: &Place) -> Answer<Option<u64>> {
+    pub(crate) fn new_cursor(&mut self, place: &ScanPlace) -> Answer<Option<u64>> {
         let Keyspace { pool, batch, collections, dirty, .. } = self;
         let Some(collections) = collections else {
             return Ok(None);
@@ -210,7 +211,7 @@ impl Keyspace<'_> {
 
     /// Names the place between two keys with two commits, for the crash simulator to find.
     pub(crate) fn name_in_halves(&mut self, before: &[u8], key: &[u8]) -> Answer {
-        let prefix = Place::between(before, key).prefix;
+        let prefix = ScanPlace::between(before, key).prefix;
         let Keyspace { pool, batch, collections, dirty, .. } = self;
         let map = &collections.as_ref().ok_or(Fault::Malformed)?.cursors;
         writer(pool, batch)?.put(map, &prefix_key(&prefix), &1_u32.to_be_bytes())?;
@@ -270,7 +271,7 @@ mod tests {
                 continue;
             }
             let (before, key) = if a < b { (a, b) } else { (b, a) };
-            let place = Place::between(&before, &key);
+            let place = ScanPlace::between(&before, &key);
             let position = [place.prefix.clone(), decode(place.digits).unwrap()].concat();
             assert!(before < position && position <= key, "{before:?} {key:?} {place:?}");
             assert!(place.digits < PARTS && key.starts_with(&place.prefix));

@@ -3,8 +3,8 @@
 use tembo::{Map, MapOptions, Pool};
 
 use super::batch::Batch;
-use super::format::{counting_of, encode_expiry};
-use super::slots::Layout;
+use super::format::encode_expiry;
+use super::placement::{Layout, counting_of};
 use crate::fault::Answer;
 
 /// The maps of one database.

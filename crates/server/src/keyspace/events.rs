@@ -5,8 +5,8 @@
 //! channel `__keyspace@0__:key` (K), and the key to the event's channel `__keyevent@0__:event` (E). They
 //! leave after the commit of the change, as all messages do.
 
-use super::Keyspace;
-use crate::pubsub::{Kind, PubSub};
+use crate::pubsub::PubSub;
+use crate::subscriptions::SubscriptionKind;
 
 /// Classes of events, as bits.
 pub(crate) mod class {
@@ -78,15 +78,6 @@ pub(crate) fn show_classes(classes: u32) -> String {
     own.into_iter().chain(others).map(char::from).collect()
 }
 
-impl Keyspace<'_> {
-    /// Tells of a change of a key, once the batch is committed.
-    #[inline(always)]
-    pub(crate) fn notify(&mut self, class: u32, event: &str, database: usize, key: &[u8]) {
-        let depends = self.dirty || self.replication.effects.was_dirty;
-        notify(&mut self.pubsub, depends, class, event, database, key);
-    }
-}
-
 /// [`Keyspace::notify`], for those who have taken the keyspace apart.
 #[inline(always)]
 pub(super) fn notify(
@@ -106,11 +97,11 @@ pub(super) fn notify(
 fn publish(pubsub: &mut PubSub, depends: bool, event: &str, database: usize, key: &[u8]) {
     if pubsub.notified & class::KEYSPACE != 0 {
         let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
-        pubsub.publish(Kind::Channel, &channel, event.as_bytes(), depends);
+        pubsub.publish(SubscriptionKind::Channel, &channel, event.as_bytes(), depends);
     }
     if pubsub.notified & class::KEYEVENT != 0 {
         let channel = format!("__keyevent@{database}__:{event}");
-        pubsub.publish(Kind::Channel, channel.as_bytes(), key, depends);
+        pubsub.publish(SubscriptionKind::Channel, channel.as_bytes(), key, depends);
     }
 }
 

@@ -6,8 +6,7 @@ use super::Keyspace;
 use super::events::class;
 use super::format::{Stored, decode_expiry};
 use super::random::draw;
-use crate::eviction::access::Accesses;
-use crate::eviction::{Candidate, entry_bytes};
+use crate::eviction::candidate::{Candidate, entry_bytes};
 use crate::fault::Answer;
 use crate::random::Random;
 use crate::tracking::NOBODY;
@@ -133,26 +132,5 @@ impl Keyspace<'_> {
             effects.add(database, [&b"DEL"[..], key]);
         }
         Ok(true)
-    }
-}
-
-/// Notes that a key is used.
-#[inline(always)]
-pub(super) fn touch(accesses: &mut Option<Box<Accesses>>, database: usize, key: &[u8]) {
-    if let Some(accesses) = accesses {
-        accesses.touch(database, key);
-    }
-}
-
-/// Notes that a key has got a value, and whether clients see a new key in it.
-#[inline(always)]
-pub(super) fn note_put(
-    accesses: &mut Option<Box<Accesses>>,
-    (database, key): (usize, &[u8]),
-    is_created: bool,
-) {
-    match accesses {
-        Some(accesses) if is_created => accesses.create(database, key),
-        accesses => touch(accesses, database, key),
     }
 }

@@ -1,8 +1,10 @@
 //! Removing keys whose time has come, in the order of their deadlines.
 
+use super::Keyspace;
+use super::batch::writer;
+use super::entry::Old;
 use super::events::{self, class};
 use super::format::{Stored, decode_expiry};
-use super::{Keyspace, Old, writer};
 use crate::fault::Answer;
 use crate::tracking::NOBODY;
 

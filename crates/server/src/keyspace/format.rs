@@ -130,9 +130,6 @@
 //! the elements. The server removes their elements in bounded steps, each a commit of its own, and the entry
 //! with the last of them; a step that was cut off is done again.
 
-use tembo::Counting;
-
-use super::slots::Layout;
 use crate::fault::{Answer, Fault, WRONG_TYPE};
 
 /// Databases that SELECT can choose from.
@@ -382,21 +379,6 @@ pub const CLUSTER: &str = "db.cluster";
 /// The name of the map that lists large collections. A pool that has a map of this name has databases of this
 /// server.
 pub const COLLECTIONS: &str = "db.collections";
-
-/// The sums that a map of this name keeps if this server creates it.
-pub fn counting_of(name: &str) -> Counting {
-    match name {
-        ORDERED => Counting::Records,
-        LISTS => Counting::Weights,
-        name if [Layout::Plain, Layout::Slots]
-            .into_iter()
-            .any(|layout| (0..DATABASES).any(|number| layout.map_names(number).0 == name)) =>
-        {
-            Counting::Records
-        }
-        _ => Counting::Nothing,
-    }
-}
 
 #[cfg(test)]
 mod tests {

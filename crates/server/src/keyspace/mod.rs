@@ -12,66 +12,78 @@
 //! [`Keyspace::clear`] also those that track it. The first three are also where the elements of a
 //! large [`collection`] are given up together with the value that has its id.
 //!
-//! In cluster mode a key lies in the maps behind its slot: [`slots`] turns keys into *places*, and back.
+//! In cluster mode a key lies in the maps behind its slot: [`placement`] turns keys into *places*, and back.
 //!
 //! Each database counts its keys with a deadline, so that a SET where no key has one looks nothing up. The
 //! count is read from the map when it is first needed, follows every change of the map, and is forgotten
 //! whenever changes are taken back.
 
 pub(crate) mod backlog;
+pub(crate) mod backlog_reader;
 pub(crate) mod batch;
+mod changes;
 pub(crate) mod check;
+pub(crate) mod check_report;
 pub(crate) mod cluster;
 pub(crate) mod collection;
 pub(crate) mod cursor;
 mod database;
+pub(crate) mod entry;
 pub(crate) mod events;
 mod eviction;
 mod expiry;
 pub(crate) mod format;
-pub(crate) mod kept;
+pub(crate) mod history;
+pub(crate) mod kept_states;
+pub(crate) mod key_count;
 pub(crate) mod moves;
-pub(crate) mod once;
+mod old_records;
+pub(crate) mod order;
+pub(crate) mod placement;
 pub(crate) mod point;
 mod prefix;
 mod random;
 mod reclaiming;
 pub(crate) mod replication;
+pub(crate) mod retention;
 mod scripts;
 pub(crate) mod slots;
+pub(crate) mod stream;
 pub(crate) mod swap;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tokens;
+mod uses;
 pub(crate) mod waiters;
 mod walk;
 mod watch;
 
-use crate::eviction::access::Accesses;
-use crate::eviction::entry_bytes;
-use crate::fault::{Answer, Fault};
-use crate::pubsub::PubSub;
-use batch::{Batch, Batches};
-use database::Database;
-use events::class;
-use eviction::{note_put, touch};
 use tembo::{Map, Pool, Savepoint};
 
-use collection::construction::Parts;
+use crate::eviction::access::Accesses;
+use crate::eviction::candidate::entry_bytes;
+use crate::fault::{Answer, Fault};
+use crate::pubsub::PubSub;
+use batch::{Batch, Batches, into_error, writer};
+use changes::{Changes, note};
+use collection::counts::Counts;
 use collection::list::Chunk;
 use collection::list_end::ListEnd;
+use collection::parts::Parts;
 use collection::registry::Registry;
-use collection::sorted::Counts;
+use database::Database;
+use entry::{Found, Old, is_live};
+use events::class;
 use format::{
-    BACKLOG, CLUSTER, COLLECTIONS, CURSORS, ELEMENTS, KEY_BYTES_MAX, LISTS, OLD_RECORDS, ONCE, ORDERED,
-    Order, Prefix, REPLICATION, SCRIPTS,
+    BACKLOG, CLUSTER, COLLECTIONS, CURSORS, DATABASES, ELEMENTS, KEY_BYTES_MAX, Kind, LISTS, Meta,
+    OLD_RECORDS, ONCE, ORDERED, Order, Prefix, REPLICATION, SCRIPTS, Stored,
 };
-pub(crate) use format::{DATABASES, Kind, Meta, Stored};
-use kept::{Keeping, stored_kept};
-use replication::Replication;
-use slots::Layout;
-use swap::Places;
+use kept_states::{Keeping, stored_kept};
+use order::Places;
+use placement::Layout;
+use stream::Replication;
+use uses::{note_put, touch};
 use waiters::Waiters;
-use walk::Changes;
 use watch::Watches;
 
 /// The maps that all databases share.
@@ -91,37 +103,6 @@ const MAPS_OF_ALL: [&str; 11] = [
 
 /// Most parts that a payload consists of.
 const PAYLOAD_PARTS_MAX: usize = 4;
-
-/// The entry of a key.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Found<'a> {
-    /// The value, unless it has expired.
-    pub(crate) live: Option<Stored<'a>>,
-    /// A caller that writes or removes the key hands this back, which saves a second look-up.
-    pub(crate) old: Old,
-    /// There is an entry, expired or not.
-    pub(crate) present: bool,
-}
-
-/// The rest that goes when the value of a key goes, expired or not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Old {
-    /// The deadline under which the key is listed in "dbN.expires".
-    pub(crate) listed: Option<u64>,
-    /// The id of a large collection.
-    id: Option<u64>,
-}
-
-impl Old {
-    pub(crate) fn of(stored: &Stored<'_>) -> Self {
-        Old { listed: stored.meta.deadline, id: stored.large().map(|(id, _)| id) }
-    }
-
-    /// The same for a value that another key, or this one, has from now on: its elements stay.
-    pub(crate) fn kept(self) -> Self {
-        Old { id: None, ..self }
-    }
-}
 
 /// Counts for INFO.
 #[derive(Clone, Copy, Debug, Default)]
@@ -376,7 +357,7 @@ impl<'p> Keyspace<'p> {
         match layout {
             Layout::Plain => batch.prefetch(&maps.data, keys),
             Layout::Slots => {
-                let places: Vec<_> = keys.map(slots::place_of).collect();
+                let places: Vec<_> = keys.map(placement::place_of).collect();
                 batch.prefetch(&maps.data, places.iter().map(|place| &place[..]));
             }
         }
@@ -622,22 +603,17 @@ impl<'p> Keyspace<'p> {
         }
     }
 
+    /// Tells of a change of a key, once the batch is committed.
+    #[inline(always)]
+    pub(crate) fn notify(&mut self, class: u32, event: &str, database: usize, key: &[u8]) {
+        let depends = self.dirty || self.replication.effects.was_dirty;
+        events::notify(&mut self.pubsub, depends, class, event, database, key);
+    }
+
     /// The type of a value that a walk has come to, if commands see it.
     fn live_kind(&self, stored: &Stored<'_>) -> Option<Kind> {
         is_live(stored.meta.deadline, self.now_ms).then_some(stored.meta.kind)
     }
-}
-
-/// The error of the pool that a fault is.
-fn into_error(fault: Fault) -> tembo::Error {
-    match fault {
-        Fault::Engine(error) => error,
-        _ => tembo::Error::ReadOnly,
-    }
-}
-
-fn is_live(deadline: Option<u64>, now_ms: u64) -> bool {
-    deadline.is_none_or(|deadline| deadline > now_ms)
 }
 
 /// Whether each count of deadlines that is kept is the length of its map. A map that cannot be read has none.
@@ -645,18 +621,6 @@ fn counts_are_right(databases: &[Option<Box<Database>>], batch: &Batch<'_>) -> b
     databases.iter().flatten().all(|maps| {
         maps.expires_len.is_none_or(|count| batch.len(&maps.expires).map_or(true, |len| len == count))
     })
-}
-
-#[inline(always)]
-fn note(changes: &mut Option<Box<Changes>>, database: usize, place: &[u8]) {
-    if let Some(changes) = changes {
-        changes.note(database, place);
-    }
-}
-
-/// The batch under way, opened if there is none.
-fn writer<'b, 'p>(pool: &'p Pool, batch: &'b mut Batches<'p>) -> Answer<&'b mut Batch<'p>> {
-    Ok(batch.open(pool)?)
 }
 
 fn find<'b, 'p>(

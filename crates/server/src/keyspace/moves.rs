@@ -22,12 +22,28 @@ use std::ops::{Bound, RangeInclusive};
 use crate::keyspace::batch::Batch;
 use tembo::Map;
 
-use super::cluster::{MOVES, put};
+use super::Keyspace;
+use super::batch::writer;
+use super::entry::Old;
 use super::format::Stored;
-use super::slots::range_of_slots;
-use super::{Keyspace, Old, writer};
+use super::placement::range_of_slots;
 use crate::cluster::migration::Moves;
 use crate::fault::{Answer, Fault};
+
+pub(super) const MOVES: &[u8] = b"m";
+
+/// Puts a record, or removes it. A full pool has room for one.
+pub(super) fn put(batch: &mut Batch<'_>, map: &Map, key: &[u8], value: Option<&[u8]>) -> Answer {
+    let Some(value) = value else {
+        batch.remove(map, key)?;
+        return Ok(());
+    };
+    match batch.put(map, key, value) {
+        Err(tembo::Error::Full { .. }) => batch.put_to_free(map, key, value).map(drop)?,
+        other => other.map(drop)?,
+    }
+    Ok(())
+}
 
 /// Writes the records of moves, or removes them if there are none.
 pub(super) fn write_moves(batch: &mut Batch<'_>, map: &Map, moves: &Moves) -> Answer {

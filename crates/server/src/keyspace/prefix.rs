@@ -1,24 +1,17 @@
 //! The keys of a database that begin alike.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 
 use tembo::Counting;
 
+use super::Keyspace;
+use super::batch::writer;
+use super::changes::note;
+use super::entry::{Old, is_live};
 use super::events::class;
 use super::format::Stored;
-use super::slots::Bounds;
-use super::{Keyspace, Old, is_live, note, writer};
+use super::placement::Bounds;
 use crate::fault::Answer;
-
-/// The end of the range of keys that begin with `prefix`: the smallest key that is greater than all of them.
-pub(super) fn end_of(prefix: &[u8]) -> Bound<Vec<u8>> {
-    let Some(last) = prefix.iter().rposition(|&byte| byte != u8::MAX) else {
-        return Bound::Unbounded;
-    };
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Bound::Excluded(end)
-}
 
 /// Keys that one effect names.
 const KEYS_TOLD: usize = 1024;
@@ -157,19 +150,4 @@ pub(super) struct Removed {
     with_more: Vec<(Vec<u8>, Old)>,
     /// All of them, if somebody is to be told, and whether they have not expired.
     named: Vec<(Vec<u8>, bool)>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_range_is_behind_all_that_begin_so() {
-        for (prefix, end) in
-            [(&b"a"[..], Some(&b"b"[..])), (b"a\xff", Some(b"b")), (b"\xff\xff", None), (b"", None)]
-        {
-            let expected = end.map_or(Bound::Unbounded, |end| Bound::Excluded(end.to_vec()));
-            assert_eq!(end_of(prefix), expected, "{prefix:?}");
-        }
-    }
 }

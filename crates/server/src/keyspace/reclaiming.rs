@@ -1,6 +1,7 @@
 //! Giving back the space of what was cleared or given up, in bounded steps.
 
-use super::{Keyspace, writer};
+use super::Keyspace;
+use super::batch::writer;
 use crate::fault::{Answer, Fault};
 
 /// Steps of reclaiming at a time; each frees a node of a map and the node's records.

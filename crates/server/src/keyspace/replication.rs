@@ -44,57 +44,28 @@
 //! `'a'` without a server that fills the maps is an arrival that was cut off: the maps are cleared and `'a'`
 //! is removed, in one commit, when the databases are opened. The old state and its position are as they were.
 
-use crate::keyspace::batch::Batch;
 use tembo::{Map, Pool};
 
-use super::backlog::Backlog;
-use super::check::CheckError;
+use super::Keyspace;
+use super::batch::writer;
+use super::check_report::CheckError;
 use super::collection::registry::Registry;
+use super::database::Database;
 use super::format::{DATABASES, Malformed, Order, REPLICATION};
-use super::kept::{stored_kept, write_states};
+use super::history::{Id, Master, POSITION, Position, SECOND, Second};
+use super::kept_states::stored_kept;
 use super::moves::write_moves;
 use super::point::Lost;
-use super::{Database, Keyspace, writer};
+use super::retention::write_states;
 use crate::cluster::migration::Moves;
-use crate::effects::Effects;
 use crate::fault::{Answer, Fault};
 
 const MASTER: &[u8] = b"m";
-pub(super) const POSITION: &[u8] = b"p";
-const SECOND: &[u8] = b"s";
 const ARRIVING: &[u8] = b"a";
 const BOOT: &[u8] = b"b";
 const REPLICAS: &[u8] = b"r";
 /// The most replicas that are remembered.
 pub(crate) const REPLICAS_MAX: usize = 64;
-/// The length of a replication id.
-pub(crate) const ID_BYTES: usize = 40;
-/// The longest name of a host.
-pub(crate) const HOST_BYTES_MAX: usize = 255;
-
-/// The name of a history.
-pub(crate) type Id = [u8; ID_BYTES];
-
-/// The address of a master.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Master {
-    /// A name or an address.
-    pub host: String,
-    /// The port.
-    pub port: u16,
-}
-
-impl Master {
-    fn decode(value: &[u8]) -> Result<Self, Malformed> {
-        let (port, host) = value.split_first_chunk().ok_or(Malformed)?;
-        let host = str::from_utf8(host).map_err(|_| Malformed)?;
-        if host.is_empty() || host.len() > HOST_BYTES_MAX {
-            return Err(Malformed);
-        }
-        Ok(Master { host: host.to_owned(), port: u16::from_le_bytes(*port) })
-    }
-}
-
 /// Reads the addresses of replicas.
 fn decode_replicas(mut value: &[u8]) -> Result<Vec<Master>, Malformed> {
     let mut replicas = Vec::new();
@@ -105,190 +76,6 @@ fn decode_replicas(mut value: &[u8]) -> Result<Vec<Master>, Malformed> {
         value = &value[3 + len..];
     }
     if replicas.len() > REPLICAS_MAX { Err(Malformed) } else { Ok(replicas) }
-}
-
-/// How far a stream has been applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub(crate) id: Id,
-    pub(crate) offset: u64,
-    pub(crate) database: u8,
-}
-
-impl Position {
-    pub(super) fn decode(value: &[u8]) -> Result<Self, Malformed> {
-        let (id, rest) = value.split_first_chunk().ok_or(Malformed)?;
-        let (offset, rest) = rest.split_first_chunk().ok_or(Malformed)?;
-        let &[database] = rest else { return Err(Malformed) };
-        let is_sound = is_id(id) && usize::from(database) < DATABASES;
-        let position = Position { id: *id, offset: u64::from_le_bytes(*offset), database };
-        is_sound.then_some(position).ok_or(Malformed)
-    }
-
-    fn write(&self, batch: &mut Batch<'_>, map: &Map) -> Result<(), tembo::Error> {
-        let parts = [&self.id[..], &self.offset.to_le_bytes(), &[self.database]].concat();
-        match batch.put(map, POSITION, &parts) {
-            // Removals work in a full pool.
-            Err(tembo::Error::Full { .. }) => batch.put_to_free(map, POSITION, &parts).map(drop),
-            other => other.map(drop),
-        }
-    }
-}
-
-/// The history before the present one, and the offset up to which both are the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Second {
-    pub(crate) id: Id,
-    pub(crate) offset: u64,
-}
-
-impl Second {
-    fn decode(value: &[u8]) -> Result<Self, Malformed> {
-        let (id, rest) = value.split_first_chunk().ok_or(Malformed)?;
-        let offset = rest.try_into().map(u64::from_le_bytes).map_err(|_| Malformed)?;
-        is_id(id).then_some(Second { id: *id, offset }).ok_or(Malformed)
-    }
-
-    fn write(&self, batch: &mut Batch<'_>, map: &Map) -> Result<(), tembo::Error> {
-        batch.put_parts(map, SECOND, &[&self.id, &self.offset.to_le_bytes()]).map(drop)
-    }
-}
-
-/// Whether these bytes may be a replication id.
-pub(crate) fn is_id(id: &[u8]) -> bool {
-    id.len() == ID_BYTES && id.iter().all(u8::is_ascii_alphanumeric)
-}
-
-/// The history of a keyspace, as its batch has it.
-#[derive(Default)]
-pub(crate) struct Replication {
-    map: Option<Map>,
-    /// How far the stream goes, committed or not.
-    pub(crate) position: Option<Position>,
-    committed: Option<Position>,
-    pub(crate) second: Option<Second>,
-    committed_second: Option<Second>,
-    /// A commit failed, and the position went back.
-    pub(crate) went_back: bool,
-    /// A new state is arriving in maps that were taken off the databases, so that nobody may write.
-    pub(crate) is_arriving: bool,
-    /// How often the ids changed: replicas have to ask again.
-    pub(crate) epoch: u64,
-    pub(crate) effects: Effects,
-    pub(crate) backlog: Backlog,
-    /// A mistake, for the crash simulator to find.
-    #[cfg(test)]
-    pub(crate) forgets_offset: bool,
-}
-
-impl Replication {
-    pub(super) fn find(pool: &Pool) -> Result<Self, tembo::Error> {
-        let map = pool.find_map(REPLICATION)?;
-        let get = |key| map.as_ref().map(|map| map.get(key)).transpose().map(Option::flatten);
-        // A record that is damaged is one that the check names; without it all is copied anew.
-        let position = get(POSITION)?.and_then(|value| Position::decode(&value).ok());
-        let second = get(SECOND)?.and_then(|value| Second::decode(&value).ok());
-        let backlog = Backlog::find(pool, position)?;
-        Ok(Replication {
-            map,
-            position,
-            committed: position,
-            second,
-            committed_second: second,
-            backlog,
-            ..Replication::default()
-        })
-    }
-
-    /// The position that is committed.
-    pub(crate) fn committed(&self) -> Option<Position> {
-        self.committed
-    }
-
-    /// Whether a commit has bytes of the stream to store.
-    pub(super) fn has_bytes(&self) -> bool {
-        !self.effects.pending().is_empty()
-    }
-
-    /// Ends the effects of a command or an EXEC: they are part of the batch from now on.
-    pub(crate) fn close_unit(&mut self) {
-        let bytes = self.effects.close() as u64;
-        if bytes > 0
-            && let Some(position) = &mut self.position
-        {
-            (position.offset, position.database) = (position.offset + bytes, self.effects.selected());
-        }
-    }
-
-    /// Adds words to the stream that have no database.
-    pub(crate) fn add_plain(&mut self, words: &[&str]) {
-        let bytes = self.effects.add_plain(words) as u64;
-        if let Some(position) = &mut self.position {
-            position.offset += bytes;
-        }
-    }
-
-    /// Ends an EXEC, whose effects are told if it was run.
-    pub(crate) fn release(&mut self, was_run: bool, told: crate::effects::Mark) {
-        self.effects.is_held = false;
-        match was_run {
-            true => self.close_unit(),
-            false => self.effects.take_back(told),
-        }
-    }
-
-    /// Goes on in a history with a new id, at the same place.
-    pub(crate) fn rename(&mut self, id: Id) {
-        if let Some(position) = &mut self.position {
-            self.second = Some(Second { id: position.id, offset: position.offset });
-            position.id = id;
-            self.epoch += 1;
-        }
-    }
-
-    /// Tells the effects of commands from now on, if this is a master with a history or one that moves slots.
-    pub(crate) fn take_up(&mut self, is_master: bool) {
-        self.effects.is_on = is_master && (self.position.is_some() || self.effects.tap.is_some());
-        self.effects.forget_selected();
-    }
-
-    /// Writes the position and the bytes up to it into the batch, if it is another one than is committed.
-    pub(super) fn write(&mut self, batch: Option<&mut Batch<'_>>) -> Result<(), tembo::Error> {
-        let (Some(batch), Some(map), Some(position)) = (batch, &self.map, self.position) else {
-            return Ok(());
-        };
-        if self.position == self.committed && self.second == self.committed_second {
-            return Ok(());
-        }
-        let pending = self.effects.pending();
-        if !pending.is_empty() {
-            self.backlog.append(batch, position.offset, pending)?;
-        } else if self.committed.is_none_or(|committed| committed.offset != position.offset) {
-            // The bytes up to there are not known.
-            self.backlog.clear(batch, position.offset)?;
-        }
-        if let Some(second) = self.second.filter(|_| self.second != self.committed_second) {
-            second.write(batch, map)?;
-        }
-        #[cfg(test)]
-        if self.forgets_offset {
-            return Ok(());
-        }
-        position.write(batch, map)
-    }
-
-    /// Notes the end of a commit that wrote the position.
-    pub(super) fn note_end(&mut self, is_committed: bool) {
-        if is_committed {
-            (self.committed, self.committed_second) = (self.position, self.second);
-        } else if self.position != self.committed {
-            // A new id was not committed: commands are told again once one is.
-            self.effects.is_on &= self.position.map(|now| now.id) == self.committed.map(|was| was.id);
-            (self.position, self.second, self.went_back) = (self.committed, self.committed_second, true);
-        }
-        self.effects.note_end(is_committed);
-        self.backlog.note_end(is_committed);
-    }
 }
 
 impl<'p> Keyspace<'p> {

@@ -20,9 +20,10 @@
 use tembo::Pool;
 use tembo_script::{SCRIPT_BYTES_MAX, sha1_hex};
 
-use super::check::CheckError;
+use super::Keyspace;
+use super::batch::writer;
+use super::check_report::CheckError;
 use super::format::{Malformed, SCRIPTS};
-use super::{Keyspace, writer};
 use crate::fault::{Answer, Fault};
 use crate::script::cache::Sha;
 

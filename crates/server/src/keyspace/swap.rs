@@ -15,44 +15,13 @@
 
 use std::rc::Rc;
 
-use super::format::{DATABASES, Malformed, Order};
-use super::{Keyspace, writer};
+use super::Keyspace;
+use super::batch::writer;
+use super::format::DATABASES;
 use crate::fault::Answer;
 
 /// A key of a database.
 type Placed = (usize, Rc<[u8]>);
-
-/// Which maps the databases have.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Places {
-    /// As the batch sees it.
-    pub(super) now: Order,
-    /// As it is committed.
-    committed: Order,
-    /// The batch has changed it.
-    is_changed: bool,
-}
-
-impl Places {
-    pub(super) fn new(order: Order) -> Self {
-        Places { now: order, committed: order, is_changed: false }
-    }
-
-    /// Gives each of two databases the maps of the other one.
-    pub(super) fn exchange(&mut self, a: usize, b: usize) {
-        self.now.swap(a, b);
-        self.is_changed = true;
-    }
-
-    /// Notes that what the maps are for changes with the batch.
-    pub(super) fn note_changed(&mut self) {
-        self.is_changed = true;
-    }
-
-    pub(super) fn note_committed(&mut self) {
-        (self.committed, self.is_changed) = (self.now, false);
-    }
-}
 
 impl Keyspace<'_> {
     /// Lets two databases have each other's keys.
@@ -124,9 +93,4 @@ impl Keyspace<'_> {
         self.places.now = order;
         self.places.is_changed = self.batch.is_some() || order != self.places.committed;
     }
-}
-
-/// Reads the record of the order; without one, each database has the maps of its number.
-pub(crate) fn read_order(value: Option<&[u8]>) -> Result<Order, Malformed> {
-    value.map_or(Ok(Order::default()), Order::decode)
 }

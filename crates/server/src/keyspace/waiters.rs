@@ -10,7 +10,7 @@ use std::time::Instant;
 use foldhash::fast::RandomState;
 
 use super::format::DATABASES;
-use crate::pubsub::ClientRef;
+use crate::client_ref::ClientRef;
 
 /// Clients by their numbers, which grow with their arrival.
 type Queue = BTreeMap<u64, ClientRef>;

@@ -4,40 +4,11 @@
 //! committed. Within EXEC that would tear the transaction apart. There, everything before EXEC is committed,
 //! and the transaction's own changes are *noted*: a walk merges the committed keys with the noted ones.
 
-use std::collections::BTreeSet;
 use std::ops::{Bound, ControlFlow};
 
 use super::Keyspace;
-use super::format::{DATABASES, Kind, Stored};
+use super::format::{Kind, Stored};
 use crate::fault::{Answer, Fault};
-
-/// The changes of the batch since it began.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    /// Everything that is committed is gone.
-    cleared: [bool; DATABASES],
-    /// The places of keys that the batch has written or removed.
-    keys: [BTreeSet<Vec<u8>>; DATABASES],
-}
-
-impl Changes {
-    pub(super) fn note(&mut self, database: usize, key: &[u8]) {
-        if !self.keys[database].contains(key) {
-            self.keys[database].insert(key.to_vec());
-        }
-    }
-
-    /// Notes that two databases have each other's keys.
-    pub(super) fn swap(&mut self, a: usize, b: usize) {
-        self.cleared.swap(a, b);
-        self.keys.swap(a, b);
-    }
-
-    pub(super) fn note_cleared(&mut self, database: usize) {
-        self.cleared[database] = true;
-        self.keys[database].clear();
-    }
-}
 
 impl Keyspace<'_> {
     /// From now on, [`walk`](Self::walk) sees what the batch changes. There must be no batch.

@@ -14,23 +14,23 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::Stage;
+use super::ReplicaStage;
+use crate::client_ref::ClientRef;
 use crate::config::LogLevel;
 use crate::copier::{NoCopy, Purpose};
 use crate::executor::Executor;
 use crate::export::{Export, Exported};
 use crate::import::MOVES_AUX;
-use crate::keyspace::replication::Position;
-use crate::log::Kind;
-use crate::pubsub::ClientRef;
-use crate::replica::ask::nameless;
+use crate::keyspace::history::Position;
+use crate::log::MessageKind;
+use crate::replica::handshake::nameless;
 
 /// A copy that is to be written, or who is told why there is none.
 pub(crate) type Begun = Result<(Export<File>, Purpose), Box<(Purpose, NoCopy)>>;
 
 impl Executor<'_, '_> {
     /// The replicas in one of two stages.
-    fn replicas_that(&mut self, is_meant: fn(&Stage) -> bool) -> Vec<ClientRef> {
+    fn replicas_that(&mut self, is_meant: fn(&ReplicaStage) -> bool) -> Vec<ClientRef> {
         let Executor { state, clients, .. } = self;
         let list = state.replicas.list.iter().copied();
         let meant = list.filter(|client| {
@@ -45,12 +45,12 @@ impl Executor<'_, '_> {
     /// Whether replicas wait for a copy to be begun.
     pub(crate) fn wants_copies(&mut self) -> bool {
         !self.state.replicas.list.is_empty()
-            && !self.replicas_that(|stage| matches!(stage, Stage::WantsCopy)).is_empty()
+            && !self.replicas_that(|stage| matches!(stage, ReplicaStage::WantsCopy)).is_empty()
     }
 
     /// Whether replicas wait for the copy that is being written.
     pub(crate) fn has_takers(&mut self) -> bool {
-        !self.replicas_that(|stage| matches!(stage, Stage::AwaitsCopy)).is_empty()
+        !self.replicas_that(|stage| matches!(stage, ReplicaStage::AwaitsCopy)).is_empty()
     }
 
     /// Lets those who want a copy have the one that is being written.
@@ -59,16 +59,18 @@ impl Executor<'_, '_> {
         if offset < self.keys.replication.backlog.first() {
             return;
         }
-        for client in self.replicas_that(|stage| matches!(stage, Stage::WantsCopy)) {
+        for client in self.replicas_that(|stage| matches!(stage, ReplicaStage::WantsCopy)) {
             let Some(conn) = self.clients.get_mut(client.slot) else { continue };
             let Some(replica) = &mut conn.session.replica else { continue };
-            (replica.stage, replica.cursor) = (Stage::AwaitsCopy, offset);
+            (replica.stage, replica.cursor) = (ReplicaStage::AwaitsCopy, offset);
         }
     }
 
     /// Tells those who wait for a copy that there will be one: a sign of life.
     pub(super) fn calm_waiting(&mut self) {
-        for client in self.replicas_that(|stage| matches!(stage, Stage::WantsCopy | Stage::AwaitsCopy)) {
+        for client in
+            self.replicas_that(|stage| matches!(stage, ReplicaStage::WantsCopy | ReplicaStage::AwaitsCopy))
+        {
             let Some(conn) = self.clients.get_mut(client.slot) else { continue };
             conn.output.bytes.push(b'\n');
             conn.session.is_plain = false;
@@ -78,10 +80,11 @@ impl Executor<'_, '_> {
 
     /// Begins a copy of what is committed for those who wait for one.
     pub(crate) fn begin_for_replicas(&mut self) -> Begun {
-        let waiting = |stage: &Stage| matches!(stage, Stage::WantsCopy | Stage::AwaitsCopy);
+        let waiting =
+            |stage: &ReplicaStage| matches!(stage, ReplicaStage::WantsCopy | ReplicaStage::AwaitsCopy);
         for client in self.replicas_that(waiting) {
             let Some(conn) = self.clients.get_mut(client.slot) else { continue };
-            conn.session.replica.iter_mut().for_each(|replica| replica.stage = Stage::WantsCopy);
+            conn.session.replica.iter_mut().for_each(|replica| replica.stage = ReplicaStage::WantsCopy);
         }
         let nowhere = Position { id: [b'0'; 40], offset: 0, database: 0 };
         let position = self.position_for_copy();
@@ -99,14 +102,14 @@ impl Executor<'_, '_> {
         for client in self.replicas_that(waiting) {
             let Some(conn) = self.clients.get_mut(client.slot) else { continue };
             let Some(replica) = &mut conn.session.replica else { continue };
-            (replica.stage, replica.cursor) = (Stage::AwaitsCopy, position.offset);
+            (replica.stage, replica.cursor) = (ReplicaStage::AwaitsCopy, position.offset);
         }
         Ok((export, purpose))
     }
 
     /// The offset of a copy that begins now. The history begins if there is none.
     fn position_for_copy(&mut self) -> Result<Position, NoCopy> {
-        let shown = |fault| io::Error::other(crate::replica::apply::shown(&fault));
+        let shown = |fault| io::Error::other(crate::fault::shown(&fault));
         if self.keys.replication.position.is_none() && self.state.role.master.is_some() {
             return Err(io::Error::other("this replica has no data of its master yet").into());
         }
@@ -136,9 +139,9 @@ impl Executor<'_, '_> {
         };
         let (count, ms) = (exported.keys.total(), begun.elapsed().as_millis());
         let message = format_args!("{count} keys, {len} bytes, were copied for replicas in {ms} ms");
-        self.state.log(LogLevel::Notice, Kind::Replication, message);
+        self.state.log(LogLevel::Notice, MessageKind::Replication, message);
         let file = Rc::new(file);
-        for client in self.replicas_that(|stage| matches!(stage, Stage::AwaitsCopy)) {
+        for client in self.replicas_that(|stage| matches!(stage, ReplicaStage::AwaitsCopy)) {
             let Some(conn) = self.clients.get_mut(client.slot) else { continue };
             let Some(replica) = &mut conn.session.replica else { continue };
             let id = String::from_utf8_lossy(&position.id);
@@ -149,7 +152,7 @@ impl Executor<'_, '_> {
             conn.output.bytes.extend_from_slice(format!("${len}\r\n").as_bytes());
             conn.session.is_plain = false;
             replica.heard = self.state.now;
-            replica.stage = Stage::Copying(file.clone(), 0, len);
+            replica.stage = ReplicaStage::Copying(file.clone(), 0, len);
             self.state.replicas.full += 1;
             self.clients.note_pushed(client.slot);
         }
@@ -158,8 +161,9 @@ impl Executor<'_, '_> {
     /// Disconnects those who wait for a copy; they ask again.
     pub(crate) fn refuse_copies(&mut self, why: &NoCopy) {
         let message = format_args!("there is no copy for replicas: {why}");
-        self.state.log(LogLevel::Warning, Kind::Replication, message);
-        let waiting = self.replicas_that(|stage| matches!(stage, Stage::WantsCopy | Stage::AwaitsCopy));
+        self.state.log(LogLevel::Warning, MessageKind::Replication, message);
+        let waiting =
+            self.replicas_that(|stage| matches!(stage, ReplicaStage::WantsCopy | ReplicaStage::AwaitsCopy));
         let is_waiting = |id| waiting.iter().any(|client| client.id == id);
         self.clients.kill(|conn| is_waiting(conn.session.id));
     }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use tembo::{Domain, Pool};
 use tembo_wire::ReplyWriter;
 
-use super::{AwaitedDevice, Awaiting, POOL_SHARE, Replica, Stage, copy};
+use super::{AwaitedDevice, Awaiting, POOL_SHARE, Replica, ReplicaStage, copy};
+use crate::client_ref::ClientRef;
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::executor::Executor;
-use crate::log::Kind;
-use crate::pubsub::ClientRef;
-use crate::waiting::DEMOTED;
+use crate::log::MessageKind;
+use crate::wait_service::DEMOTED;
 
 /// A connection that has fewer bytes to send gets so many more.
 const FEED_BYTES: usize = 256 << 10;
@@ -86,10 +86,10 @@ impl Executor<'_, '_> {
                         kept_from =
                             Some(kept_from.map_or(replica.cursor, |kept: u64| kept.min(replica.cursor)));
                     }
-                    if replica.is_asking() && !matches!(replica.stage, Stage::WantsCopy) {
+                    if replica.is_asking() && !matches!(replica.stage, ReplicaStage::WantsCopy) {
                         let has_more = match replica.stage {
-                            Stage::AwaitsCopy => false,
-                            Stage::Online => replica.cursor < committed,
+                            ReplicaStage::AwaitsCopy => false,
+                            ReplicaStage::Online => replica.cursor < committed,
                             _ => true,
                         };
                         is_feeding |= has_more && conn.writable;
@@ -97,7 +97,7 @@ impl Executor<'_, '_> {
                 }
                 Err(why) => {
                     let message = format_args!("replica {} is disconnected: {why}", conn.session);
-                    self.state.log(LogLevel::Warning, Kind::Replication, message);
+                    self.state.log(LogLevel::Warning, MessageKind::Replication, message);
                     self.clients.kill(|conn| conn.session.id == client.id);
                 }
             }
@@ -116,7 +116,7 @@ impl Executor<'_, '_> {
         let Some(conn) = conn.filter(|conn| !conn.session.killed) else { return Ok(()) };
         let unsent = conn.output.unsent();
         let Some(replica) = conn.session.replica.as_deref_mut() else { return Ok(()) };
-        if matches!(replica.stage, Stage::Introducing | Stage::WantsCopy) {
+        if matches!(replica.stage, ReplicaStage::Introducing | ReplicaStage::WantsCopy) {
             return Ok(());
         }
         let limit = state.config.output_limits.replica;
@@ -137,20 +137,21 @@ impl Executor<'_, '_> {
                 return Err("it was silent for too long (repl-timeout)".to_owned());
             }
         }
-        if matches!(replica.stage, Stage::Copying(..)) {
+        if matches!(replica.stage, ReplicaStage::Copying(..)) {
             expect_taking(replica, unsent, state.now, state.config.replica.timeout)?;
         }
-        if unsent >= FEED_BYTES || matches!(replica.stage, Stage::AwaitsCopy) {
+        if unsent >= FEED_BYTES || matches!(replica.stage, ReplicaStage::AwaitsCopy) {
             return Ok(());
         }
         let out = &mut conn.output.bytes;
         let before = out.len();
-        if let Stage::Copying(file, at, len) = &mut replica.stage {
+        if let ReplicaStage::Copying(file, at, len) = &mut replica.stage {
             let most = FEED_BYTES.min((*len - *at) as usize);
             let count = copy::read(file, *at, most, out);
             *at += count.map_err(|error| format!("its copy cannot be read: {error}"))? as u64;
             if at == len {
-                let next = if replica.wants_only_copy { Stage::Introducing } else { Stage::Online };
+                let next =
+                    if replica.wants_only_copy { ReplicaStage::Introducing } else { ReplicaStage::Online };
                 (replica.stage, replica.heard) = (next, state.now);
             }
             replica.unsent = unsent + (out.len() - before);

@@ -3,10 +3,10 @@
 //! ```text
 //!   effects             what commands did, in words (crate::effects)
 //!   keyspace/backlog    the stream's last bytes in the pool, in the commit of their data
-//!   master/tell         from commands to effects
+//!   master/propagation  from commands to effects
 //!   |- copy             a whole copy for a replica that cannot go on where it is
-//!   |- failover         a master and a replica change places
-//!   |- recall           whether a replica of before has taken the place of a master that was started anew
+//!   |- failover, handover    a master and a replica change places
+//!   |- succession       whether a replica of before has taken the place of a master that was started anew
 //!   |- feed             the stream from the backlog into connections; timeouts, WAIT
 //!   commands/replicas   PSYNC, REPLCONF, WAIT
 //! ```
@@ -31,22 +31,23 @@
 pub(crate) mod copy;
 pub(crate) mod failover;
 pub(crate) mod feed;
-pub(crate) mod recall;
-mod tell;
+mod handover;
+mod propagation;
+pub(crate) mod succession;
 
 use std::fs::File;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::keyspace::replication::Master;
-use crate::pubsub::ClientRef;
+use crate::client_ref::ClientRef;
+use crate::keyspace::history::Master;
 
 /// The share of the pool that may keep what replicas lack.
 pub(crate) const POOL_SHARE: u64 = 8;
 
 /// How far a replica is.
 #[derive(Clone, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum ReplicaStage {
     /// It has said something of itself by REPLCONF.
     Introducing,
     /// It needs a whole copy.
@@ -72,7 +73,7 @@ pub(crate) struct Replica {
     pub(crate) is_backup: bool,
     /// It wants no stream behind its copy (`REPLCONF rdb-only 1`).
     pub(crate) wants_only_copy: bool,
-    pub(crate) stage: Stage,
+    pub(crate) stage: ReplicaStage,
     /// Where in the stream the bytes begin that its connection has not got.
     pub(crate) cursor: u64,
     pub(crate) acknowledged: u64,
@@ -95,7 +96,7 @@ impl Replica {
             is_plain: false,
             is_backup: false,
             wants_only_copy: false,
-            stage: Stage::Introducing,
+            stage: ReplicaStage::Introducing,
             cursor: 0,
             acknowledged: 0,
             durable: 0,
@@ -107,24 +108,24 @@ impl Replica {
 
     /// Whether the backlog keeps what it lacks.
     pub(crate) fn needs_backlog(&self) -> bool {
-        !self.wants_only_copy && self.is_asking() && !matches!(self.stage, Stage::WantsCopy)
+        !self.wants_only_copy && self.is_asking() && !matches!(self.stage, ReplicaStage::WantsCopy)
     }
 
     /// Whether it has asked for the stream.
     pub(crate) fn is_asking(&self) -> bool {
-        !matches!(self.stage, Stage::Introducing)
+        !matches!(self.stage, ReplicaStage::Introducing)
     }
 
     pub(crate) fn is_online(&self) -> bool {
-        matches!(self.stage, Stage::Online)
+        matches!(self.stage, ReplicaStage::Online)
     }
 
     /// Redis's name of its stage.
     pub(crate) fn state(&self) -> &'static str {
         match self.stage {
-            Stage::Introducing | Stage::WantsCopy | Stage::AwaitsCopy => "wait_bgsave",
-            Stage::Copying(..) => "send_bulk",
-            Stage::Online => "online",
+            ReplicaStage::Introducing | ReplicaStage::WantsCopy | ReplicaStage::AwaitsCopy => "wait_bgsave",
+            ReplicaStage::Copying(..) => "send_bulk",
+            ReplicaStage::Online => "online",
         }
     }
 }

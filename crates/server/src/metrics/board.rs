@@ -6,11 +6,7 @@ use std::time::{Duration, Instant};
 
 use mio::Waker;
 
-use super::families::Family;
-
-/// The event loop is taken for stuck after so long without a sign of life. A slow device or the loading of a
-/// large value hold it for seconds, and a probe's answer may have the server killed.
-pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
+use super::family::Family;
 
 /// For how long figures are new enough for whoever asks. Gathering them costs the event loop about a
 /// millisecond.

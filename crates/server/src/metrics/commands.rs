@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use hdrhistogram::Histogram;
 
-use super::families::{Gathered, Kind, Value};
+use super::family::{FigureKind, Gathered, Value};
 use crate::command_stats::{CommandStats, Entry};
 
 /// The upper bounds of buckets, in microseconds: 1, 2, 4 and so on to half a second.
@@ -15,26 +15,31 @@ pub(super) fn gather(stats: &CommandStats, out: &mut Gathered) {
     let of = |count: fn(&Entry) -> u64| {
         entries.iter().map(move |entry| (entry.command.name, count(entry))).filter(|(_, count)| *count > 0)
     };
-    out.each(Kind::Counter, ("tembo_commands", "command"), "Commands that were run", of(|entry| entry.calls));
+    out.each(
+        FigureKind::Counter,
+        ("tembo_commands", "command"),
+        "Commands that were run",
+        of(|entry| entry.calls),
+    );
     let help = "Commands that ended in an error";
-    out.each(Kind::Counter, ("tembo_failed_commands", "command"), help, of(|entry| entry.failed));
+    out.each(FigureKind::Counter, ("tembo_failed_commands", "command"), help, of(|entry| entry.failed));
     let help = "Commands that were refused before they were run";
-    out.each(Kind::Counter, ("tembo_rejected_commands", "command"), help, of(|entry| entry.rejected));
+    out.each(FigureKind::Counter, ("tembo_rejected_commands", "command"), help, of(|entry| entry.rejected));
     let seconds = entries
         .iter()
         .filter(|entry| entry.calls > 0)
         .map(|entry| (vec![("command", Cow::from(entry.command.name))], Value::Real(entry.seconds())));
     let help = "Time that commands took, without their commit";
-    out.add(Kind::Counter, "tembo_command_seconds", help, seconds.collect());
+    out.add(FigureKind::Counter, "tembo_command_seconds", help, seconds.collect());
     let times = entries.iter().filter_map(|entry| {
         let times = entry.times.as_deref()?;
         Some((vec![("command", Cow::from(entry.command.name))], times_of(entry, times)))
     });
     let help = "Durations of commands, without their commit (latency-tracking)";
-    out.add(Kind::Histogram, "tembo_command_duration_seconds", help, times.collect());
+    out.add(FigureKind::Histogram, "tembo_command_duration_seconds", help, times.collect());
     let errors = stats.errors.iter().map(|(word, count)| (word.clone(), *count));
     let help = "Errors that clients got, by their first words";
-    out.each(Kind::Counter, ("tembo_errors", "error"), help, errors);
+    out.each(FigureKind::Counter, ("tembo_errors", "error"), help, errors);
     let help = "Commands that took longer than slowlog-log-slower-than";
     out.counter("tembo_slow_commands", help, stats.slow_count());
 }

@@ -13,10 +13,10 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::board::{Board, Readiness};
-use super::http::{self, Asked, BAD, OK, Page, Parsed, REQUEST_BYTES_MAX, UNAVAILABLE, response};
+use super::http::{self, BAD, OK, Page, PageRequest, Parsed, REQUEST_BYTES_MAX, UNAVAILABLE, response};
 use super::text::{self, OPENMETRICS, PROMETHEUS};
 use crate::config::LogLevel;
-use crate::log::{Kind, Log};
+use crate::log::{Log, MessageKind};
 
 /// Connections at a time. Beyond it the oldest is closed.
 const CONNECTIONS_MAX: usize = 32;
@@ -83,10 +83,10 @@ impl Drop for Endpoint {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum ExchangeStage {
     Receiving(Vec<u8>),
     /// It waits for more figures than so many.
-    Awaiting(Asked, u64),
+    Awaiting(PageRequest, u64),
     Sending(Vec<u8>, usize),
     /// The response is sent.
     Closing,
@@ -95,7 +95,7 @@ enum Stage {
 #[derive(Debug)]
 struct Conn {
     stream: TcpStream,
-    stage: Stage,
+    stage: ExchangeStage,
     deadline: Instant,
 }
 
@@ -145,8 +145,11 @@ impl HttpServer {
             if self.conns.len() == CONNECTIONS_MAX {
                 self.conns.remove(0);
             }
-            let conn =
-                Conn { stream, stage: Stage::Receiving(Vec::new()), deadline: Instant::now() + REQUEST_TIME };
+            let conn = Conn {
+                stream,
+                stage: ExchangeStage::Receiving(Vec::new()),
+                deadline: Instant::now() + REQUEST_TIME,
+            };
             self.conns.push((*next, conn));
             // Two numbers at the end are taken.
             *next = (*next + 1) % (usize::MAX >> 1);
@@ -161,24 +164,28 @@ impl Conn {
         loop {
             let is_late = now >= self.deadline;
             let next = match &mut self.stage {
-                Stage::Receiving(_) | Stage::Sending(..) | Stage::Closing if is_late => return false,
-                Stage::Receiving(bytes) => match receive(&mut self.stream, bytes) {
+                ExchangeStage::Receiving(_) | ExchangeStage::Sending(..) | ExchangeStage::Closing
+                    if is_late =>
+                {
+                    return false;
+                }
+                ExchangeStage::Receiving(bytes) => match receive(&mut self.stream, bytes) {
                     Ok(false) => return true,
                     Ok(true) => self.begin(board, now, log),
                     Err(_) => return false,
                 },
-                Stage::Awaiting(asked, seen) => {
+                ExchangeStage::Awaiting(asked, seen) => {
                     if board.figures().1 == *seen && !is_late {
                         return true;
                     }
                     Some(figures(board, *asked))
                 }
-                Stage::Sending(bytes, sent) => match send(&mut self.stream, bytes, sent) {
+                ExchangeStage::Sending(bytes, sent) => match send(&mut self.stream, bytes, sent) {
                     Ok(false) => return true,
                     Ok(true) => None,
                     Err(_) => return false,
                 },
-                Stage::Closing => match drain(&mut self.stream) {
+                ExchangeStage::Closing => match drain(&mut self.stream) {
                     Ok(is_over) => return !is_over,
                     Err(_) => return false,
                 },
@@ -191,12 +198,12 @@ impl Conn {
     fn enter(&mut self, answer: Option<Vec<u8>>, now: Instant) {
         match (answer, &self.stage) {
             (Some(answer), _) => {
-                (self.stage, self.deadline) = (Stage::Sending(answer, 0), now + RESPONSE_TIME);
+                (self.stage, self.deadline) = (ExchangeStage::Sending(answer, 0), now + RESPONSE_TIME);
             }
-            (None, Stage::Sending(..)) => {
+            (None, ExchangeStage::Sending(..)) => {
                 // The peer sees the end of the response; if it is gone already, the drain tells.
                 let _ = self.stream.shutdown(Shutdown::Write);
-                (self.stage, self.deadline) = (Stage::Closing, now + CLOSING_TIME);
+                (self.stage, self.deadline) = (ExchangeStage::Closing, now + CLOSING_TIME);
             }
             (None, _) => self.deadline = now + FIGURES_TIME,
         }
@@ -204,7 +211,7 @@ impl Conn {
 
     /// Begins to answer a request that is whole or wrong; the answer, unless it takes figures.
     fn begin(&mut self, board: &Board, now: Instant, log: &mut Log) -> Option<Vec<u8>> {
-        let Stage::Receiving(bytes) = &self.stage else { return None };
+        let ExchangeStage::Receiving(bytes) = &self.stage else { return None };
         let asked = match http::parse(bytes) {
             Parsed::Whole(asked) => asked,
             Parsed::Refused(status) => {
@@ -234,7 +241,7 @@ impl Conn {
             Page::Metrics => {
                 let (_, seen) = board.figures();
                 board.want();
-                self.stage = Stage::Awaiting(asked, seen);
+                self.stage = ExchangeStage::Awaiting(asked, seen);
                 None
             }
         }
@@ -245,12 +252,12 @@ impl Conn {
     fn note_foreign(&self, now: Instant, log: &mut Log) {
         let peer = self.stream.peer_addr().map_or_else(|_| "a client".to_owned(), |peer| peer.to_string());
         let message = format_args!("{peer} is refused at the port of metrics: it did not send HTTP");
-        log.write(LogLevel::Notice, now, LogLevel::Warning, Kind::Security, message);
+        log.write(LogLevel::Notice, now, LogLevel::Warning, MessageKind::Security, message);
     }
 }
 
 /// The latest figures.
-fn figures(board: &Board, asked: Asked) -> Vec<u8> {
+fn figures(board: &Board, asked: PageRequest) -> Vec<u8> {
     let (families, number) = board.figures();
     let (is_open, is_head) = (asked.takes_openmetrics, asked.is_head);
     let content_type = if is_open { OPENMETRICS } else { PROMETHEUS };

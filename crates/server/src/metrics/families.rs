@@ -5,85 +5,14 @@
 
 use std::borrow::Cow;
 
-use super::commands;
-use crate::clock;
-use crate::info::{Facts, REDIS_VERSION};
-use crate::machine;
-use crate::replica::Phase;
 use tembo::JournalStats;
 
-pub(super) type Labels = Vec<(&'static str, Cow<'static, str>)>;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-}
-
-#[derive(Debug)]
-pub(crate) enum Value {
-    Whole(u64),
-    Real(f64),
-    /// How many times were in each bucket, by its upper bound in seconds.
-    Times {
-        seconds: f64,
-        count: u64,
-        buckets: Vec<(f64, u64)>,
-    },
-}
-
-/// Figures of one meaning.
-#[derive(Debug)]
-pub(crate) struct Family {
-    /// Without `_total`.
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
-    pub(super) kind: Kind,
-    pub(super) samples: Vec<(Labels, Value)>,
-}
-
-/// Families in the order of the exposition.
-#[derive(Debug, Default)]
-pub(super) struct Gathered(Vec<Family>);
-
-impl Gathered {
-    pub(super) fn add(
-        &mut self,
-        kind: Kind,
-        name: &'static str,
-        help: &'static str,
-        samples: Vec<(Labels, Value)>,
-    ) {
-        self.0.push(Family { name, help, kind, samples });
-    }
-
-    pub(super) fn counter(&mut self, name: &'static str, help: &'static str, value: u64) {
-        self.add(Kind::Counter, name, help, vec![(Vec::new(), Value::Whole(value))]);
-    }
-
-    fn gauge(&mut self, name: &'static str, help: &'static str, value: u64) {
-        self.add(Kind::Gauge, name, help, vec![(Vec::new(), Value::Whole(value))]);
-    }
-
-    fn real(&mut self, kind: Kind, name: &'static str, help: &'static str, value: Option<f64>) {
-        let sample = value.map(|value| (Vec::new(), Value::Real(value)));
-        self.add(kind, name, help, sample.into_iter().collect());
-    }
-
-    /// A sample for each value of a label.
-    pub(super) fn each<L: Into<Cow<'static, str>>>(
-        &mut self,
-        kind: Kind,
-        (name, label): (&'static str, &'static str),
-        help: &'static str,
-        samples: impl IntoIterator<Item = (L, u64)>,
-    ) {
-        let samples = samples.into_iter().map(|(of, value)| (vec![(label, of.into())], Value::Whole(value)));
-        self.add(kind, name, help, samples.collect());
-    }
-}
+use super::commands;
+use super::family::{Family, FigureKind, Gathered, Value};
+use crate::info::Facts;
+use crate::replica::Phase;
+use crate::version::REDIS_VERSION;
+use crate::{clock, machine};
 
 /// All families.
 pub(super) fn gather(facts: &Facts<'_>) -> Vec<Family> {
@@ -116,28 +45,33 @@ fn process(facts: &Facts<'_>, out: &mut Gathered) {
     let versions =
         [("version", env!("CARGO_PKG_VERSION").to_owned()), ("redis_version", REDIS_VERSION.to_owned())];
     out.add(
-        Kind::Info,
+        FigureKind::Info,
         "tembo_build",
         "The version, and the one of Redis whose commands these are",
         info(versions),
     );
     let domain = facts.pool.domain().to_string();
     let modes = [("mode", domain), ("survives", facts.pool.survives().to_owned())];
-    out.add(Kind::Info, "tembo_durability", "The failures that an acknowledged write survives", info(modes));
+    out.add(
+        FigureKind::Info,
+        "tembo_durability",
+        "The failures that an acknowledged write survives",
+        info(modes),
+    );
     let now = clock::unix_time().as_secs_f64();
     let uptime = facts.state.now.saturating_duration_since(facts.state.started).as_secs_f64();
-    out.real(Kind::Gauge, "tembo_figures_time_seconds", "When these figures were gathered", Some(now));
+    out.real(FigureKind::Gauge, "tembo_figures_time_seconds", "When these figures were gathered", Some(now));
     out.real(
-        Kind::Gauge,
+        FigureKind::Gauge,
         "process_start_time_seconds",
         "When the process began to serve",
         Some(now - uptime),
     );
     let cpu = machine::cpu_seconds().map(|(user, system)| user + system);
-    out.real(Kind::Counter, "process_cpu_seconds", "Processor time of the process", cpu);
+    out.real(FigureKind::Counter, "process_cpu_seconds", "Processor time of the process", cpu);
     let resident = machine::resident_bytes().map(|bytes| bytes as f64);
     let help = "Memory of the process, mapped pages of the pool included";
-    out.real(Kind::Gauge, "process_resident_memory_bytes", help, resident);
+    out.real(FigureKind::Gauge, "process_resident_memory_bytes", help, resident);
     let turns = facts.state.stats.turns;
     out.counter("tembo_event_loop_turns", "Turns of the event loop", turns);
 }
@@ -163,7 +97,7 @@ fn clients(facts: &Facts<'_>, out: &mut Gathered) {
     ];
     let help =
         "Clients that were disconnected for a limit: on all clients' memory, their output, or a request";
-    out.each(Kind::Counter, ("tembo_disconnected_clients", "limit"), help, causes);
+    out.each(FigureKind::Counter, ("tembo_disconnected_clients", "limit"), help, causes);
     out.counter("tembo_received_bytes", "Bytes from clients", stats.bytes_in);
     out.counter("tembo_sent_bytes", "Bytes to clients", stats.bytes_out);
     out.counter("tembo_reads", "Reads from sockets that brought something", stats.reads);
@@ -174,9 +108,9 @@ fn keys(facts: &Facts<'_>, out: &mut Gathered) {
     let of = |count: fn(&(usize, u64, u64)) -> u64| {
         facts.keyspace.iter().map(move |database| (database.0.to_string(), count(database)))
     };
-    out.each(Kind::Gauge, ("tembo_keys", "database"), "Keys", of(|database| database.1));
+    out.each(FigureKind::Gauge, ("tembo_keys", "database"), "Keys", of(|database| database.1));
     out.each(
-        Kind::Gauge,
+        FigureKind::Gauge,
         ("tembo_keys_with_deadline", "database"),
         "Keys that expire",
         of(|database| database.2),
@@ -225,7 +159,7 @@ fn pool(facts: &Facts<'_>, out: &mut Gathered) {
         ("journal", stats.journal_bytes),
     ];
     let help = "The pool by kind: data and its structures; holes between them; freed and waiting for readers; free; the journal";
-    out.each(Kind::Gauge, ("tembo_pool_space_bytes", "kind"), help, kinds);
+    out.each(FigureKind::Gauge, ("tembo_pool_space_bytes", "kind"), help, kinds);
     out.gauge(
         "tembo_pool_allocated_bytes",
         "Space that has data or had: alive, waste and waiting",
@@ -243,7 +177,7 @@ fn compaction(facts: &Facts<'_>, out: &mut Gathered) {
     out.counter("tembo_compaction_moved_bytes", "Bytes that compactions moved", compactor.moved_bytes());
     out.counter("tembo_compaction_cut_bytes", "Bytes that the pool was cut by", compactor.cut_bytes());
     let spent = compactor.spent().as_secs_f64();
-    out.real(Kind::Counter, "tembo_compaction_seconds", "Time that compactions took", Some(spent));
+    out.real(FigureKind::Counter, "tembo_compaction_seconds", "Time that compactions took", Some(spent));
 }
 
 /// Durations of synchronisations have classes of 32 us, 64 us and so on.
@@ -254,7 +188,7 @@ fn journal(stats: Option<JournalStats>, out: &mut Gathered) {
         stats.iter().map(move |stats| (Vec::new(), Value::Whole(value(stats)))).collect::<Vec<_>>()
     };
     let real = |value: fn(&JournalStats) -> f64| stats.as_ref().map(value);
-    let (counter, gauge) = (Kind::Counter, Kind::Gauge);
+    let (counter, gauge) = (FigureKind::Counter, FigureKind::Gauge);
     let help = "Bytes that are committed and not on the device yet";
     out.add(gauge, "tembo_device_behind_bytes", help, one(|stats| stats.behind_bytes));
     let help = "For how long the oldest commit has waited for the device";
@@ -274,7 +208,7 @@ fn journal(stats: Option<JournalStats>, out: &mut Gathered) {
         )
     });
     let help = "Durations of synchronisations with the device";
-    out.add(Kind::Histogram, "tembo_synchronisation_seconds", help, times.into_iter().collect());
+    out.add(FigureKind::Histogram, "tembo_synchronisation_seconds", help, times.into_iter().collect());
     let help = "The longest synchronisation";
     out.real(gauge, "tembo_synchronisation_max_seconds", help, real(|stats| stats.longest.as_secs_f64()));
     out.add(gauge, "tembo_journal_ring_bytes", "Room of the journal", one(|stats| stats.ring_bytes));
@@ -310,7 +244,7 @@ fn replication(facts: &Facts<'_>, out: &mut Gathered) {
         ("partial_refused", state.replicas.partial_refused),
     ];
     let help = "Replicas that were brought up to date, by the way of it";
-    out.each(Kind::Counter, ("tembo_resynchronisations", "kind"), help, kinds);
+    out.each(FigureKind::Counter, ("tembo_resynchronisations", "kind"), help, kinds);
 }
 
 /// The links to each replica, and to the master.
@@ -323,21 +257,21 @@ fn links(facts: &Facts<'_>, out: &mut Gathered) {
         .iter()
         .map(|(ip, replica)| (name(ip, replica.port), offset.saturating_sub(replica.acknowledged)));
     let help = "Bytes of the stream that a replica has not acknowledged";
-    out.each(Kind::Gauge, ("tembo_replica_behind_bytes", "replica"), help, behind);
+    out.each(FigureKind::Gauge, ("tembo_replica_behind_bytes", "replica"), help, behind);
     let heard = facts.replicas.iter().map(|(ip, replica)| {
         let seconds = now.saturating_duration_since(replica.heard).as_secs_f64();
         (vec![("replica", Cow::from(name(ip, replica.port)))], Value::Real(seconds))
     });
     let help = "For how long a replica has not been heard of";
-    out.add(Kind::Gauge, "tembo_replica_silence_seconds", help, heard.collect());
+    out.add(FigureKind::Gauge, "tembo_replica_silence_seconds", help, heard.collect());
     let role = &state.role;
     let of_master = |value: f64| role.master.is_some().then_some(value);
     let is_up = role.phase == Phase::Up;
     let up = of_master(f64::from(u8::from(is_up)));
-    out.real(Kind::Gauge, "tembo_master_link_up", "1 if the link to the master is up", up);
+    out.real(FigureKind::Gauge, "tembo_master_link_up", "1 if the link to the master is up", up);
     let silence = role.last_io.map(|last| now.saturating_duration_since(last).as_secs_f64());
     let help = "For how long the master has not been heard of";
-    out.real(Kind::Gauge, "tembo_master_silence_seconds", help, silence.and_then(of_master));
+    out.real(FigureKind::Gauge, "tembo_master_silence_seconds", help, silence.and_then(of_master));
 }
 
 fn scripts_and_messages(facts: &Facts<'_>, out: &mut Gathered) {
@@ -348,5 +282,5 @@ fn scripts_and_messages(facts: &Facts<'_>, out: &mut Gathered) {
     let [channels, patterns, shards] = facts.pubsub_counts.map(|count| count as u64);
     let kinds = [("channel", channels), ("pattern", patterns), ("shard_channel", shards)];
     let help = "Channels and patterns that have subscribers";
-    out.each(Kind::Gauge, ("tembo_subscribed_channels", "kind"), help, kinds);
+    out.each(FigureKind::Gauge, ("tembo_subscribed_channels", "kind"), help, kinds);
 }

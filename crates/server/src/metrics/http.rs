@@ -18,7 +18,7 @@ pub(super) enum Page {
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct PageRequest {
     pub(super) page: Page,
     /// It takes the text format of OpenMetrics.
     pub(super) takes_openmetrics: bool,
@@ -30,7 +30,7 @@ pub(super) struct Asked {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     Partial,
-    Whole(Asked),
+    Whole(PageRequest),
     /// It is refused with this status.
     Refused(&'static str),
 }
@@ -69,7 +69,7 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     let accepted = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
     let takes_openmetrics =
         accepted.filter_map(|header| str::from_utf8(header.value).ok()).any(names_openmetrics);
-    Parsed::Whole(Asked { page, takes_openmetrics, is_head })
+    Parsed::Whole(PageRequest { page, takes_openmetrics, is_head })
 }
 
 /// Whether an Accept header names OpenMetrics, and not to refuse it.
@@ -100,8 +100,9 @@ mod tests {
 
     #[test]
     fn paths_lead_to_pages_and_all_else_is_refused() {
-        let asked =
-            |page, takes_openmetrics, is_head| Parsed::Whole(Asked { page, takes_openmetrics, is_head });
+        let asked = |page, takes_openmetrics, is_head| {
+            Parsed::Whole(PageRequest { page, takes_openmetrics, is_head })
+        };
         let open = "Accept: text/html, application/OpenMetrics-text;version=1.0.0;q=0.5\r\n";
         let not_open = "Accept: application/openmetrics-text; q=0, */*\r\n";
         for (line, headers, expected) in [

@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::families::{Family, Kind, Labels, Value};
+use super::family::{Family, FigureKind, Labels, Value};
 
 pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 pub(super) const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -33,10 +33,10 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in self.0.iter().filter(|family| !family.samples.is_empty()) {
             let kind = match family.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-                Kind::Histogram => MetricType::Histogram,
-                Kind::Info => MetricType::Info,
+                FigureKind::Counter => MetricType::Counter,
+                FigureKind::Gauge => MetricType::Gauge,
+                FigureKind::Histogram => MetricType::Histogram,
+                FigureKind::Info => MetricType::Info,
             };
             let mut encoder = encoder.encode_descriptor(family.name, family.help, None, kind)?;
             for (labels, value) in &family.samples {
@@ -47,14 +47,19 @@ impl Collector for Snapshot {
     }
 }
 
-fn encode_sample(encoder: &mut MetricEncoder<'_>, kind: Kind, labels: &Labels, value: &Value) -> fmt::Result {
-    if kind == Kind::Info {
+fn encode_sample(
+    encoder: &mut MetricEncoder<'_>,
+    kind: FigureKind,
+    labels: &Labels,
+    value: &Value,
+) -> fmt::Result {
+    if kind == FigureKind::Info {
         return encoder.encode_info(labels);
     }
     let mut one = encoder.encode_family(labels)?;
     match (kind, value) {
-        (Kind::Counter, Value::Whole(value)) => one.encode_counter::<NoLabelSet, _, f64>(value, None),
-        (Kind::Counter, Value::Real(value)) => one.encode_counter::<NoLabelSet, _, f64>(value, None),
+        (FigureKind::Counter, Value::Whole(value)) => one.encode_counter::<NoLabelSet, _, f64>(value, None),
+        (FigureKind::Counter, Value::Real(value)) => one.encode_counter::<NoLabelSet, _, f64>(value, None),
         (_, Value::Whole(value)) => one.encode_gauge(value),
         (_, Value::Real(value)) => one.encode_gauge(value),
         (_, Value::Times { seconds, count, buckets }) => {

@@ -22,21 +22,21 @@ use mio::{Interest, Registry, Waker};
 use tembo::{Domain, Pool};
 use tembo_wire::write_request;
 
-use super::apply;
-use super::ask::{ALIVE_EVERY, Failure, Question, Ready, Whole, ask, failed, is_wait};
+use super::applied_stream::AppliedStream;
+use super::handshake::{ALIVE_EVERY, Failure, Question, Ready, Whole, ask, failed, is_wait};
 use super::load::Loading;
 use super::socket::MasterSocket;
 use super::{Phase, Transfer};
-use crate::address;
 use crate::config::LogLevel;
 use crate::executor::Executor;
-use crate::keyspace::DATABASES;
-use crate::keyspace::replication::Position;
-use crate::log::Kind;
-use crate::machine;
-use crate::master::recall::Recall;
-use crate::server::MASTER;
-use crate::waiting::{InVain, end_in_vain};
+use crate::fault::shown;
+use crate::keyspace::format::DATABASES;
+use crate::keyspace::history::Position;
+use crate::log::MessageKind;
+use crate::master::succession::Recall;
+use crate::token::MASTER;
+use crate::wait_service::{InVain, end_in_vain};
+use crate::{address, machine};
 
 /// Before the first retry, and before one after many.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -45,7 +45,7 @@ const READ_BYTES: (usize, usize) = (64 << 10, 1 << 20);
 
 type Answer = (u64, Result<Ready, Failure>);
 
-enum Stage<'p> {
+enum LinkStage<'p> {
     Down,
     /// A thread is asking; it ends when this is set.
     Asking(Arc<AtomicBool>),
@@ -55,8 +55,8 @@ enum Stage<'p> {
 }
 
 struct Streaming {
-    socket: address::Stream,
-    stream: apply::Stream,
+    socket: address::ClientStream,
+    stream: AppliedStream,
     is_readable: bool,
     /// Bytes that the socket has not taken yet.
     unsent: Vec<u8>,
@@ -71,7 +71,7 @@ struct Streaming {
 
 pub(crate) struct Link<'p> {
     waker: Arc<Waker>,
-    stage: Stage<'p>,
+    stage: LinkStage<'p>,
     /// The role for which this is.
     epoch: u64,
     /// Which of the threads this waits for.
@@ -85,7 +85,7 @@ pub(crate) struct Link<'p> {
 
 impl<'p> Link<'p> {
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
-        let (stage, retry_at) = (Stage::Down, Instant::now());
+        let (stage, retry_at) = (LinkStage::Down, Instant::now());
         Link { waker, stage, epoch: 0, asked: 0, failures: 0, retry_at, answers: channel(), recall: None }
     }
 
@@ -101,7 +101,7 @@ impl<'p> Link<'p> {
 
     /// Notes an event of the socket.
     pub(crate) fn note(&mut self, is_readable: bool) {
-        if let Stage::Streaming(streaming) = &mut self.stage {
+        if let LinkStage::Streaming(streaming) = &mut self.stage {
             streaming.is_readable |= is_readable;
         }
     }
@@ -109,9 +109,9 @@ impl<'p> Link<'p> {
     /// Whether there is something to do without an event.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.stage {
-            Stage::Down | Stage::Asking(_) => false,
-            Stage::Loading(..) => true,
-            Stage::Streaming(streaming) => streaming.is_readable || streaming.stream.is_waiting(),
+            LinkStage::Down | LinkStage::Asking(_) => false,
+            LinkStage::Loading(..) => true,
+            LinkStage::Streaming(streaming) => streaming.is_readable || streaming.stream.is_waiting(),
         }
     }
 
@@ -137,27 +137,27 @@ impl<'p> Link<'p> {
     /// Ends whatever is under way.
     fn part(&mut self, executor: &mut Executor<'_, 'p>) {
         self.asked += 1;
-        match std::mem::replace(&mut self.stage, Stage::Down) {
-            Stage::Down => {}
-            Stage::Asking(is_cancelled) => is_cancelled.store(true, Ordering::Relaxed),
-            Stage::Loading(loading, ..) => {
+        match std::mem::replace(&mut self.stage, LinkStage::Down) {
+            LinkStage::Down => {}
+            LinkStage::Asking(is_cancelled) => is_cancelled.store(true, Ordering::Relaxed),
+            LinkStage::Loading(loading, ..) => {
                 // Its batch goes first: it has the pool's writer.
                 drop(loading);
                 executor.commit_batch(None);
                 if let Err(fault) = executor.keys.give_up_arrival() {
                     let message = format_args!(
                         "a state that did not arrive stays hidden: {}",
-                        super::apply::shown(&fault)
+                        crate::fault::shown(&fault)
                     );
-                    executor.state.log(LogLevel::Warning, Kind::Replication, message);
+                    executor.state.log(LogLevel::Warning, MessageKind::Replication, message);
                 }
             }
-            Stage::Streaming(mut streaming) => streaming.stream.end(executor),
+            LinkStage::Streaming(mut streaming) => streaming.stream.end(executor),
         }
     }
 
     fn fail(&mut self, executor: &mut Executor<'_, 'p>, failure: Failure) {
-        let was_loading = matches!(self.stage, Stage::Loading(..));
+        let was_loading = matches!(self.stage, LinkStage::Loading(..));
         self.part(executor);
         if failure.is_refusal && executor.state.failover.is_some() {
             executor.end_failover("the replica refused to take over");
@@ -180,10 +180,10 @@ impl<'p> Link<'p> {
         if failure.is_final {
             // The reason has a key; logs have none.
             let text = "replication stopped at something that cannot be applied; INFO replication names it";
-            state.log(LogLevel::Warning, Kind::Replication, format_args!("{text}"));
+            state.log(LogLevel::Warning, MessageKind::Replication, format_args!("{text}"));
         } else if is_news {
             let message = format_args!("the link to the master is down: {}", failure.why);
-            state.log(LogLevel::Warning, Kind::Replication, message);
+            state.log(LogLevel::Warning, MessageKind::Replication, message);
         }
         state.role.error = Some(failure.why);
     }
@@ -191,10 +191,10 @@ impl<'p> Link<'p> {
     fn advance_stage(&mut self, executor: &mut Executor<'_, 'p>, registry: &Registry) -> Result<(), Failure> {
         let now = executor.state.now;
         match &mut self.stage {
-            Stage::Down if now >= self.retry_at => self.ask(executor),
-            Stage::Down => Ok(()),
-            Stage::Asking(_) => self.take_answer(executor, registry),
-            Stage::Loading(loading, stream, told) => {
+            LinkStage::Down if now >= self.retry_at => self.ask(executor),
+            LinkStage::Down => Ok(()),
+            LinkStage::Asking(_) => self.take_answer(executor, registry),
+            LinkStage::Loading(loading, stream, told) => {
                 executor.commit_batch(None);
                 if now.saturating_duration_since(*told) >= ALIVE_EVERY {
                     *told = now;
@@ -206,7 +206,7 @@ impl<'p> Link<'p> {
                 }
                 Ok(())
             }
-            Stage::Streaming(streaming) => streaming.advance(executor),
+            LinkStage::Streaming(streaming) => streaming.advance(executor),
         }
     }
 
@@ -247,7 +247,7 @@ impl<'p> Link<'p> {
             let _ = waker.wake();
         };
         std::thread::Builder::new().name("replica".to_owned()).spawn(run)?;
-        self.stage = Stage::Asking(is_cancelled);
+        self.stage = LinkStage::Asking(is_cancelled);
         Ok(())
     }
 
@@ -264,11 +264,11 @@ impl<'p> Link<'p> {
             Ready::Goes { stream, id, from } => {
                 if executor.keys.replication.position.is_some_and(|now| from < now.offset) {
                     executor.commit_batch(None);
-                    executor.keys.rewind(from).map_err(|fault| failed(apply::shown(&fault)))?;
+                    executor.keys.rewind(from).map_err(|fault| failed(shown(&fault)))?;
                     let text = "the master was promoted before the last signs of life that this server told";
                     executor.state.log(
                         LogLevel::Notice,
-                        Kind::Replication,
+                        MessageKind::Replication,
                         format_args!("{text}: it goes back"),
                     );
                 }
@@ -279,7 +279,7 @@ impl<'p> Link<'p> {
                 }
                 executor.state.log(
                     LogLevel::Notice,
-                    Kind::Replication,
+                    MessageKind::Replication,
                     format_args!("the master's stream goes on where this replica was"),
                 );
                 self.stream(executor, registry, stream)
@@ -295,15 +295,16 @@ impl<'p> Link<'p> {
                     Loading::begin(&mut executor.keys, (file, &survey), position, encodings)?;
                 let note = if cleared { "; the old ones had to be cleared first" } else { "" };
                 let message = format_args!("loading {keys} keys of the master{note}");
-                executor.state.log(LogLevel::Notice, Kind::Replication, message);
-                self.stage = Stage::Loading(Box::new(loading), stream, executor.state.now);
+                executor.state.log(LogLevel::Notice, MessageKind::Replication, message);
+                self.stage = LinkStage::Loading(Box::new(loading), stream, executor.state.now);
                 Ok(())
             }
         }
     }
 
     fn complete(&mut self, executor: &mut Executor<'_, 'p>, registry: &Registry) -> Result<(), Failure> {
-        let Stage::Loading(loading, stream, _) = std::mem::replace(&mut self.stage, Stage::Down) else {
+        let LinkStage::Loading(loading, stream, _) = std::mem::replace(&mut self.stage, LinkStage::Down)
+        else {
             return Ok(());
         };
         executor.keys.keeping.grace_ms = executor.state.config.flush_grace.as_millis() as u64;
@@ -315,7 +316,7 @@ impl<'p> Link<'p> {
         executor.take_up_moves();
         executor.state.log(
             LogLevel::Notice,
-            Kind::Replication,
+            MessageKind::Replication,
             format_args!("the master's state is whole and has taken the place of the old one"),
         );
         self.stream(executor, registry, stream)
@@ -333,7 +334,7 @@ impl<'p> Link<'p> {
         let now = executor.state.now;
         let mut streaming = Streaming {
             socket,
-            stream: apply::Stream::new(executor, peer, local),
+            stream: AppliedStream::new(executor, peer, local),
             is_readable: true,
             unsent: Vec::new(),
             acknowledged: now,
@@ -345,14 +346,14 @@ impl<'p> Link<'p> {
         streaming.acknowledge(executor, false)?;
         (executor.state.role.phase, executor.state.role.error) = (Phase::Up, None);
         executor.state.role.last_io = Some(now);
-        self.stage = Stage::Streaming(Box::new(streaming));
+        self.stage = LinkStage::Streaming(Box::new(streaming));
         executor.complete_failover();
         Ok(())
     }
 
     /// Acknowledges what is committed, if it is time. Called when the batch of a turn is committed.
     pub(crate) fn end_turn(&mut self, executor: &mut Executor<'_, 'p>) {
-        let Stage::Streaming(streaming) = &mut self.stage else { return };
+        let LinkStage::Streaming(streaming) = &mut self.stage else { return };
         let now = executor.state.now;
         let is_due = now.saturating_duration_since(streaming.acknowledged) >= ALIVE_EVERY;
         let is_asked = std::mem::take(&mut streaming.stream.is_asked);
@@ -369,7 +370,7 @@ impl<'p> Link<'p> {
 
 impl Drop for Link<'_> {
     fn drop(&mut self) {
-        if let Stage::Asking(is_cancelled) = &self.stage {
+        if let LinkStage::Asking(is_cancelled) = &self.stage {
             is_cancelled.store(true, Ordering::Relaxed);
         }
     }
@@ -482,30 +483,32 @@ impl Executor<'_, '_> {
                 self.state.role.master = master;
                 self.state.role.begin();
                 if let Err(fault) = self.keys.keep_stream() {
-                    let why = super::apply::shown(&fault);
+                    let why = crate::fault::shown(&fault);
                     let message = format_args!("the stream is not kept for replicas: {why}");
-                    self.state.log(LogLevel::Warning, Kind::Replication, message);
+                    self.state.log(LogLevel::Warning, MessageKind::Replication, message);
                 }
                 self.keys.replication.backlog.bytes_max = self.state.backlog_bytes();
                 self.keys.replication.take_up(self.state.role.master.is_none());
                 if let Err(fault) = self.expect_same_boot() {
-                    let why = super::apply::shown(&fault);
+                    let why = crate::fault::shown(&fault);
                     let message =
                         format_args!("the boot is not stored, and the next start has a new id: {why}");
-                    self.state.log(LogLevel::Warning, Kind::Replication, message);
+                    self.state.log(LogLevel::Warning, MessageKind::Replication, message);
                 }
             }
-            Ok((false, _)) if configured.is_some() => match crate::import::count_keys(self.keys.pool()) {
-                Ok(0) => self.state.role.choose(configured),
-                _ => {
-                    let text = "replicaof is not obeyed: the pool has data of its own; use REPLICAOF";
-                    self.state.log(LogLevel::Warning, Kind::Replication, format_args!("{text}"));
+            Ok((false, _)) if configured.is_some() => {
+                match crate::keyspace::key_count::count_keys(self.keys.pool()) {
+                    Ok(0) => self.state.role.choose(configured),
+                    _ => {
+                        let text = "replicaof is not obeyed: the pool has data of its own; use REPLICAOF";
+                        self.state.log(LogLevel::Warning, MessageKind::Replication, format_args!("{text}"));
+                    }
                 }
-            },
+            }
             Ok((false, _)) => {}
             Err(fault) => {
-                let message = format_args!("the pool's role is unreadable: {}", super::apply::shown(&fault));
-                self.state.log(LogLevel::Warning, Kind::Replication, message);
+                let message = format_args!("the pool's role is unreadable: {}", crate::fault::shown(&fault));
+                self.state.log(LogLevel::Warning, MessageKind::Replication, message);
             }
         }
     }
@@ -523,7 +526,7 @@ impl Executor<'_, '_> {
             self.keys.replication.rename(id);
             let text =
                 "the system was started anew: the replication id is a new one, and the old one is the second";
-            self.state.log(LogLevel::Notice, Kind::Replication, format_args!("{text}"));
+            self.state.log(LogLevel::Notice, MessageKind::Replication, format_args!("{text}"));
         }
         self.keys.store_boot(&boot, false)
     }
@@ -541,9 +544,9 @@ impl Executor<'_, '_> {
         self.commit_batch(None);
         let (master, new_id) = (self.state.role.master.clone(), self.state.random_id());
         if let Err(fault) = self.keys.store_master(master.as_ref(), new_id) {
-            let why = super::apply::shown(&fault);
+            let why = crate::fault::shown(&fault);
             let message = format_args!("the role is not durable, and a restart has the old one: {why}");
-            self.state.log(LogLevel::Warning, Kind::Replication, message);
+            self.state.log(LogLevel::Warning, MessageKind::Replication, message);
         }
         if master.is_none() {
             return;

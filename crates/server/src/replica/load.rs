@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use tembo_rdb::{Event, Reader};
 
-use super::ask::{Failure, failed};
+use super::handshake::{Failure, failed};
 use crate::cluster::migration::Moves;
 use crate::config::Encodings;
 use crate::import::{ImportError, Importing, Survey};
-use crate::keyspace::replication::Position;
-use crate::keyspace::{DATABASES, Keyspace};
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::DATABASES;
+use crate::keyspace::history::Position;
 
 /// How long a turn loads, up to the end of a key.
 const STEP: Duration = Duration::from_millis(2);
@@ -31,7 +32,7 @@ impl From<ImportError> for Failure {
 }
 
 fn not_stored(fault: crate::fault::Fault) -> Failure {
-    failed(format!("the master's data cannot be stored: {}", super::apply::shown(&fault)))
+    failed(format!("the master's data cannot be stored: {}", crate::fault::shown(&fault)))
 }
 
 impl<'p, R: Read> Loading<'p, R> {

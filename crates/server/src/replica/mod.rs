@@ -1,10 +1,10 @@
 //! A replica: the server follows a master, which may be Redis, Valkey or any server of their protocol.
 //!
 //! ```text
-//!   link        the stages of the connection, in the event loop: asking, loading, streaming
-//!   |- ask      a thread that connects, shakes hands and receives a whole state into a file
-//!   |- load     that file into free maps, beside the old state, some keys in each turn
-//!   |- apply    the stream's commands through the executor
+//!   link                 the stages of the connection, in the event loop: asking, loading, streaming
+//!   |- handshake         a thread that connects, shakes hands and receives a whole state into a file
+//!   |- load              that file into free maps, beside the old state, some keys in each turn
+//!   |- applied_stream    the stream's commands through the executor
 //!   keyspace/replication    the master, the position, and the arrival on media
 //! ```
 //!
@@ -35,8 +35,8 @@
 //! is started anew. Errors of the connection, of a broken file or of a full pool are tried again, less and
 //! less often.
 
-pub(crate) mod apply;
-pub(crate) mod ask;
+pub(crate) mod applied_stream;
+pub(crate) mod handshake;
 pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod socket;
@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub use crate::keyspace::replication::Master;
+pub(crate) use crate::keyspace::history::Master;
 use crate::password::Password;
 
 /// How a server replicates, as a replica and as a master. All but the master are *settable*.

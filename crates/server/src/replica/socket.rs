@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 
-use crate::address::Stream;
+use crate::address::ClientStream;
 use crate::tls::stream::TlsStream;
 
 pub(crate) enum MasterSocket {
@@ -33,12 +33,12 @@ impl MasterSocket {
     }
 
     /// The same connection for the event loop, where nothing waits.
-    pub(crate) fn into_stream(self) -> io::Result<Stream> {
+    pub(crate) fn into_stream(self) -> io::Result<ClientStream> {
         self.tcp().set_nonblocking(true)?;
         let socket = mio::net::TcpStream::from_std;
         Ok(match self {
-            MasterSocket::Plain(plain) => Stream::Tcp(socket(plain)),
-            MasterSocket::Tls(stream) => Stream::Tls(Box::new(stream.map(socket))),
+            MasterSocket::Plain(plain) => ClientStream::Tcp(socket(plain)),
+            MasterSocket::Tls(stream) => ClientStream::Tls(Box::new(stream.map(socket))),
         })
     }
 }

@@ -11,9 +11,9 @@ use tembo_wire::{Parsed, Request};
 
 use crate::admission::ACCEPTS_PER_TURN;
 use crate::buffer::BufferPool;
+use crate::commands::context::{Context, Out};
 use crate::commands::table::Command;
 use crate::commands::table::flag::{ALLOW_BUSY, READONLY, RUNS_QUEUE, WRITE};
-use crate::commands::{Context, Out};
 use crate::conn::Conn;
 use crate::executor::{Executor, STRANGERS_LIMITS, write_protocol_error};
 use crate::fault::{Answer, Fault};
@@ -128,9 +128,9 @@ impl Executor<'_, '_> {
             return Err(BUSY);
         }
         let (out, mut job) = (Out::new(output, session.protocol, self.state.config.reply_bytes_max), None);
-        let Executor { keys, state, clients, scripts, .. } = self;
-        let mut context = Context { keys, session, out, state, clients, scripts, job: &mut job };
-        (command.handler)(&mut context, request)
+        let Executor { keys, state, clients, scripts, handlers, .. } = self;
+        let mut context = Context { keys, session, out, state, clients, scripts, handlers, job: &mut job };
+        handlers.of(command)(&mut context, request)
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Script {
 
 /// A script under way.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Running {
+pub(crate) struct RunningScript {
     /// It has run a command that writes.
     pub(crate) has_written: bool,
     /// SCRIPT KILL.
@@ -46,7 +46,7 @@ pub(crate) struct Scripts {
     uses: u64,
     text_bytes: usize,
     pub(crate) evicted: u64,
-    pub(crate) running: Option<Running>,
+    pub(crate) running: Option<RunningScript>,
 }
 
 impl Scripts {

@@ -10,7 +10,7 @@ use crate::commands::table::flag::{NOSCRIPT, WRITE};
 use crate::config::LogLevel;
 use crate::executor::Executor;
 use crate::fault::{Answer, Fault};
-use crate::log::Kind;
+use crate::log::MessageKind;
 use crate::session::Session;
 
 /// The shortest time between two rounds of other clients while a script runs.
@@ -146,7 +146,7 @@ impl Host for ScriptHost<'_, '_, '_> {
             _ => LogLevel::Warning,
         };
         let shown = message[..message.len().min(MESSAGE_BYTES_MAX)].escape_ascii();
-        self.executor.state.log(level, Kind::Script, format_args!("a script: {shown}"));
+        self.executor.state.log(level, MessageKind::Script, format_args!("a script: {shown}"));
     }
 
     fn may_run(&mut self, request: &Request<'_>) -> Option<bool> {

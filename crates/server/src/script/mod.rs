@@ -41,8 +41,7 @@ use crate::executor::Executor;
 use crate::fault::{Answer, Fault};
 use crate::replica::Phase;
 use crate::session::Session;
-pub(crate) use cache::Scripts;
-use cache::{Running, Script, Sha, read_sha};
+use cache::{RunningScript, Script, Sha, read_sha};
 use host::ScriptHost;
 
 const NO_SCRIPT: Fault = Fault::Error("NOSCRIPT No matching script. Please use EVAL.");
@@ -91,7 +90,7 @@ impl Executor<'_, '_> {
             self.keys.set_in_one_batch(true);
             self.keys.replication.effects.hold()
         });
-        self.scripts.running = Some(Running::default());
+        self.scripts.running = Some(RunningScript::default());
         let selected = (session.database, session.protocol);
         let ran = self.run_in(command, request, session, output, (sha, script, keys_count, reply_bytes_max));
         (session.database, session.protocol) = selected;
@@ -189,7 +188,9 @@ impl Executor<'_, '_> {
                     return Err(fault);
                 }
                 let why = match self.scripts.running {
-                    Some(Running { is_killed: true, .. }) => "Script killed by user with SCRIPT KILL...",
+                    Some(RunningScript { is_killed: true, .. }) => {
+                        "Script killed by user with SCRIPT KILL..."
+                    }
                     _ => "Script cut off by the end of the server",
                 };
                 let place = stopped_at.map(|place| format!(" script: {sha_text}, on {place}."));

@@ -14,12 +14,13 @@ use rustls::crypto::tls13::OkmBlock;
 use rustls::{ContentType, KeyLog, ProtocolVersion, SupportedCipherSuite, Tls13CipherSuite};
 
 use super::*;
-use crate::acl::Users;
-use crate::address::{Address, Stream};
+use crate::acl::users::Users;
+use crate::address::{Address, ClientStream};
 use crate::buffer::BufferPool;
 use crate::conn::Conn;
 use crate::random::Random;
-use crate::tls::{AuthClients, Tls, TlsSettings};
+use crate::tls::Tls;
+use crate::tls::settings::{AuthClients, TlsSettings};
 
 #[derive(Default)]
 struct Pipe {
@@ -419,7 +420,7 @@ fn connected(tls: &Tls, client: Arc<ClientConfig>, bytes: usize) -> (TlsStream<s
     let server = TlsStream::server(accepted, tls.server.clone().unwrap()).unwrap();
     let user = Users::new(None).default_user().clone();
     let address = Address::Ip(peer);
-    let server = (Stream::Tls(Box::new(server)), address.clone(), address);
+    let server = (ClientStream::Tls(Box::new(server)), address.clone(), address);
     (client, Conn::new(server, 1, Instant::now(), user))
 }
 

@@ -18,12 +18,12 @@ use tembo_wire::write_request;
 
 use crate::cluster::ranges::Ranges;
 use crate::fault::{Answer, Fault};
+use crate::keyspace::Keyspace;
 use crate::keyspace::collection::list::StoredChunk;
 use crate::keyspace::collection::ordered::Score;
 use crate::keyspace::collection::packed::Packed;
 use crate::keyspace::collection::{element, ordered};
-use crate::keyspace::format::{ELEMENTS, LISTS, ORDERED};
-use crate::keyspace::{Keyspace, Kind, Stored};
+use crate::keyspace::format::{ELEMENTS, Kind, LISTS, ORDERED, Stored};
 
 /// Bytes of elements that one command has, about.
 const PIECE_BYTES: usize = if cfg!(test) { 64 } else { 64 << 10 };

@@ -8,9 +8,10 @@ use super::copy::{Commands, Copy};
 use super::filter::filter;
 use crate::cluster::ranges::Ranges;
 use crate::cluster::slot::slot_of;
-use crate::commands::Registry;
+use crate::commands::registry::Registry;
+use crate::keyspace::Keyspace;
 use crate::keyspace::cluster::prepare;
-use crate::keyspace::{Keyspace, Meta};
+use crate::keyspace::format::Meta;
 use crate::random::Random;
 
 /// Runs what a target gets.

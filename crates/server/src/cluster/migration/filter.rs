@@ -6,8 +6,9 @@ use super::copy::{Commands, Copy};
 use crate::cluster::ranges::Ranges;
 use crate::cluster::slot::slot_of;
 use crate::commands::args::is;
-use crate::commands::{Registry, places_of_keys};
-use crate::keyspace::slots::place_of;
+use crate::commands::key_arguments::places_of_keys;
+use crate::commands::registry::Registry;
+use crate::keyspace::placement::place_of;
 
 /// Effects that are not about keys: the stream's own words, and messages.
 const OTHERS: [&str; 9] =

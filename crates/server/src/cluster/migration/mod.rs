@@ -77,6 +77,7 @@ pub(crate) mod link;
 #[cfg(test)]
 mod model_tests;
 pub(crate) mod mover;
+pub(crate) mod moving;
 pub(crate) mod receiver;
 #[cfg(test)]
 mod tests;
@@ -85,7 +86,7 @@ pub(crate) mod text;
 use super::ranges::Ranges;
 use super::topology::{NodeId, Topology};
 use crate::fault::Fault;
-use crate::keyspace::replication::Id;
+use crate::keyspace::history::Id;
 
 const TRY_AGAIN_LINE: &str = "TRYAGAIN The slot is being moved to another node; try again";
 pub(crate) const TRY_AGAIN: Fault = Fault::Error(TRY_AGAIN_LINE);

@@ -9,14 +9,14 @@ use mio::Waker;
 use super::copy::{Commands, Copy};
 use super::filter::filter;
 use super::link::{Job, Link, News, Target};
-use super::{Move, Sending, Verdict};
+use super::{Move, Verdict};
 use crate::cluster::Cluster;
 use crate::config::LogLevel;
 use crate::executor::Executor;
-use crate::keyspace::replication::Id;
-use crate::log::Kind;
+use crate::fault::shown;
+use crate::keyspace::history::Id;
+use crate::log::MessageKind;
 use crate::master::feed::{acknowledged, progress_of_replicas};
-use crate::replica::apply::shown;
 
 /// How long a turn makes commands.
 const STEP: Duration = Duration::from_millis(1);
@@ -41,7 +41,7 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// How far a source is in this run of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum MoveStage {
     Beginning,
     Copying,
     /// Clients may not write, and the target sees that a replica has everything.
@@ -52,9 +52,9 @@ enum Stage {
 }
 
 /// A move from here that is under way in this run of the server.
-struct Running {
+struct RunningMove {
     id: Id,
-    stage: Stage,
+    stage: MoveStage,
     link: Option<Link>,
     copy: Copy,
     out: Commands,
@@ -81,12 +81,12 @@ struct Running {
 
 pub(crate) struct Mover {
     waker: Arc<Waker>,
-    running: Option<Running>,
+    running: Option<RunningMove>,
 }
 
-impl Running {
-    fn new(moving: &Move, stage: Stage, now: Instant) -> Self {
-        Running {
+impl RunningMove {
+    fn new(moving: &Move, stage: MoveStage, now: Instant) -> Self {
+        RunningMove {
             id: moving.id,
             stage,
             link: None,
@@ -128,7 +128,7 @@ impl Mover {
     /// Whether there is something to do without an event.
     pub(crate) fn is_busy(&self) -> bool {
         self.running.as_ref().is_some_and(|running| {
-            running.stage == Stage::Copying && !running.copy.is_done() && running.has_room()
+            running.stage == MoveStage::Copying && !running.copy.is_done() && running.has_room()
         })
     }
 
@@ -145,15 +145,15 @@ impl Mover {
             return;
         };
         if self.running.as_ref().is_none_or(|running| running.id != moving.id) {
-            let stage = if is_doubtful { Stage::Doubtful } else { Stage::Beginning };
-            self.running = Some(Running::new(&moving, stage, now));
+            let stage = if is_doubtful { MoveStage::Doubtful } else { MoveStage::Beginning };
+            self.running = Some(RunningMove::new(&moving, stage, now));
         }
         let Some(running) = &mut self.running else { return };
         let advanced = running.advance(executor, &moving, &self.waker);
         if let Err(why) = advanced {
             running.link = None;
-            if matches!(running.stage, Stage::Recorded(..) | Stage::Doubtful) {
-                running.stage = Stage::Doubtful;
+            if matches!(running.stage, MoveStage::Recorded(..) | MoveStage::Doubtful) {
+                running.stage = MoveStage::Doubtful;
                 running.next = now + ASK_EVERY;
                 return;
             }
@@ -164,7 +164,7 @@ impl Mover {
     }
 }
 
-impl Running {
+impl RunningMove {
     fn advance(
         &mut self,
         executor: &mut Executor<'_, '_>,
@@ -176,7 +176,7 @@ impl Running {
             let target = executor.target_of(moving)?;
             let version = executor.state.cluster.as_ref().map_or(0, |cluster| cluster.version());
             let started = match self.stage {
-                Stage::Doubtful => Link::ask(target, moving.clone(), version, waker.clone()),
+                MoveStage::Doubtful => Link::ask(target, moving.clone(), version, waker.clone()),
                 _ => Link::begin(target, moving.clone(), waker.clone()),
             };
             self.link = Some(started.map_err(|error| error.to_string())?);
@@ -185,12 +185,12 @@ impl Running {
             self.take(executor, moving, news)?;
         }
         match self.stage {
-            Stage::Recorded(offset, since) => return self.let_decide(executor, offset, since),
-            Stage::Beginning | Stage::Doubtful => return Ok(()),
+            MoveStage::Recorded(offset, since) => return self.let_decide(executor, offset, since),
+            MoveStage::Beginning | MoveStage::Doubtful => return Ok(()),
             _ => {}
         }
         self.relay(executor, moving)?;
-        if self.stage == Stage::Copying {
+        if self.stage == MoveStage::Copying {
             self.copy_some(executor)?;
         }
         let guarded = self.copy.guarded().map(<[u8]>::to_vec);
@@ -204,7 +204,7 @@ impl Running {
     fn take(&mut self, executor: &mut Executor<'_, '_>, moving: &Move, news: News) -> Result<(), String> {
         match news {
             News::Begun => {
-                self.stage = Stage::Copying;
+                self.stage = MoveStage::Copying;
                 executor.begin_tap();
             }
             News::Taken(bytes) => {
@@ -218,10 +218,10 @@ impl Running {
                 self.asked -= 1;
                 match self.stage {
                     // One that came late was about another time.
-                    Stage::Draining(since) if is_ready && self.asked == 0 => {
+                    MoveStage::Draining(since) if is_ready && self.asked == 0 => {
                         self.commit(executor, moving, since)?;
                     }
-                    Stage::Draining(_) if self.asked == 0 => self.rest(executor)?,
+                    MoveStage::Draining(_) if self.asked == 0 => self.rest(executor)?,
                     _ => {}
                 }
             }
@@ -240,7 +240,7 @@ impl Running {
         filter(&executor.state.registry, &tap, &moving.slots, &mut self.copy, &mut self.out)?;
         let told = self.out.bytes.len() - before;
         (self.left, self.ungiven) = (self.left + told, self.ungiven + told);
-        self.has_written_late |= matches!(self.stage, Stage::Draining(_)) && self.out.writes > 0;
+        self.has_written_late |= matches!(self.stage, MoveStage::Draining(_)) && self.out.writes > 0;
         // The source's own commands do not count: a value may be as large as this.
         if self.left > LEFT_BYTES_MAX {
             return Err("the target is slower than the clients that write here".to_owned());
@@ -263,9 +263,9 @@ impl Running {
     fn drain(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), String> {
         let now = executor.state.now;
         match self.stage {
-            Stage::Copying if self.copy.is_done() && self.is_near(now) && now >= self.next => {
+            MoveStage::Copying if self.copy.is_done() && self.is_near(now) && now >= self.next => {
                 // All that clients have done was given to the thread, in front of the question.
-                self.stage = Stage::Draining(now);
+                self.stage = MoveStage::Draining(now);
                 self.stopped = now;
                 (self.has_written_late, self.asked) = (false, self.asked + 1);
                 executor.set_draining(true);
@@ -273,7 +273,7 @@ impl Running {
                     link.give(Job::Ready);
                 }
             }
-            Stage::Draining(since) if now.saturating_duration_since(since) > DRAIN_MAX => {
+            MoveStage::Draining(since) if now.saturating_duration_since(since) > DRAIN_MAX => {
                 self.rest(executor)?;
             }
             _ => {}
@@ -298,7 +298,7 @@ impl Running {
             return Err("the hand-over took longer than 100 ms each time".to_owned());
         }
         executor.set_draining(false);
-        self.stage = Stage::Copying;
+        self.stage = MoveStage::Copying;
         self.next = executor.state.now + REST * self.drains.min(10);
         Ok(())
     }
@@ -319,7 +319,7 @@ impl Running {
         }
         executor.prepare_move()?;
         let offset = executor.keys.replication.position.map_or(0, |position| position.offset);
-        self.stage = Stage::Recorded(offset, executor.state.now);
+        self.stage = MoveStage::Recorded(offset, executor.state.now);
         // Nothing of these slots changes from now on, and nobody would take the effects.
         executor.end_tap();
         self.let_decide(executor, offset, executor.state.now)
@@ -335,7 +335,7 @@ impl Running {
     ) -> Result<(), String> {
         let has_replica = executor.state.cluster.as_ref().is_some_and(|cluster| cluster.has_replica());
         if !has_replica || acknowledged(&progress_of_replicas(executor.clients.iter()), offset) > 0 {
-            self.stage = Stage::Doubtful;
+            self.stage = MoveStage::Doubtful;
             if let Some(link) = &self.link {
                 link.give(Job::Commit);
             }
@@ -403,7 +403,11 @@ impl Executor<'_, '_> {
     }
 
     fn fail_move(&mut self, why: &str) {
-        self.state.log(LogLevel::Warning, Kind::Replication, format_args!("slots were not moved: {why}"));
+        self.state.log(
+            LogLevel::Warning,
+            MessageKind::Replication,
+            format_args!("slots were not moved: {why}"),
+        );
         // Without the record a restart fails the move.
         let _ = self.change_moves(|moves| moves.fail(why));
         self.set_draining(false);
@@ -418,17 +422,8 @@ impl Executor<'_, '_> {
             false => (LogLevel::Warning, "slots were not moved: the target gave up"),
         };
         let message = format_args!("{text}; they took no writes for {ms} ms");
-        self.state.log(level, Kind::Replication, message);
+        self.state.log(level, MessageKind::Replication, message);
         crate::cluster::adopt::part_with_lost_slots(&mut self.keys, self.state, &mut self.clients);
         Ok(())
-    }
-}
-
-/// The name of a stage for controllers.
-pub(crate) fn state_name(stage: &Sending) -> &'static str {
-    match stage {
-        Sending::Copying | Sending::Doubt => "start",
-        Sending::Done => "success",
-        Sending::Failed(_) => "fail",
     }
 }

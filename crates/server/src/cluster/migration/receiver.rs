@@ -1,7 +1,7 @@
 //! The target's part of a turn, and what source and target have in common: the change of records, the removal
 //! of keys in steps, restarts, and clients that wait for the end of a move.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tembo_wire::ReplyWriter;
 
@@ -10,10 +10,8 @@ use crate::cluster::ranges::Ranges;
 use crate::config::LogLevel;
 use crate::conn::Conn;
 use crate::executor::Executor;
-use crate::keyspace::replication::Id;
-use crate::log::Kind;
-use crate::pubsub::ClientRef;
-use crate::replica::apply::shown;
+use crate::fault::shown;
+use crate::log::MessageKind;
 
 /// Keys that a turn removes.
 const REMOVED_PER_TURN: usize = 256;
@@ -21,21 +19,6 @@ const REMOVED_PER_TURN: usize = 256;
 const RANGES_PER_TURN: usize = 1024;
 /// How long a pool that cannot remove keys is left alone.
 const REST: Duration = Duration::from_secs(1);
-
-/// The state of moves that is not durable.
-#[derive(Debug, Default)]
-pub(crate) struct Moving {
-    /// The connection that brings keys.
-    pub(crate) importer: Option<ClientRef>,
-    /// Clients that wait for the end of a move.
-    pub(crate) waiting: Vec<(ClientRef, Id)>,
-    /// Keys are removed at this time, and not before.
-    removes_at: Option<Instant>,
-    /// The records are those of a master.
-    is_master: bool,
-    /// How many commits had failed when the records were taken up.
-    failed_commits: u64,
-}
 
 impl Executor<'_, '_> {
     /// Takes up the records that the pool has.
@@ -57,7 +40,7 @@ impl Executor<'_, '_> {
                 let what =
                     "the moves of slots are unreadable, so that no slot is served until SETNODES .. FORCE";
                 let message = format_args!("{what}: {}", shown(&fault));
-                self.state.log(LogLevel::Warning, Kind::Damage, message);
+                self.state.log(LogLevel::Warning, MessageKind::Damage, message);
             }
         }
     }
@@ -67,7 +50,7 @@ impl Executor<'_, '_> {
         let myself = self.state.cluster.as_ref().and_then(|cluster| cluster.id);
         if let Err(why) = self.change_moves(|moves| moves.restart(myself)) {
             let message = format_args!("the moves of slots are not brought to an end: {why}");
-            self.state.log(LogLevel::Warning, Kind::Replication, message);
+            self.state.log(LogLevel::Warning, MessageKind::Replication, message);
         }
     }
 
@@ -133,7 +116,7 @@ impl Executor<'_, '_> {
             return;
         }
         let text = "an import of slots ended early: what came is removed";
-        self.state.log(LogLevel::Warning, Kind::Replication, format_args!("{text}"));
+        self.state.log(LogLevel::Warning, MessageKind::Replication, format_args!("{text}"));
         if self.change_moves(Moves::give_up).is_ok() {
             self.state.moving.importer = None;
         }
@@ -144,7 +127,7 @@ impl Executor<'_, '_> {
         if let Err(why) = self.try_remove_some() {
             self.state.moving.removes_at = Some(self.state.now + REST);
             let message = format_args!("keys of slots that went are not removed yet: {why}");
-            self.state.log(LogLevel::Warning, Kind::Replication, message);
+            self.state.log(LogLevel::Warning, MessageKind::Replication, message);
         }
     }
 

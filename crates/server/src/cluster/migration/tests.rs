@@ -6,7 +6,7 @@ use super::{Decided, HANDED_MAX, Importing, Move, Moves, Sending, Verdict, is_tr
 use crate::cluster::ranges::Ranges;
 use crate::cluster::topology::{NodeId, Topology};
 use crate::cluster::{Access, Cluster};
-use crate::commands::Registry;
+use crate::commands::registry::Registry;
 use crate::random::Random;
 
 fn id(node: usize) -> NodeId {

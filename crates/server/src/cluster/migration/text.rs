@@ -13,7 +13,7 @@ use std::fmt::{self, Write as _};
 use super::{HANDED_MAX, Importing, Move, Moves, Sending};
 use crate::cluster::ranges::Ranges;
 use crate::cluster::topology::NodeId;
-use crate::keyspace::replication::is_id;
+use crate::keyspace::history::is_id;
 
 impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,119 +4,29 @@
 mod cell;
 mod earth;
 mod search;
+mod units;
 
-use tembo_wire::{Protocol, Request};
+use tembo_wire::Request;
 
 use super::args::is;
-use super::sorted_set::{Adding, NOT_A_FLOAT, add_members, read};
-use super::table::Command;
-use super::table::flag::{DENYOOM, MOVABLE_KEYS, READONLY, WRITE};
-use super::{Context, Out, score};
-use crate::fault::{Answer, Fault, SYNTAX, quotable};
-use crate::keyspace::collection::Collection;
+use super::context::{Context, Handler};
+use super::sorted_set::{Adding, add_members, read};
+use crate::fault::{Answer, SYNTAX};
 use cell::Position;
+use units::{position_of, read_position, read_unit, write_distance, write_position};
 
-const CHANGE: u32 = WRITE | DENYOOM;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("geoadd", -5, CHANGE, geoadd).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.0",
-        "Adds places to a sorted set, or gives members other places",
-    ),
-    Command::new("geodist", -4, READONLY, geodist).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.0",
-        "Returns the distance of two members",
-    ),
-    Command::new("geohash", -2, READONLY, geohash).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.0",
-        "Returns the places of members as geohashes",
-    ),
-    Command::new("geopos", -2, READONLY, geopos).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.0",
-        "Returns the longitudes and latitudes of members",
-    ),
-    Command::new("geosearch", -7, READONLY, search::geosearch).keys(1, 1, 1).doc(
-        "geo",
-        "6.2.0",
-        "Returns the members within a circle or a rectangle",
-    ),
-    Command::new("geosearchstore", -8, CHANGE, search::geosearchstore).keys(1, 2, 1).doc(
-        "geo",
-        "6.2.0",
-        "Stores the members within a circle or a rectangle",
-    ),
-    Command::new("georadius", -6, CHANGE | MOVABLE_KEYS, search::georadius).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.0",
-        "Returns or stores the members within a circle around a place",
-    ),
-    Command::new("georadiusbymember", -5, CHANGE | MOVABLE_KEYS, search::georadiusbymember)
-        .keys(1, 1, 1)
-        .doc("geo", "3.2.0", "Returns or stores the members within a circle around a member"),
-    Command::new("georadius_ro", -6, READONLY, search::georadius_ro).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.10",
-        "Returns the members within a circle around a place",
-    ),
-    Command::new("georadiusbymember_ro", -5, READONLY, search::georadiusbymember_ro).keys(1, 1, 1).doc(
-        "geo",
-        "3.2.10",
-        "Returns the members within a circle around a member",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("geoadd", geoadd),
+    ("geodist", geodist),
+    ("geohash", geohash),
+    ("geopos", geopos),
+    ("geosearch", search::geosearch),
+    ("geosearchstore", search::geosearchstore),
+    ("georadius", search::georadius),
+    ("georadiusbymember", search::georadiusbymember),
+    ("georadius_ro", search::georadius_ro),
+    ("georadiusbymember_ro", search::georadiusbymember_ro),
 ];
-
-/// Reads a longitude and a latitude.
-fn read_position(longitude: &[u8], latitude: &[u8]) -> Answer<Position> {
-    let [longitude, latitude] = [longitude, latitude].map(|arg| score::read(arg).ok_or(NOT_A_FLOAT));
-    let position = Position { longitude: longitude?, latitude: latitude? };
-    if position.is_valid() {
-        return Ok(position);
-    }
-    let Position { longitude, latitude } = position;
-    let text = format!("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}");
-    Err(Fault::Quoting(text.into_bytes()))
-}
-
-/// Reads a unit of length; returns how many metres it is.
-fn read_unit(arg: &[u8]) -> Answer<f64> {
-    match quotable(arg) {
-        unit if is(unit, "m") => Ok(1.0),
-        unit if is(unit, "km") => Ok(1000.0),
-        unit if is(unit, "ft") => Ok(0.3048),
-        unit if is(unit, "mi") => Ok(1609.34),
-        _ => Err(Fault::Error("ERR unsupported unit provided. please use M, KM, FT, MI")),
-    }
-}
-
-/// Writes a distance, with four decimals.
-fn write_distance(out: &mut Out<'_>, distance: f64) {
-    let text = match distance.is_nan() {
-        true if distance.is_sign_negative() => "-nan".to_owned(),
-        true => "nan".to_owned(),
-        false => format!("{distance:.4}"),
-    };
-    out.write().bulk(text);
-}
-
-/// Writes a longitude and a latitude, each with up to 17 decimals.
-fn write_position(out: &mut Out<'_>, position: Position) {
-    out.write().array(2);
-    for number in [position.longitude, position.latitude] {
-        let text = format!("{number:.17}");
-        let text = match text.trim_end_matches('0').trim_end_matches('.') {
-            "-0" => "0",
-            text => text,
-        };
-        match out.protocol {
-            Protocol::Resp2 => out.write().bulk(text),
-            Protocol::Resp3 => out.raw(format!(",{text}\r\n").as_bytes()),
-        }
-    }
-}
 
 fn geoadd(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (mut options, mut first) = (Adding::default(), 2);
@@ -148,16 +58,6 @@ fn geoadd(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         ctx.tell(words);
     }
     Ok(())
-}
-
-/// The place of a member.
-fn position_of(
-    ctx: &mut Context<'_, '_>,
-    sorted: Option<&Collection>,
-    member: &[u8],
-) -> Answer<Option<Position>> {
-    let score = sorted.map(|sorted| ctx.keys.score(sorted, member)).transpose()?.flatten();
-    Ok(score.map(|score| Position::of_score(score.number())))
 }
 
 fn geodist(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {

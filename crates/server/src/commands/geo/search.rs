@@ -9,29 +9,30 @@ use tembo_wire::Request;
 
 use super::cell::{Cell, Position};
 use super::earth::{Region, Shape};
-use super::{position_of, read_position, read_unit, write_distance, write_position};
+use super::units::{position_of, read_position, read_unit, write_distance, write_position};
 use crate::commands::args::{Options, integer, is};
+use crate::commands::context::Context;
+use crate::commands::score;
 use crate::commands::sorted_range::store;
 use crate::commands::sorted_set::read;
-use crate::commands::{Context, score};
 use crate::fault::{Answer, Fault, SYNTAX, quotable};
-use crate::keyspace::collection::Collection;
 use crate::keyspace::collection::ordered::{Cut, Score};
 use crate::keyspace::collection::sorted::Member;
+use crate::keyspace::collection::value::Collection;
 
 /// Which commands have which arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum SearchForm {
     /// GEORADIUS and GEORADIUSBYMEMBER, whose centre and radius come first.
     Radius { by_member: bool, may_store: bool },
     /// GEOSEARCH and GEOSEARCHSTORE.
     Search { stores: bool },
 }
 
-impl Form {
+impl SearchForm {
     /// Whether the key of a result follows the option STORE or STOREDIST.
     fn has_target_option(self) -> bool {
-        matches!(self, Form::Radius { may_store: true, .. })
+        matches!(self, SearchForm::Radius { may_store: true, .. })
     }
 }
 
@@ -57,27 +58,27 @@ struct Search<'a> {
 }
 
 pub(super) fn geosearch(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    search(ctx, request, Form::Search { stores: false })
+    search(ctx, request, SearchForm::Search { stores: false })
 }
 
 pub(super) fn geosearchstore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    search(ctx, request, Form::Search { stores: true })
+    search(ctx, request, SearchForm::Search { stores: true })
 }
 
 pub(super) fn georadius(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    search(ctx, request, Form::Radius { by_member: false, may_store: true })
+    search(ctx, request, SearchForm::Radius { by_member: false, may_store: true })
 }
 
 pub(super) fn georadiusbymember(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    search(ctx, request, Form::Radius { by_member: true, may_store: true })
+    search(ctx, request, SearchForm::Radius { by_member: true, may_store: true })
 }
 
 pub(super) fn georadius_ro(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    search(ctx, request, Form::Radius { by_member: false, may_store: false })
+    search(ctx, request, SearchForm::Radius { by_member: false, may_store: false })
 }
 
 pub(super) fn georadiusbymember_ro(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
-    search(ctx, request, Form::Radius { by_member: true, may_store: false })
+    search(ctx, request, SearchForm::Radius { by_member: true, may_store: false })
 }
 
 /// Reads a length; `refused` is the error for what is no number.
@@ -121,27 +122,27 @@ impl<'a> Search<'a> {
     fn read(
         ctx: &mut Context<'_, '_>,
         request: &'a Request<'a>,
-        form: Form,
+        form: SearchForm,
         sorted: Option<&Collection>,
     ) -> Answer<Self> {
         let mut asked = Search::default();
         let first_option = match form {
-            Form::Radius { by_member: false, .. } => {
+            SearchForm::Radius { by_member: false, .. } => {
                 asked.center = Some(read_position(&request[2], &request[3])?);
                 asked.shape = Some(read_circle(&request[4], &request[5])?);
                 6
             }
-            Form::Radius { .. } => {
+            SearchForm::Radius { .. } => {
                 asked.center = read_member(ctx, sorted, &request[2])?;
                 // Without a sorted set the other arguments are not looked at.
                 asked.shape = asked.center.map(|_| read_circle(&request[3], &request[4])).transpose()?;
                 5
             }
-            Form::Search { stores: true } => {
+            SearchForm::Search { stores: true } => {
                 asked.target = Some(&request[1]);
                 3
             }
-            Form::Search { stores: false } => 2,
+            SearchForm::Search { stores: false } => 2,
         };
         let mut options = Options::after(request, first_option);
         while let Some(word) = options.next() {
@@ -176,9 +177,9 @@ impl<'a> Search<'a> {
     }
 
     /// Reads an option about the result's key, if it is one.
-    fn read_target(&mut self, word: &[u8], options: &mut Options<'a>, form: Form) -> Answer<bool> {
+    fn read_target(&mut self, word: &[u8], options: &mut Options<'a>, form: SearchForm) -> Answer<bool> {
         let by_distance = is(word, "STOREDIST");
-        if form == (Form::Search { stores: true }) && by_distance {
+        if form == (SearchForm::Search { stores: true }) && by_distance {
             self.by_distance = true;
         } else if form.has_target_option() && options.left() >= 1 && (by_distance || is(word, "STORE")) {
             self.target = Some(options.value()?);
@@ -195,14 +196,14 @@ impl<'a> Search<'a> {
         ctx: &mut Context<'_, '_>,
         word: &[u8],
         options: &mut Options<'a>,
-        form: Form,
+        form: SearchForm,
         sorted: Option<&Collection>,
     ) -> Answer<bool> {
         let is_circle = matches!(self.shape, Some((Shape::Circle { .. }, _)));
         let is_rectangle = matches!(self.shape, Some((Shape::Rectangle { .. }, _)));
         let is_at_place = self.center.is_some() && !self.by_member;
         match word {
-            _ if !matches!(form, Form::Search { .. }) => return Ok(false),
+            _ if !matches!(form, SearchForm::Search { .. }) => return Ok(false),
             _ if is(word, "FROMMEMBER") && options.left() >= 1 && !is_at_place => {
                 self.center = read_member(ctx, sorted, options.value()?)?;
                 self.by_member = true;
@@ -223,8 +224,8 @@ impl<'a> Search<'a> {
     }
 
     /// Refuses what does not go together.
-    fn check(&self, request: &Request<'_>, form: Form) -> Answer {
-        let is_search = matches!(form, Form::Search { .. });
+    fn check(&self, request: &Request<'_>, form: SearchForm) -> Answer {
+        let is_search = matches!(form, SearchForm::Search { .. });
         if self.target.is_some() && (self.with_distance || self.with_hash || self.with_position) {
             let text = if is_search {
                 "ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
@@ -251,7 +252,7 @@ impl<'a> Search<'a> {
 }
 
 /// A member that was found.
-struct Place {
+struct FoundMember {
     member: Vec<u8>,
     score: f64,
     position: Position,
@@ -259,8 +260,8 @@ struct Place {
     distance: f64,
 }
 
-fn search(ctx: &mut Context<'_, '_>, request: &Request<'_>, form: Form) -> Answer {
-    let source = if form == (Form::Search { stores: true }) { 2 } else { 1 };
+fn search(ctx: &mut Context<'_, '_>, request: &Request<'_>, form: SearchForm) -> Answer {
+    let source = if form == (SearchForm::Search { stores: true }) { 2 } else { 1 };
     let sorted = read(ctx, &request[source])?;
     let asked = Search::read(ctx, request, form, sorted.as_ref())?;
     let (mut places, mut unit) = (Vec::new(), 1.0);
@@ -285,7 +286,12 @@ fn search(ctx: &mut Context<'_, '_>, request: &Request<'_>, form: Form) -> Answe
 }
 
 /// The members in a region, in the order of its cells and of their scores, up to a number.
-fn find(ctx: &mut Context<'_, '_>, sorted: &Collection, region: &Region, limit: usize) -> Answer<Vec<Place>> {
+fn find(
+    ctx: &mut Context<'_, '_>,
+    sorted: &Collection,
+    region: &Region,
+    limit: usize,
+) -> Answer<Vec<FoundMember>> {
     let mut places = Vec::new();
     let mut room = ctx.state.config.reply_bytes_max;
     for cell in region.cells() {
@@ -302,7 +308,7 @@ fn find_in_cell(
     region: &Region,
     cell: Cell,
     limit: usize,
-    (places, room): (&mut Vec<Place>, &mut usize),
+    (places, room): (&mut Vec<FoundMember>, &mut usize),
 ) -> Answer {
     let scores = cell.scores();
     let first = ctx.keys.rank(sorted, Cut::Score { score: Score::new(scores.start), behind: false })?;
@@ -322,14 +328,14 @@ fn find_in_cell(
                     return ControlFlow::Break(());
                 }
             }
-            places.push(Place { member: member.to_vec(), score, position, distance });
+            places.push(FoundMember { member: member.to_vec(), score, position, distance });
         }
         if places.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     outcome
 }
 
-fn write_places(ctx: &mut Context<'_, '_>, places: &[Place], asked: &Search<'_>) -> Answer {
+fn write_places(ctx: &mut Context<'_, '_>, places: &[FoundMember], asked: &Search<'_>) -> Answer {
     let more = [asked.with_distance, asked.with_hash, asked.with_position];
     let more = more.into_iter().filter(|with| *with).count();
     ctx.out.write().array(places.len());
@@ -354,16 +360,16 @@ fn write_places(ctx: &mut Context<'_, '_>, places: &[Place], asked: &Search<'_>)
 fn store_places(
     ctx: &mut Context<'_, '_>,
     target: &[u8],
-    places: Vec<Place>,
+    places: Vec<FoundMember>,
     by_distance: bool,
-    form: Form,
+    form: SearchForm,
 ) -> Answer {
-    let member = |place: Place| {
+    let member = |place: FoundMember| {
         let score = if by_distance { place.distance } else { place.score };
         (place.member, Score::new(score))
     };
     let members: Vec<Member> = places.into_iter().map(member).collect();
-    let event = if matches!(form, Form::Search { .. }) { "geosearchstore" } else { "georadiusstore" };
+    let event = if matches!(form, SearchForm::Search { .. }) { "geosearchstore" } else { "georadiusstore" };
     let len = store(ctx, target, &members, event)?;
     ctx.out.write().integer(len as i64);
     Ok(())

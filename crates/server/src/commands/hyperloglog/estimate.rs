@@ -4,7 +4,7 @@
 //! Otmar Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (arXiv:1702.01284), the
 //! improved raw estimator, with its functions sigma and tau.
 
-use super::REGISTERS;
+use super::registers::REGISTERS;
 
 /// How often each value of a register occurs.
 pub(super) type Histogram = [u32; 64];

@@ -8,45 +8,21 @@ mod sketch;
 
 use tembo_wire::Request;
 
-use super::Context;
 use super::args::{is, quoting};
-use super::table::Command;
-use super::table::flag::{ADMIN, AFTER_COMMIT, DENYOOM, FAST, READONLY, WRITE};
+use super::context::{Context, Handler};
 use crate::fault::{Answer, Fault};
+use crate::keyspace::entry::Old;
 use crate::keyspace::events::class;
-use crate::keyspace::{Meta, Old, Stored};
+use crate::keyspace::format::{Meta, Stored};
+use registers::REGISTERS;
 use sketch::{Highest, Sketch, count_of};
 
-/// Registers of a sketch.
-const REGISTERS: usize = 1 << 14;
-
-pub(super) const COMMANDS: &[Command] = &[
-    Command::new("pfadd", -2, WRITE | DENYOOM | FAST, pfadd).keys(1, 1, 1).doc(
-        "hyperloglog",
-        "2.8.9",
-        "Adds elements to a HyperLogLog",
-    ),
-    // It may write: the estimate is kept with the sketch.
-    Command::new("pfcount", -2, READONLY | AFTER_COMMIT, pfcount).keys(1, -1, 1).doc(
-        "hyperloglog",
-        "2.8.9",
-        "Estimates how many elements were added to any of several HyperLogLogs",
-    ),
-    Command::new("pfmerge", -2, WRITE | DENYOOM, pfmerge).keys(1, -1, 1).doc(
-        "hyperloglog",
-        "2.8.9",
-        "Merges HyperLogLogs into one",
-    ),
-    Command::new("pfdebug", 3, WRITE | DENYOOM | ADMIN, pfdebug).keys(2, 2, 1).doc(
-        "hyperloglog",
-        "2.8.9",
-        "Shows how a HyperLogLog is kept",
-    ),
-    Command::new("pfselftest", 1, ADMIN, pfselftest).doc(
-        "hyperloglog",
-        "2.8.9",
-        "Tests the estimates of HyperLogLogs",
-    ),
+pub(super) const HANDLERS: &[(&str, Handler)] = &[
+    ("pfadd", pfadd),
+    ("pfcount", pfcount),
+    ("pfmerge", pfmerge),
+    ("pfdebug", pfdebug),
+    ("pfselftest", pfselftest),
 ];
 
 /// A sketch under a key, and what is needed to replace it.

@@ -10,7 +10,8 @@
 
 use std::fmt;
 
-use super::REGISTERS;
+/// Registers of a sketch.
+pub(super) const REGISTERS: usize = 1 << 14;
 
 const BITS: usize = 6;
 const VALUE_MAX: u8 = (1 << BITS) - 1;

@@ -15,10 +15,9 @@
 
 use std::ops::Range;
 
-use super::REGISTERS;
 use super::estimate::{Histogram, estimate};
 use super::hash::hash;
-use super::registers::{self, DENSE_BYTES, RUN_MAX, RUN_VALUE_MAX, Run, runs};
+use super::registers::{self, DENSE_BYTES, REGISTERS, RUN_MAX, RUN_VALUE_MAX, Run, runs};
 use crate::fault::{Answer, Fault};
 
 const MAGIC: &[u8] = b"HYLL";

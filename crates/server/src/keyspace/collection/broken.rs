@@ -2,14 +2,16 @@
 
 use tembo_wire::Protocol;
 
-use super::construction::Construction;
 use super::element::remove_some;
 use super::ordered::{self, Score};
-use super::{Body, Collection};
+use super::parts::Construction;
+use super::value::{Collection, CollectionBody};
 use crate::fault::Answer;
+use crate::keyspace::Keyspace;
+use crate::keyspace::batch::writer;
+use crate::keyspace::entry::Old;
 use crate::keyspace::format::{Kind, Meta};
-use crate::keyspace::once::DIGEST_BYTES;
-use crate::keyspace::{Keyspace, Old, writer};
+use crate::keyspace::tokens::DIGEST_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
@@ -179,7 +181,7 @@ fn one_side(keys: &mut Keyspace<'_>, member: &[u8]) -> Answer {
 
 fn home_not_recorded(keys: &mut Keyspace<'_>, fields: &[String]) -> Answer {
     let hash = keys.build(b"h1", fields)?;
-    let Body::Large { id, .. } = hash.body else { panic!("it is not large") };
+    let CollectionBody::Large { id, .. } = hash.body else { panic!("it is not large") };
     keys.with_list(|maps, batch| maps.release(batch, 0, id))?;
     keys.store(b"h1", hash)?;
     keys.commit()?;
@@ -216,7 +218,7 @@ fn doom_forgotten(keys: &mut Keyspace<'_>) -> Answer {
 
 fn construction_not_listed(keys: &mut Keyspace<'_>, fields: &[String]) -> Answer {
     let hash = keys.build(b"h1", fields)?;
-    let Body::Large { id, .. } = hash.body else { panic!("it is not large") };
+    let CollectionBody::Large { id, .. } = hash.body else { panic!("it is not large") };
     keys.with_list(|maps, batch| maps.release(batch, 0, id))?;
     keys.commit()?;
     keys.with_list(|maps, batch| maps.end_construction(batch, 0, id))?;
@@ -225,7 +227,7 @@ fn construction_not_listed(keys: &mut Keyspace<'_>, fields: &[String]) -> Answer
 
 fn construction_not_ended(keys: &mut Keyspace<'_>, fields: &[String]) -> Answer {
     let hash = keys.build(b"h1", fields)?;
-    let Body::Large { id, .. } = hash.body else { panic!("it is not large") };
+    let CollectionBody::Large { id, .. } = hash.body else { panic!("it is not large") };
     keys.with_list(|maps, batch| maps.begin_construction(batch, 0, id))?;
     keys.store(b"h1", hash)?;
     keys.commit()?;

@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use tembo::{Map, Pool};
 
-use super::element::{Decoded, FIELD_BYTES_MAX, find_value};
+use super::element::{Decoded, find_value};
 use super::list::StoredChunk;
 use super::ordered::{self, Score};
-use super::position::Secret;
+use super::position::{FIELD_BYTES_MAX, Secret};
 use super::registry::Listed;
-use crate::keyspace::check::{CheckError, CollectionsReport};
+use crate::keyspace::check_report::{CheckError, CollectionsReport};
 use crate::keyspace::format::{COLLECTIONS, DATABASES, ELEMENTS, Kind, LISTS, ORDERED};
 
 /// The large collections that keys have.

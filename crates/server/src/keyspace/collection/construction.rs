@@ -19,98 +19,18 @@
 use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
-use tembo::Savepoint;
 
 use super::list::Chunks;
-use super::{Body, Collection};
+use super::parts::Construction;
+use super::value::{Collection, CollectionBody};
 use crate::fault::{Answer, Fault};
+use crate::keyspace::Keyspace;
+use crate::keyspace::batch::writer;
+use crate::keyspace::entry::Old;
 use crate::keyspace::format::{Kind, LargePayload};
-use crate::keyspace::{Keyspace, Old, writer};
 
-/// Words of a part: half a megabyte of record.
-const PART_WORDS: usize = 1 << 16;
-const REMOVED_IN_PLACE: u64 = 1 << 13;
 /// If this many times as many elements are left as are removed, they are removed in place.
 const LEFT_PER_REMOVED: u64 = 8;
-const CHUNKS_IN_PLACE: u64 = 1 << 14;
-
-/// How the command under way may commit parts.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    /// Words of a part.
-    pub(crate) words_max: usize,
-    /// Elements that are removed from a large collection in place, whatever is left of it.
-    pub(crate) removed_in_place: u64,
-    /// Chunks that a list loses in place.
-    pub(crate) chunks_in_place: u64,
-    /// The batch had no changes when the command began.
-    is_first: bool,
-    /// A part may take changes of others with it.
-    takes_others: bool,
-    /// Nothing may be committed before the command under way is done.
-    pub(super) in_one_batch: bool,
-    /// The undo point of the command since its last part.
-    resumed: Option<Savepoint>,
-    /// The last command that failed had committed parts.
-    gave_up: bool,
-}
-
-impl Default for Parts {
-    fn default() -> Self {
-        Parts {
-            words_max: PART_WORDS,
-            removed_in_place: REMOVED_IN_PLACE,
-            chunks_in_place: CHUNKS_IN_PLACE,
-            is_first: false,
-            takes_others: false,
-            // Until there is an executor, which runs commands again.
-            in_one_batch: true,
-            resumed: None,
-            gave_up: false,
-        }
-    }
-}
-
-impl Parts {
-    /// Whether nothing may be committed in the middle of a command.
-    pub(in crate::keyspace) fn is_in_one_batch(&self) -> bool {
-        self.in_one_batch
-    }
-
-    #[inline(always)]
-    pub(in crate::keyspace) fn begin(&mut self, is_first: bool) {
-        self.is_first = is_first;
-        self.resumed = None;
-    }
-
-    /// Where a command goes back to that began at `begin`.
-    pub(in crate::keyspace) fn undo_point(&mut self, begin: Savepoint) -> Savepoint {
-        self.gave_up = self.resumed.is_some();
-        self.resumed.take().unwrap_or(begin)
-    }
-}
-
-/// Whether a collection is committed in parts before a key has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Construction {
-    /// It is not.
-    None,
-    /// It may be.
-    InParts,
-    /// It is, and its id is listed as under construction.
-    Listed,
-}
-
-impl Collection {
-    /// Lets a new collection be built in parts: its command changes nothing else before it stores it.
-    pub(crate) fn in_parts(mut self) -> Self {
-        if self.len() == 0 {
-            self.construction = Construction::InParts;
-        }
-        self
-    }
-}
-
 impl Keyspace<'_> {
     /// Whether the command that failed just now had committed parts of a collection, which are to be
     /// reclaimed.
@@ -137,7 +57,7 @@ impl Keyspace<'_> {
     /// # Errors
     /// [`Fault::NeedsCommit`] if the batch has changes of other commands.
     pub(super) fn commit_part(&mut self, collection: &mut Collection) -> Answer {
-        let Body::Large { id, .. } = collection.body else {
+        let CollectionBody::Large { id, .. } = collection.body else {
             return Ok(());
         };
         let is_large = self.pending_words() > self.parts.words_max;
@@ -164,7 +84,7 @@ impl Keyspace<'_> {
     /// Lists the id of a collection under its home. Its key gets it in the same batch.
     pub(super) fn end_construction(&mut self, collection: &mut Collection) -> Answer {
         let before = std::mem::replace(&mut collection.construction, Construction::None);
-        let (Construction::Listed, Body::Large { id, .. }) = (before, &collection.body) else {
+        let (Construction::Listed, CollectionBody::Large { id, .. }) = (before, &collection.body) else {
             return Ok(());
         };
         let Keyspace { pool, batch, collections, places, dirty, .. } = self;
@@ -189,7 +109,7 @@ impl Keyspace<'_> {
             meta,
             old,
             present: false,
-            body: Body::Large { id, count: 0 },
+            body: CollectionBody::Large { id, count: 0 },
             head_changed: true,
             changed: true,
             construction: Construction::InParts,
@@ -215,7 +135,7 @@ impl Keyspace<'_> {
             let mut elements = self.elements(copy.database, copy.meta.kind)?;
             let part = elements.part(source, position)?;
             from = part.next;
-            let Body::Large { id, count } = &mut copy.body else {
+            let CollectionBody::Large { id, count } = &mut copy.body else {
                 return Err(Fault::Malformed);
             };
             for (field, value) in part.elements {
@@ -238,7 +158,7 @@ impl Keyspace<'_> {
     ) -> Answer {
         let (mut from, last) = (Some(*places.start()), *places.end());
         while let Some(place) = from {
-            let Body::Large { id, count } = &mut copy.body else {
+            let CollectionBody::Large { id, count } = &mut copy.body else {
                 return Err(Fault::Malformed);
             };
             let mut chunks: Chunks<'_, '_> = self.chunks(copy.database, source)?;
@@ -252,7 +172,7 @@ impl Keyspace<'_> {
     fn begin_replacement(&mut self, collection: &Collection) -> Answer<Collection> {
         let id = self.new_collection(collection.database)?;
         Ok(Collection {
-            body: Body::Large { id, count: 0 },
+            body: CollectionBody::Large { id, count: 0 },
             head_changed: true,
             changed: true,
             construction: Construction::InParts,
@@ -269,7 +189,7 @@ impl Keyspace<'_> {
     ) -> Answer {
         let removed = fields.len() as u64;
         let left = collection.len().saturating_sub(removed);
-        let Body::Large { id, .. } = collection.body else {
+        let CollectionBody::Large { id, .. } = collection.body else {
             return self.remove_each(collection, fields);
         };
         if left == 0 {
@@ -298,7 +218,7 @@ impl Keyspace<'_> {
 
     /// Copies what a list keeps of its elements, if it is to lose many chunks; tells whether it did.
     pub(super) fn trim_by_copy(&mut self, list: &mut Collection, keep: std::ops::Range<u64>) -> Answer<bool> {
-        let Body::Large { id, count } = list.body else {
+        let CollectionBody::Large { id, count } = list.body else {
             return Ok(false);
         };
         let most = self.parts.chunks_in_place;
@@ -309,7 +229,7 @@ impl Keyspace<'_> {
         let (places, skipped) = chunks.places(&keep)?;
         let mut rest = self.begin_replacement(list)?;
         self.copy_chunks(id, &mut rest, places)?;
-        if let Body::Large { id, count } = &mut rest.body {
+        if let CollectionBody::Large { id, count } = &mut rest.body {
             let kept = keep.start - skipped..keep.end - skipped;
             let mut chunks = self.chunks(rest.database, *id)?;
             chunks.trim(*count, kept)?;

@@ -18,16 +18,13 @@
 
 use std::ops::ControlFlow;
 
-use crate::keyspace::batch::Batch;
 use tembo::Map;
 
 use super::ordered::{self, Score};
-use super::position::Secret;
+use super::position::{FIELD_BYTES_MAX, Secret};
 use crate::fault::{Answer, Fault};
+use crate::keyspace::batch::Batch;
 use crate::keyspace::format::Malformed;
-
-/// The longest field that a key holds as a whole.
-pub(crate) const FIELD_BYTES_MAX: usize = 512;
 
 const ID_BYTES: usize = 8;
 const PLACE_BYTES: usize = ID_BYTES + 4;

@@ -32,12 +32,9 @@ use std::ops::{ControlFlow, Range, RangeInclusive};
 use crate::keyspace::batch::Batch;
 use tembo::Map;
 
-use super::construction::Construction;
 use super::packed::{Packed, elements};
-use super::{Body, Collection, PACKED_BYTES_MAX};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::format::{Kind, Malformed};
-use crate::keyspace::{Keyspace, writer};
 
 /// The longest items of a chunk that has more than one. With the record's lengths, its key and the weight
 /// they fit into a block of 544 bytes. `list_tests.rs` has the lines that pushes write; with 996 bytes they
@@ -53,8 +50,6 @@ const STEP: u64 = 1 << 16;
 const RANGE_BITS_MIN: u32 = 8;
 /// Chunks that are copied together.
 const COPIED_AT_ONCE: usize = if cfg!(test) { 2 } else { 64 };
-/// Elements that a list gets together that is built in parts.
-const PUSHED_AT_ONCE: usize = if cfg!(test) { 3 } else { 1024 };
 const WEIGHT_BYTES: usize = 4;
 
 fn key(id: u64, place: u64) -> [u8; 16] {
@@ -68,9 +63,9 @@ fn key(id: u64, place: u64) -> [u8; 16] {
 #[derive(Clone, Copy)]
 pub(crate) struct StoredChunk<'a> {
     id: u64,
-    place: u64,
+    pub(super) place: u64,
     weight: u32,
-    items: &'a [u8],
+    pub(super) items: &'a [u8],
 }
 
 impl<'a> StoredChunk<'a> {
@@ -111,7 +106,7 @@ impl<'a> StoredChunk<'a> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
-    place: u64,
+    pub(super) place: u64,
     pub(super) items: Packed,
 }
 
@@ -153,9 +148,9 @@ fn divide(items: &Packed) -> Vec<Packed> {
 
 /// The chunks of a list as a batch sees them.
 pub(crate) struct Chunks<'a, 'p> {
-    batch: &'a mut Batch<'p>,
-    map: &'a Map,
-    id: u64,
+    pub(super) batch: &'a mut Batch<'p>,
+    pub(super) map: &'a Map,
+    pub(super) id: u64,
 }
 
 impl<'a, 'p> Chunks<'a, 'p> {
@@ -178,7 +173,7 @@ impl<'a, 'p> Chunks<'a, 'p> {
 
 impl Chunks<'_, '_> {
     /// The chunk that has the element of an index, and the index of its first one.
-    fn at(&self, index: u64) -> Answer<(Chunk, u64)> {
+    pub(in crate::keyspace) fn at(&self, index: u64) -> Answer<(Chunk, u64)> {
         let before = self.batch.rank(self.map, &self.id.to_be_bytes())?;
         let found = self.batch.nth(self.map, before.saturating_add(index))?.ok_or(Fault::Malformed)?;
         let chunk = StoredChunk::read(found.key, found.value)?;
@@ -189,7 +184,7 @@ impl Chunks<'_, '_> {
     }
 
     /// The first chunk, or the last one, of a list that is not empty.
-    fn end(&self, left: bool) -> Answer<Chunk> {
+    pub(in crate::keyspace) fn end(&self, left: bool) -> Answer<Chunk> {
         let bounds = key(self.id, 0)..=key(self.id, u64::MAX);
         let mut found = Err(Fault::Malformed);
         let take = |key: &[u8], value: &[u8]| {
@@ -203,14 +198,14 @@ impl Chunks<'_, '_> {
         found
     }
 
-    fn put(&mut self, place: u64, items: &Packed) -> Answer {
+    pub(in crate::keyspace) fn put(&mut self, place: u64, items: &Packed) -> Answer {
         let weight = (items.count() as u32).to_le_bytes();
         self.batch.put_parts(self.map, &key(self.id, place), &[&weight, items.as_bytes()])?;
         Ok(())
     }
 
     /// Writes a chunk that was changed: removes it if nothing is left, and divides it if it is too long.
-    fn write(&mut self, chunk: &Chunk) -> Answer {
+    pub(in crate::keyspace) fn write(&mut self, chunk: &Chunk) -> Answer {
         if chunk.items.count() == 0 {
             self.batch.remove(self.map, &key(self.id, chunk.place))?;
             Ok(())
@@ -222,7 +217,7 @@ impl Chunks<'_, '_> {
     }
 
     /// Lets the first of these have this place, and the others places behind it.
-    fn lay(&mut self, place: u64, parts: &[Packed]) -> Answer {
+    pub(in crate::keyspace) fn lay(&mut self, place: u64, parts: &[Packed]) -> Answer {
         let free = self.next_place(place)?.unwrap_or(u64::MAX) - place;
         match (free / parts.len().max(1) as u64).min(STEP) {
             0 => self.renumber(place, parts),
@@ -244,7 +239,7 @@ impl Chunks<'_, '_> {
     }
 
     /// Gives the chunks of a range of places to `visit`, in order, until it breaks.
-    fn walk(
+    pub(in crate::keyspace) fn walk(
         &self,
         places: RangeInclusive<u64>,
         mut visit: impl FnMut(StoredChunk<'_>) -> ControlFlow<()>,
@@ -263,7 +258,7 @@ impl Chunks<'_, '_> {
 
     /// Puts these in place of the chunk at a place, and gives the chunks around other places.
     #[cold]
-    fn renumber(&mut self, place: u64, parts: &[Packed]) -> Answer {
+    pub(in crate::keyspace) fn renumber(&mut self, place: u64, parts: &[Packed]) -> Answer {
         for bits in RANGE_BITS_MIN..=u64::BITS {
             let low = if bits == u64::BITS { 0 } else { place >> bits << bits };
             let high = low + (u64::MAX >> (u64::BITS - bits));
@@ -280,7 +275,12 @@ impl Chunks<'_, '_> {
         Err(Fault::Error("ERR the list is too long"))
     }
 
-    fn spread(&mut self, places: RangeInclusive<u64>, place: u64, parts: &[Packed]) -> Answer {
+    pub(in crate::keyspace) fn spread(
+        &mut self,
+        places: RangeInclusive<u64>,
+        place: u64,
+        parts: &[Packed],
+    ) -> Answer {
         let mut all: Vec<Vec<u8>> = Vec::new();
         let value = |items: &[u8], weight: u32| [&weight.to_le_bytes()[..], items].concat();
         let mut laid = false;
@@ -312,7 +312,7 @@ impl Chunks<'_, '_> {
     }
 
     /// Adds elements at an end of a list of `count`. Returns the chunk that is there then, if there are any.
-    fn push(
+    pub(in crate::keyspace) fn push(
         &mut self,
         count: &mut u64,
         left: bool,
@@ -357,7 +357,12 @@ impl Chunks<'_, '_> {
 
     /// Removes up to `wanted` elements from an end of a list of `count`, and returns them in this order, and
     /// the chunk that was changed last.
-    fn pop(&mut self, count: &mut u64, left: bool, mut wanted: u64) -> Answer<(Vec<Vec<u8>>, Option<Chunk>)> {
+    pub(in crate::keyspace) fn pop(
+        &mut self,
+        count: &mut u64,
+        left: bool,
+        mut wanted: u64,
+    ) -> Answer<(Vec<Vec<u8>>, Option<Chunk>)> {
         let (mut popped, mut last) = (Vec::new(), None);
         while wanted > 0 && *count > 0 {
             let mut chunk = self.end(left)?;
@@ -395,7 +400,7 @@ impl Chunks<'_, '_> {
     }
 
     /// Removes the elements of these indices, which are in order.
-    fn remove(&mut self, mut indices: &[u64]) -> Answer {
+    pub(in crate::keyspace) fn remove(&mut self, mut indices: &[u64]) -> Answer {
         while let Some(last) = indices.last() {
             let (mut chunk, start) = self.at(*last)?;
             let first = indices.partition_point(|index| *index < start);
@@ -465,7 +470,12 @@ impl Chunks<'_, '_> {
 }
 
 /// Moves up to `wanted` elements from an end to `popped`; returns how many.
-fn cut_end(items: &mut Packed, left: bool, wanted: u64, popped: &mut Vec<Vec<u8>>) -> u64 {
+pub(in crate::keyspace) fn cut_end(
+    items: &mut Packed,
+    left: bool,
+    wanted: u64,
+    popped: &mut Vec<Vec<u8>>,
+) -> u64 {
     let count = items.count();
     let taken = wanted.min(count as u64) as usize;
     let range = if left { 0..taken } else { count - taken..count };
@@ -476,209 +486,4 @@ fn cut_end(items: &mut Packed, left: bool, wanted: u64, popped: &mut Vec<Vec<u8>
     }
     items.cut(range);
     taken as u64
-}
-
-impl<'p> Keyspace<'p> {
-    pub(super) fn chunks(&mut self, database: usize, id: u64) -> Answer<Chunks<'_, 'p>> {
-        let Keyspace { pool, batch, collections, .. } = self;
-        let maps = collections.as_ref().ok_or(Fault::MissingDatabase(database))?;
-        Ok(Chunks { batch: writer(pool, batch)?, map: &maps.lists, id })
-    }
-
-    /// Adds elements at an end of a list, one after the other.
-    pub(crate) fn push<'e>(
-        &mut self,
-        list: &mut Collection,
-        left: bool,
-        new: impl IntoIterator<Item = &'e [u8]>,
-    ) -> Answer {
-        let mut new = new.into_iter();
-        list.head_changed = true;
-        self.last_chunk = None;
-        if let Body::Packed(packed) = &mut list.body {
-            for element in new.by_ref() {
-                packed.insert(if left { 0 } else { packed.count() }, element);
-                if packed.as_bytes().len() > PACKED_BYTES_MAX {
-                    break;
-                }
-            }
-        }
-        self.grow(list)?;
-        if list.construction != Construction::None && !self.parts.in_one_batch {
-            return self.push_in_parts(list, left, &mut new);
-        }
-        if let Body::Large { id, count } = &mut list.body {
-            let last = self.chunks(list.database, *id)?.push(count, left, &mut new)?;
-            self.last_chunk = last.map(|chunk| (*id, chunk));
-        }
-        Ok(())
-    }
-
-    fn push_in_parts(
-        &mut self,
-        list: &mut Collection,
-        left: bool,
-        new: &mut dyn Iterator<Item = &[u8]>,
-    ) -> Answer {
-        let mut new = new.peekable();
-        while let Body::Large { id, count } = &mut list.body
-            && new.peek().is_some()
-        {
-            let mut part = new.by_ref().take(PUSHED_AT_ONCE);
-            _ = self.chunks(list.database, *id)?.push(count, left, &mut part)?;
-            self.commit_part(list)?;
-        }
-        Ok(())
-    }
-
-    /// Makes a packed list that has become too long a large one.
-    fn grow(&mut self, list: &mut Collection) -> Answer {
-        match &list.body {
-            Body::Packed(packed) if packed.as_bytes().len() > PACKED_BYTES_MAX => self.make_large(list),
-            _ => Ok(()),
-        }
-    }
-
-    /// Removes up to `wanted` elements from an end of a list, and returns them in this order.
-    pub(crate) fn pop(&mut self, list: &mut Collection, left: bool, wanted: u64) -> Answer<Vec<Vec<u8>>> {
-        list.head_changed = true;
-        self.last_chunk = None;
-        match &mut list.body {
-            Body::Packed(packed) => {
-                let mut popped = Vec::new();
-                cut_end(packed, left, wanted, &mut popped);
-                Ok(popped)
-            }
-            Body::Large { id, count } => {
-                let (popped, last) = self.chunks(list.database, *id)?.pop(count, left, wanted)?;
-                self.last_chunk = last.map(|chunk| (*id, chunk));
-                Ok(popped)
-            }
-        }
-    }
-
-    /// The element of an index.
-    pub(crate) fn element_at(&mut self, list: &Collection, index: u64) -> Answer<Option<Vec<u8>>> {
-        match &list.body {
-            _ if index >= list.len() => Ok(None),
-            Body::Packed(packed) => Ok(packed.nth(index as usize).map(<[u8]>::to_vec)),
-            Body::Large { id, .. } => {
-                let (chunk, start) = self.chunks(list.database, *id)?.at(index)?;
-                Ok(chunk.items.nth((index - start) as usize).map(<[u8]>::to_vec))
-            }
-        }
-    }
-
-    /// Gives the elements of a list from an index on, each with its index, to `visit`, until it breaks.
-    pub(crate) fn walk_list(
-        &mut self,
-        list: &Collection,
-        from: u64,
-        mut visit: impl FnMut(u64, &[u8]) -> ControlFlow<()>,
-    ) -> Answer {
-        if from >= list.len() {
-            return Ok(());
-        }
-        match &list.body {
-            Body::Packed(packed) => {
-                let mut rest = (0..).zip(elements(packed.as_bytes())).skip(from as usize);
-                _ = rest.try_for_each(|(index, element)| visit(index, element));
-                Ok(())
-            }
-            Body::Large { id, .. } => {
-                let chunks = self.chunks(list.database, *id)?;
-                let (chunk, mut index) = chunks.at(from)?;
-                chunks.walk(chunk.place..=u64::MAX, |chunk| {
-                    elements(chunk.items).try_for_each(|element| {
-                        index += 1;
-                        if index > from { visit(index - 1, element) } else { ControlFlow::Continue(()) }
-                    })
-                })
-            }
-        }
-    }
-
-    /// Changes the items with the element of an index, which is there; `change` is told its index in them.
-    fn change_at(
-        &mut self,
-        list: &mut Collection,
-        index: u64,
-        change: impl FnOnce(&mut Packed, usize),
-    ) -> Answer {
-        list.note_change();
-        match &mut list.body {
-            Body::Packed(packed) => change(packed, index as usize),
-            Body::Large { id, count } => {
-                let mut chunks = self.chunks(list.database, *id)?;
-                let (mut chunk, start) = chunks.at(index)?;
-                let before = chunk.items.count();
-                change(&mut chunk.items, (index - start) as usize);
-                chunks.write(&chunk)?;
-                *count += (chunk.items.count() - before) as u64;
-                list.head_changed |= chunk.items.count() != before;
-            }
-        }
-        self.grow(list)
-    }
-
-    /// Gives the element of an index, which is there, another value.
-    pub(crate) fn set_at(&mut self, list: &mut Collection, index: u64, element: &[u8]) -> Answer {
-        self.change_at(list, index, |items, index| {
-            items.cut(index..index + 1);
-            items.insert(index, element);
-        })
-    }
-
-    /// Inserts an element before the one of an index, which is there, or behind it.
-    pub(crate) fn insert_at(
-        &mut self,
-        list: &mut Collection,
-        index: u64,
-        behind: bool,
-        element: &[u8],
-    ) -> Answer {
-        self.change_at(list, index, |items, index| items.insert(index + usize::from(behind), element))
-    }
-
-    /// Keeps only the elements of a range of indices. A large list of which nothing is kept is given up like
-    /// one that is deleted.
-    pub(crate) fn trim(&mut self, list: &mut Collection, keep: Range<u64>) -> Answer {
-        let keep = keep.start..keep.end.min(list.len());
-        list.head_changed = true;
-        if keep.is_empty() {
-            list.abandon();
-            return Ok(());
-        }
-        if self.trim_by_copy(list, keep.clone())? {
-            return Ok(());
-        }
-        match &mut list.body {
-            Body::Packed(packed) => {
-                packed.cut(keep.end as usize..packed.count());
-                packed.cut(0..keep.start as usize);
-            }
-            Body::Large { id, count } => {
-                self.chunks(list.database, *id)?.trim(*count, keep.clone())?;
-                *count = keep.end - keep.start;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the elements of these indices, which are in order.
-    pub(crate) fn remove_at(&mut self, list: &mut Collection, indices: &[u64]) -> Answer {
-        list.head_changed = true;
-        match &mut list.body {
-            Body::Packed(packed) => {
-                for index in indices.iter().rev() {
-                    packed.cut(*index as usize..*index as usize + 1);
-                }
-            }
-            Body::Large { id, count } => {
-                self.chunks(list.database, *id)?.remove(indices)?;
-                *count = count.saturating_sub(indices.len() as u64);
-            }
-        }
-        Ok(())
-    }
 }

@@ -21,13 +21,17 @@
 pub(crate) mod broken;
 pub(crate) mod check;
 pub(crate) mod construction;
+pub(in crate::keyspace) mod counts;
 pub(crate) mod element;
+mod end_store;
 pub(crate) mod list;
 pub(crate) mod list_end;
 #[cfg(test)]
 mod list_tests;
+mod lists;
 pub(crate) mod ordered;
 pub(crate) mod packed;
+pub(crate) mod parts;
 pub(crate) mod position;
 pub(crate) mod registry;
 mod sample;
@@ -36,126 +40,20 @@ pub(crate) mod sorted;
 mod sorted_tests;
 #[cfg(test)]
 mod tests;
+pub(crate) mod value;
 
 use std::ops::ControlFlow;
 
+use super::Keyspace;
+use super::batch::writer;
+use super::entry::Old;
 use super::events::class;
-use super::format::{Kind, LargePayload, Meta, Stored};
-use super::{Found, Keyspace, Old, writer};
+use super::format::{Kind, LargePayload};
 use crate::fault::{Answer, Fault};
-use construction::Construction;
 use element::Elements;
 use ordered::Score;
-use packed::Packed;
-
-/// The longest payload of a packed collection.
-pub(crate) const PACKED_BYTES_MAX: usize = 512;
-
-/// A collection that a command has opened.
-#[derive(Clone, Debug)]
-pub(crate) struct Collection {
-    database: usize,
-    meta: Meta,
-    /// The entry that it is to replace.
-    old: Old,
-    present: bool,
-    body: Body,
-    /// The key's value is to be written.
-    head_changed: bool,
-    /// Some element is another.
-    changed: bool,
-    construction: Construction,
-}
-
-#[derive(Clone, Debug)]
-enum Body {
-    Packed(Packed),
-    Large { id: u64, count: u64 },
-}
-
-impl Collection {
-    fn new(database: usize, kind: Kind, found: &Found<'_>) -> Self {
-        Collection {
-            database,
-            meta: Meta { kind, ..Meta::default() },
-            old: found.old,
-            present: found.present,
-            body: Body::Packed(Packed::new(kind)),
-            head_changed: false,
-            changed: false,
-            construction: Construction::None,
-        }
-    }
-
-    /// The collection that is under a key of a database.
-    pub(crate) fn of(database: usize, stored: &Stored<'_>) -> Answer<Opened> {
-        let body = match stored.large() {
-            Some((id, count)) => Body::Large { id, count: count.unwrap_or_default() },
-            None => Body::Packed(Packed::decode(stored.meta.kind, stored.payload)?),
-        };
-        let (meta, old, construction) = (stored.meta, Old::of(stored), Construction::None);
-        let (head_changed, changed) = (false, false);
-        let collection =
-            Collection { database, meta, old, present: true, body, head_changed, changed, construction };
-        Ok(Opened(collection))
-    }
-
-    pub(crate) fn kind(&self) -> Kind {
-        self.meta.kind
-    }
-
-    /// The number of elements.
-    pub(crate) fn len(&self) -> u64 {
-        match &self.body {
-            Body::Packed(packed) => packed.count() as u64,
-            Body::Large { count, .. } => *count,
-        }
-    }
-
-    /// Whether its elements are records of their own.
-    pub(crate) fn is_large(&self) -> bool {
-        matches!(self.body, Body::Large { .. })
-    }
-
-    /// Whether Redis would have given up its compact encoding.
-    pub(crate) fn is_converted(&self) -> bool {
-        self.meta.modified
-    }
-
-    /// Notes that Redis gives up its compact encoding.
-    pub(crate) fn convert(&mut self) {
-        self.head_changed |= !self.meta.modified;
-        self.meta.modified = true;
-    }
-
-    /// Lets go of all elements. Those of a large collection are given up like those of a deleted one.
-    fn abandon(&mut self) {
-        self.body = Body::Packed(Packed::new(self.meta.kind));
-        (self.meta.large, self.meta.uncounted) = (false, false);
-        (self.head_changed, self.changed) = (true, true);
-    }
-
-    /// Lets the key expire, once the collection is stored.
-    pub(crate) fn set_deadline(&mut self, deadline: Option<u64>) {
-        self.head_changed |= self.meta.deadline != deadline;
-        self.meta.deadline = deadline;
-    }
-
-    fn note_change(&mut self) {
-        self.changed = true;
-        // A large sorted set that counts is one of an earlier version.
-        let is_new_form = self.meta.uncounted || self.meta.kind != Kind::SortedSet;
-        self.head_changed |= matches!(self.body, Body::Packed(_)) || !is_new_form;
-    }
-
-    /// Notes that the number of elements is another.
-    fn note_count(&mut self) {
-        self.head_changed |= !self.meta.uncounted;
-    }
-}
-
-/// A collection whose elements are yet to be counted, if its value does not.
-pub(crate) struct Opened(Collection);
+use parts::Construction;
+use value::{Collection, CollectionBody, PACKED_BYTES_MAX};
 
 impl<'p> Keyspace<'p> {
     /// Opens the collection under a key for a command that reads, and counts a hit or a miss.
@@ -213,8 +111,8 @@ impl<'p> Keyspace<'p> {
         field: &[u8],
     ) -> Answer<Option<&'a [u8]>> {
         match &collection.body {
-            Body::Packed(packed) => Ok(packed.get(field)),
-            Body::Large { id, .. } => {
+            CollectionBody::Packed(packed) => Ok(packed.get(field)),
+            CollectionBody::Large { id, .. } => {
                 self.elements(collection.database, collection.meta.kind)?.get(*id, field)
             }
         }
@@ -229,11 +127,11 @@ impl<'p> Keyspace<'p> {
         value: &[u8],
     ) -> Answer<bool> {
         let replaced = match &mut collection.body {
-            Body::Packed(packed) if collection.meta.kind == Kind::SortedSet => {
+            CollectionBody::Packed(packed) if collection.meta.kind == Kind::SortedSet => {
                 packed.put(field, &Score::read(value)?.to_bytes())
             }
-            Body::Packed(packed) => packed.put(field, value),
-            Body::Large { id, count } => {
+            CollectionBody::Packed(packed) => packed.put(field, value),
+            CollectionBody::Large { id, count } => {
                 let replaced =
                     self.elements(collection.database, collection.meta.kind)?.put(*id, field, value)?;
                 *count += u64::from(!replaced);
@@ -244,7 +142,8 @@ impl<'p> Keyspace<'p> {
             collection.note_count();
         }
         collection.note_change();
-        if matches!(&collection.body, Body::Packed(packed) if packed.as_bytes().len() > PACKED_BYTES_MAX) {
+        if matches!(&collection.body, CollectionBody::Packed(packed) if packed.as_bytes().len() > PACKED_BYTES_MAX)
+        {
             self.make_large(collection)?;
         }
         if collection.construction != Construction::None {
@@ -256,8 +155,8 @@ impl<'p> Keyspace<'p> {
     /// Removes an element; returns whether it was there.
     pub(crate) fn remove_element(&mut self, collection: &mut Collection, field: &[u8]) -> Answer<bool> {
         let removed = match &mut collection.body {
-            Body::Packed(packed) => packed.remove(field),
-            Body::Large { id, count } => {
+            CollectionBody::Packed(packed) => packed.remove(field),
+            CollectionBody::Large { id, count } => {
                 let removed = self.elements(collection.database, collection.meta.kind)?.remove(*id, field)?;
                 *count = count.saturating_sub(u64::from(removed));
                 removed
@@ -279,14 +178,14 @@ impl<'p> Keyspace<'p> {
         mut visit: impl FnMut(u32, &[u8], &[u8]) -> ControlFlow<()>,
     ) -> Answer {
         match &collection.body {
-            Body::Packed(packed) => {
+            CollectionBody::Packed(packed) => {
                 _ = packed.iter().try_for_each(|(field, value)| visit(0, field, value));
                 Ok(())
             }
-            Body::Large { .. } if collection.meta.kind == Kind::List => {
+            CollectionBody::Large { .. } if collection.meta.kind == Kind::List => {
                 self.walk_list(collection, 0, |_, element| visit(0, element, &[]))
             }
-            Body::Large { id, .. } => {
+            CollectionBody::Large { id, .. } => {
                 self.elements(collection.database, collection.meta.kind)?.walk(*id, from, |element| {
                     element.with_field(|field| visit(element.position, field, element.value))
                 })
@@ -296,7 +195,7 @@ impl<'p> Keyspace<'p> {
 
     /// Gives the elements of a packed collection records of their own.
     fn make_large(&mut self, collection: &mut Collection) -> Answer {
-        let Body::Packed(packed) = &collection.body else {
+        let CollectionBody::Packed(packed) = &collection.body else {
             return Ok(());
         };
         let (database, count) = (collection.database, packed.count() as u64);
@@ -309,7 +208,7 @@ impl<'p> Keyspace<'p> {
                 elements.put(id, field, value)?;
             }
         }
-        collection.body = Body::Large { id, count };
+        collection.body = CollectionBody::Large { id, count };
         (collection.meta.large, collection.head_changed) = (true, true);
         collection.meta.uncounted = collection.meta.kind == Kind::SortedSet;
         Ok(())
@@ -326,8 +225,8 @@ impl<'p> Keyspace<'p> {
     pub(crate) fn store(&mut self, key: &[u8], mut collection: Collection) -> Answer {
         let database = collection.database;
         let id = match &collection.body {
-            Body::Large { id, .. } => Some(*id),
-            Body::Packed(_) => None,
+            CollectionBody::Large { id, .. } => Some(*id),
+            CollectionBody::Packed(_) => None,
         };
         if collection.old.id == id {
             collection.old.id = None;
@@ -348,10 +247,10 @@ impl<'p> Keyspace<'p> {
         }
         self.end_construction(&mut collection)?;
         match &collection.body {
-            Body::Packed(packed) => {
+            CollectionBody::Packed(packed) => {
                 self.put(database, key, collection.meta, collection.old, &[packed.as_bytes()])
             }
-            Body::Large { id, count } => {
+            CollectionBody::Large { id, count } => {
                 collection.meta.uncounted = collection.meta.kind == Kind::SortedSet;
                 let payload = LargePayload::encode(collection.meta, *id, *count);
                 self.put(database, key, collection.meta, collection.old, &[payload.as_bytes()])

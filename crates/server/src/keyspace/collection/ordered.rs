@@ -27,12 +27,11 @@
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-use crate::keyspace::batch::Batch;
 use tembo::Map;
 
-use super::element::FIELD_BYTES_MAX;
-use super::position::Secret;
+use super::position::{FIELD_BYTES_MAX, Secret, id_range};
 use crate::fault::{Answer, Fault};
+use crate::keyspace::batch::Batch;
 use crate::keyspace::format::Malformed;
 
 const ID_BYTES: usize = 8;
@@ -146,11 +145,6 @@ impl Cut<'_> {
             }
         }
     }
-}
-
-/// The keys of the members of a sorted set.
-pub(crate) fn id_range(id: u64) -> std::ops::Range<[u8; ID_BYTES]> {
-    id.to_be_bytes()..id.saturating_add(1).to_be_bytes()
 }
 
 fn begin(id: u64, score: Score) -> Vec<u8> {

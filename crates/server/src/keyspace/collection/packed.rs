@@ -15,7 +15,7 @@ pub(crate) struct Packed {
 }
 
 /// An element and the bytes that it takes.
-struct Place<'a> {
+struct ElementPlace<'a> {
     start: usize,
     value_start: usize,
     end: usize,
@@ -72,13 +72,13 @@ impl Packed {
         Some((field, value, end))
     }
 
-    fn find(&self, field: &[u8]) -> Option<Place<'_>> {
+    fn find(&self, field: &[u8]) -> Option<ElementPlace<'_>> {
         let mut start = 0;
         loop {
             let (found, value, end) = self.element(start)?;
             if found == field {
                 let value_start = item(&self.bytes, start)?.1;
-                return Some(Place { start, value_start, end, value });
+                return Some(ElementPlace { start, value_start, end, value });
             }
             start = end;
         }
@@ -93,7 +93,7 @@ impl Packed {
         if self.sorted {
             return self.put_sorted(field, value);
         }
-        let Some(Place { value_start, end, .. }) = self.find(field) else {
+        let Some(ElementPlace { value_start, end, .. }) = self.find(field) else {
             push(&mut self.bytes, field);
             if self.pairs {
                 push(&mut self.bytes, value);
@@ -128,7 +128,7 @@ impl Packed {
 
     /// Removes an element; returns whether it was there.
     pub(crate) fn remove(&mut self, field: &[u8]) -> bool {
-        let Some(Place { start, end, .. }) = self.find(field) else {
+        let Some(ElementPlace { start, end, .. }) = self.find(field) else {
             return false;
         };
         self.bytes.drain(start..end);

@@ -64,6 +64,14 @@ fn hash(Secret(k0, k1): Secret, text: &[u8]) -> u64 {
     v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
+/// The longest field that a key holds as a whole.
+pub(crate) const FIELD_BYTES_MAX: usize = 512;
+
+/// The keys of the members of a sorted set.
+pub(crate) fn id_range(id: u64) -> std::ops::Range<[u8; 8]> {
+    id.to_be_bytes()..id.saturating_add(1).to_be_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,11 +8,12 @@ use super::element::remove_some;
 use super::position::Secret;
 use crate::fault::Answer;
 use crate::keyspace::format::{
-    COLLECTIONS, CURSORS, ELEMENTS, LISTS, Malformed, ONCE, ORDERED, Order, SCRIPTS, counting_of,
+    COLLECTIONS, CURSORS, ELEMENTS, LISTS, Malformed, ONCE, ORDERED, Order, SCRIPTS,
 };
-use crate::keyspace::kept::{KEPT, KeptStates};
+use crate::keyspace::kept_states::{KEPT, KeptStates};
+use crate::keyspace::order::read_order;
+use crate::keyspace::placement::counting_of;
 use crate::keyspace::point::open_if_there_is_room;
-use crate::keyspace::swap::read_order;
 use crate::random::Random;
 
 const NEXT: &[u8] = b"n";

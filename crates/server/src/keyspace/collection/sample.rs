@@ -8,9 +8,10 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::Collection;
+use super::value::Collection;
 use crate::fault::Answer;
-use crate::keyspace::{Keyspace, Kind};
+use crate::keyspace::Keyspace;
+use crate::keyspace::format::Kind;
 use crate::random::Random;
 
 /// A collection with so few elements is walked.

@@ -3,45 +3,24 @@
 //! The value of a large sorted set does not count its members, so that it is not written with each of them.
 //! The map of members in order counts them, in O(log n); [`Counts`] remembers what it said.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use foldhash::fast::RandomState;
-
-use super::ordered::{Cut, Ordered, Score, id_range};
-use super::{Body, Collection, Opened};
+use super::ordered::{Cut, Ordered, Score};
+use super::position::id_range;
+use super::value::{Collection, CollectionBody, Opened};
 use crate::fault::{Answer, Fault};
-use crate::keyspace::{Keyspace, Kind, writer};
+use crate::keyspace::Keyspace;
+use crate::keyspace::batch::writer;
+use crate::keyspace::format::Kind;
 
 /// A member and its score.
 pub(crate) type Member = (Vec<u8>, Score);
-
-/// The most sorted sets whose numbers of members are remembered.
-const COUNTS_MAX: usize = 1 << 14;
-
-/// The numbers of members of large sorted sets, by their ids, as the batch sees them. Forgotten whenever
-/// changes are taken back.
-#[derive(Default)]
-pub(in crate::keyspace) struct Counts(HashMap<u64, u64, RandomState>);
-
-impl Counts {
-    fn note(&mut self, id: u64, count: u64) {
-        if self.0.len() >= COUNTS_MAX && !self.0.contains_key(&id) {
-            self.0.clear();
-        }
-        self.0.insert(id, count);
-    }
-
-    pub(in crate::keyspace) fn clear(&mut self) {
-        self.0.clear();
-    }
-}
 
 impl<'p> Keyspace<'p> {
     /// Counts the elements of a collection, if its value does not.
     pub(crate) fn counted(&mut self, Opened(mut collection): Opened) -> Answer<Collection> {
         let database = collection.database;
-        if let Body::Large { id, count } = &mut collection.body
+        if let CollectionBody::Large { id, count } = &mut collection.body
             && collection.meta.uncounted
         {
             let noted = self.counts.0.get(id).copied();
@@ -61,7 +40,7 @@ impl<'p> Keyspace<'p> {
 
     /// Remembers how many members a sorted set has that was changed.
     pub(super) fn remember_count(&mut self, collection: &Collection) {
-        if let Body::Large { id, count } = collection.body
+        if let CollectionBody::Large { id, count } = collection.body
             && collection.meta.kind == Kind::SortedSet
         {
             self.counts.note(id, count);
@@ -94,8 +73,8 @@ impl<'p> Keyspace<'p> {
         match (&sorted.body, cut) {
             (_, Cut::First) => Ok(0),
             (_, Cut::Last) => Ok(sorted.len()),
-            (Body::Large { id, .. }, cut) => self.ordered(sorted.database, *id)?.rank(cut),
-            (Body::Packed(packed), cut) => {
+            (CollectionBody::Large { id, .. }, cut) => self.ordered(sorted.database, *id)?.rank(cut),
+            (CollectionBody::Packed(packed), cut) => {
                 let mut rank = 0;
                 for (member, score) in packed.iter() {
                     rank += u64::from(cut.is_behind(Score::read(score)?, member));
@@ -115,8 +94,10 @@ impl<'p> Keyspace<'p> {
         mut visit: impl FnMut(&[u8], Score) -> ControlFlow<()>,
     ) -> Answer {
         match &sorted.body {
-            Body::Large { id, .. } => self.ordered(sorted.database, *id)?.walk(from, downwards, visit),
-            Body::Packed(packed) => {
+            CollectionBody::Large { id, .. } => {
+                self.ordered(sorted.database, *id)?.walk(from, downwards, visit)
+            }
+            CollectionBody::Packed(packed) => {
                 let mut members: Vec<_> = packed.iter().collect();
                 let from = from as usize;
                 let chosen = match downwards {

@@ -295,7 +295,7 @@ fn members_that_are_taken_back_do_not_count() {
         keys.commit().unwrap();
         assert_eq!(len(&mut keys), 101);
         let sorted = keys.collection(0, b"z", Kind::SortedSet).unwrap();
-        let Body::Large { id, .. } = sorted.body else { panic!("it is not large") };
+        let CollectionBody::Large { id, .. } = sorted.body else { panic!("it is not large") };
         assert_eq!(keys.count_committed(id).unwrap(), 101);
     });
 }

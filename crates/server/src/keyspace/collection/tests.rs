@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::keyspace::check::{CheckReport, check};
+use crate::keyspace::check::check;
+use crate::keyspace::check_report::CheckReport;
 use crate::random::Random;
 
 type Model = BTreeMap<(usize, Vec<u8>), BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -375,7 +376,7 @@ fn costs_of(keys: &mut Keyspace<'_>, fields: u64) -> (bool, [(u64, u64); 2]) {
     for number in 0..fields {
         keys.put_element(&mut hash, format!("f{number:05}").as_bytes(), b"12345678").unwrap();
     }
-    let large = matches!(hash.body, Body::Large { .. });
+    let large = matches!(hash.body, CollectionBody::Large { .. });
     keys.store(key, hash).unwrap();
     let replace = cost(keys, 256, |keys, number| {
         let mut hash = keys.collection(0, key, Kind::Hash).unwrap();

@@ -31,12 +31,13 @@ use rustls::ClientConfig;
 use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 
 use super::Replica;
-use super::failover::Stage;
-use crate::commands::replicas_of;
+use super::failover::FailoverStage;
+use crate::commands::replicas::replicas_of;
 use crate::config::LogLevel;
 use crate::executor::Executor;
-use crate::keyspace::replication::{Id, Master, REPLICAS_MAX};
-use crate::log::Kind;
+use crate::keyspace::history::{Id, Master};
+use crate::keyspace::replication::REPLICAS_MAX;
+use crate::log::MessageKind;
 use crate::password::Password;
 use crate::replica::socket::MasterSocket;
 
@@ -75,7 +76,7 @@ impl Executor<'_, '_> {
     pub(super) fn remember_replicas(&mut self) {
         // The role of a failover is not durable: a server that is killed in one asks its heir.
         let stage = self.state.failover.as_ref().map(|failover| failover.stage);
-        let is_open = self.state.role.is_changed || stage == Some(Stage::Taking);
+        let is_open = self.state.role.is_changed || stage == Some(FailoverStage::Taking);
         if is_open || self.state.replicas.is_recalling {
             return;
         }
@@ -91,9 +92,9 @@ impl Executor<'_, '_> {
         now.dedup();
         if now != self.state.replicas.remembered {
             if let Err(fault) = self.keys.store_replicas(&now) {
-                let why = crate::replica::apply::shown(&fault);
+                let why = crate::fault::shown(&fault);
                 let message = format_args!("the addresses of replicas are not stored: {why}");
-                return self.state.log(LogLevel::Warning, Kind::Replication, message);
+                return self.state.log(LogLevel::Warning, MessageKind::Replication, message);
             }
             self.state.replicas.remembered = now;
         }
@@ -151,7 +152,7 @@ impl Recall {
                     "{}:{} was promoted while this server was down: this is its replica from now on",
                     master.host, master.port
                 );
-                executor.state.log(LogLevel::Notice, Kind::Replication, message);
+                executor.state.log(LogLevel::Notice, MessageKind::Replication, message);
                 executor.state.role.choose(Some(master));
                 executor.persist_role();
             }
@@ -160,7 +161,7 @@ impl Recall {
                     "{} replicas of before did not answer in time: this server goes on as the master",
                     self.open
                 );
-                executor.state.log(LogLevel::Warning, Kind::Replication, message);
+                executor.state.log(LogLevel::Warning, MessageKind::Replication, message);
             }
             None => {}
         }

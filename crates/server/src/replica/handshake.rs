@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustls::ClientConfig;
 use tembo_rdb::Reader;
 use tembo_wire::number::parse_u64;
 use tembo_wire::write_request;
@@ -19,9 +20,8 @@ use tembo_wire::write_request;
 use super::Transfer;
 use super::socket::MasterSocket;
 use crate::import::{Survey, survey};
-use crate::keyspace::replication::{Id, Master, Position, is_id};
+use crate::keyspace::history::{Id, Master, Position, is_id};
 use crate::password::Password;
-use rustls::ClientConfig;
 
 /// How often a thread that waits looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(200);

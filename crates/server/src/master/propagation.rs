@@ -2,10 +2,10 @@
 
 use tembo_wire::Request;
 
-use crate::commands::places_of_keys;
+use crate::commands::key_arguments::{ONCE_COMMAND, places_of_keys};
 use crate::commands::table::Command;
 use crate::effects::Mark;
-use crate::executor::{Executor, writes};
+use crate::executor::Executor;
 use crate::fault::Answer;
 use crate::session::Session;
 
@@ -22,7 +22,7 @@ impl Executor<'_, '_> {
         let is_master = self.state.role.master.is_none();
         is_master
             && self.state.replicas.good < self.state.config.replica.min_replicas
-            && writes(session, command)
+            && session.writes(command)
     }
 
     /// Begins a command whose effects are told. Keys that it names and whose time has come are told to be
@@ -42,8 +42,7 @@ impl Executor<'_, '_> {
     }
 
     fn tell_expired(&mut self, command: &Command, request: &Request<'_>, database: usize) -> Answer {
-        let inner =
-            (command.name == "tembo.once").then(|| request.from(crate::commands::tembo::ONCE_COMMAND));
+        let inner = (command.name == "tembo.once").then(|| request.from(ONCE_COMMAND));
         let inner = inner.filter(|inner| inner.arg_count() > 0);
         let (command, request) = match &inner {
             Some(inner) => match self.state.registry.get(inner.name()) {

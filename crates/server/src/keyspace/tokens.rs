@@ -33,9 +33,10 @@
 use tembo::Pool;
 use tembo_wire::Protocol;
 
-use super::check::CheckError;
+use super::Keyspace;
+use super::batch::writer;
+use super::check_report::CheckError;
 use super::format::{Malformed, ONCE};
-use super::{Keyspace, writer};
 use crate::fault::{Answer, Fault};
 
 /// The longest token.

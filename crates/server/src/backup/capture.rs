@@ -23,7 +23,7 @@ use super::units::Units;
 use super::{BackupError, BackupKind, BackupSummary, StreamPlace};
 use crate::config::Config;
 use crate::import::survey;
-use crate::keyspace::replication::{Id, is_id};
+use crate::keyspace::history::{Id, is_id};
 use crate::password::Password;
 use crate::replica::socket::MasterSocket;
 use crate::tls::Tls;
@@ -71,12 +71,12 @@ pub struct Source {
     pub patience: Duration,
 }
 
-trait Stream: Read + Write {}
+trait ServerStream: Read + Write {}
 
-impl<S: Read + Write> Stream for S {}
+impl<S: Read + Write> ServerStream for S {}
 
 struct Connection {
-    stream: BufReader<Box<dyn Stream>>,
+    stream: BufReader<Box<dyn ServerStream>>,
     patience: Duration,
 }
 
@@ -145,7 +145,8 @@ fn full(
     };
     let rest = connection.body()?;
     let writer = Writer::begin(sink, &head).map_err(BackupError::Write)?;
-    let mut body = Body { connection, rest, held: Vec::new(), writer, progress, taken: 0, failure: None };
+    let mut body =
+        ArrivingCopy { connection, rest, held: Vec::new(), writer, progress, taken: 0, failure: None };
     let surveyed =
         Copy::new(&mut body).and_then(|mut copy| Ok((survey(&mut copy, &mut |_| {})?, copy.offset())));
     let (survey, bytes) = surveyed.map_err(|error| body.failure.take().unwrap_or_else(|| broken(error)))?;
@@ -395,7 +396,7 @@ fn refused(command: &'static str, reply: &str) -> BackupError {
     BackupError::Refused { command, reply }
 }
 
-fn connect(source: &Source) -> io::Result<Box<dyn Stream>> {
+fn connect(source: &Source) -> io::Result<Box<dyn ServerStream>> {
     let tls = match &source.tls {
         Some(config) => Tls::of(&config.tls).map_err(io::Error::other)?.client,
         None => None,
@@ -426,7 +427,7 @@ enum Rest {
 }
 
 /// The bytes of a copy on their way into the backup, for one who reads them.
-struct Body<'b, 'w> {
+struct ArrivingCopy<'b, 'w> {
     connection: Connection,
     rest: Rest,
     /// Bytes that may be the mark.
@@ -438,7 +439,7 @@ struct Body<'b, 'w> {
     failure: Option<BackupError>,
 }
 
-impl Body<'_, '_> {
+impl ArrivingCopy<'_, '_> {
     fn next(&mut self, room: &mut [u8]) -> Result<usize, BackupError> {
         let count = match self.rest {
             Rest::Bytes(0) => 0,
@@ -474,7 +475,7 @@ impl Body<'_, '_> {
     }
 }
 
-impl Read for Body<'_, '_> {
+impl Read for ArrivingCopy<'_, '_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         self.next(room).map_err(|error| {
             let said = io::Error::other(error.to_string());

@@ -13,17 +13,16 @@ use std::time::Instant;
 
 use tembo_wire::{Limits, Parsed, Request, RequestParser};
 
-use super::ask::{Failure, failed};
-use crate::acl::superuser;
+use super::handshake::{Failure, failed};
+use crate::acl::users::superuser;
 use crate::address::Address;
 use crate::commands::args::is;
 use crate::commands::table::Command;
 use crate::commands::table::flag::{BLOCKING, WRITE};
 use crate::commands::transaction::discard;
 use crate::executor::Executor;
-use crate::fault::{Fault, MALFORMED};
 use crate::session::Session;
-use crate::waiting::give_up;
+use crate::wait_service::give_up;
 
 /// The slot of the master's link among the clients, which has none.
 const SLOT: usize = usize::MAX;
@@ -37,7 +36,7 @@ const SHOWN_BYTES_MAX: usize = 64;
 const PASSING: [&[u8]; 2] = [b"-OOM ", b"-MISCONF "];
 
 /// The stream under way, without its connection.
-pub(crate) struct Stream {
+pub(crate) struct AppliedStream {
     session: Session,
     parser: RequestParser,
     /// The bytes that came, up to `used` of them applied.
@@ -54,14 +53,14 @@ pub(crate) struct Stream {
     pub(super) is_asked: bool,
 }
 
-impl Stream {
+impl AppliedStream {
     pub(crate) fn new(executor: &Executor<'_, '_>, peer: SocketAddr, local: SocketAddr) -> Self {
         let addresses = (Address::Ip(peer), Address::Ip(local));
         let mut session = Session::new(u64::MAX, addresses, -1, Instant::now(), superuser());
         (session.slot, session.authenticated, session.is_master) = (SLOT, true, true);
         let position = executor.keys.replication.position;
         session.database = position.map_or(0, |position| position.database.into());
-        Stream {
+        AppliedStream {
             session,
             parser: RequestParser::new(),
             input: Vec::new(),
@@ -94,17 +93,6 @@ impl Stream {
     }
 }
 
-/// A fault in words.
-pub(crate) fn shown(fault: &Fault) -> String {
-    match fault {
-        Fault::Error(line) => (*line).to_owned(),
-        Fault::Quoting(line) => String::from_utf8_lossy(line).into_owned(),
-        Fault::Engine(error) => error.to_string(),
-        Fault::Malformed => MALFORMED.to_owned(),
-        Fault::NeedsCommit | Fault::MissingDatabase(_) => "it cannot be stored".to_owned(),
-    }
-}
-
 /// Whether a command counts from now on. Since version 7 masters send none of these.
 fn is_relative(request: &Request<'_>) -> bool {
     let has = |from: usize, words: &[&str]| {
@@ -122,7 +110,7 @@ fn is_relative(request: &Request<'_>) -> bool {
 
 impl Executor<'_, '_> {
     /// Applies whole commands of a stream, up to as many as a turn may. What they did is in the batch.
-    pub(crate) fn apply(&mut self, stream: &mut Stream) -> Result<(), Failure> {
+    pub(crate) fn apply(&mut self, stream: &mut AppliedStream) -> Result<(), Failure> {
         let words_max = std::mem::replace(&mut self.batch_words_max, usize::MAX);
         let now_ms = self.keys.now_ms;
         let applied = self.apply_some(stream, words_max, now_ms);
@@ -131,12 +119,17 @@ impl Executor<'_, '_> {
         applied
     }
 
-    fn apply_some(&mut self, stream: &mut Stream, words_max: usize, now_ms: u64) -> Result<(), Failure> {
+    fn apply_some(
+        &mut self,
+        stream: &mut AppliedStream,
+        words_max: usize,
+        now_ms: u64,
+    ) -> Result<(), Failure> {
         for _ in 0..COMMANDS_PER_TURN {
             if self.keys.pubsub.is_backlogged() {
                 break;
             }
-            let Stream { session, parser, input, used, needed, offset, output, is_asked, unfinished } =
+            let AppliedStream { session, parser, input, used, needed, offset, output, is_asked, unfinished } =
                 &mut *stream;
             let unread = &input[*used..];
             let consumed = match parser.parse(unread, &Limits::default()) {
@@ -249,5 +242,5 @@ fn not_applied(command: Option<&Command>, request: &Request<'_>, offset: u64, wh
     let key = request.get(at).map(|key| format!(" for the key \"{}\"", clipped(key))).unwrap_or_default();
     let name = clipped(request.name()).to_uppercase();
     let why = format!("{name}{key} at offset {offset} cannot be applied: {why}");
-    Failure { is_final: true, ..super::ask::failed(why) }
+    Failure { is_final: true, ..super::handshake::failed(why) }
 }

@@ -1,0 +1,8 @@
+//! The reference to a client from where it is not at hand.
+
+/// A client by its slot; the number tells whether the slot is still that client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientRef {
+    pub(crate) slot: usize,
+    pub(crate) id: u64,
+}

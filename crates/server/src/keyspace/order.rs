@@ -1,0 +1,40 @@
+//! The order of the databases: which maps each has.
+
+use super::format::{Malformed, Order};
+
+/// Which maps the databases have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Places {
+    /// As the batch sees it.
+    pub(super) now: Order,
+    /// As it is committed.
+    pub(super) committed: Order,
+    /// The batch has changed it.
+    pub(super) is_changed: bool,
+}
+
+impl Places {
+    pub(super) fn new(order: Order) -> Self {
+        Places { now: order, committed: order, is_changed: false }
+    }
+
+    /// Gives each of two databases the maps of the other one.
+    pub(super) fn exchange(&mut self, a: usize, b: usize) {
+        self.now.swap(a, b);
+        self.is_changed = true;
+    }
+
+    /// Notes that what the maps are for changes with the batch.
+    pub(super) fn note_changed(&mut self) {
+        self.is_changed = true;
+    }
+
+    pub(super) fn note_committed(&mut self) {
+        (self.committed, self.is_changed) = (self.now, false);
+    }
+}
+
+/// Reads the record of the order; without one, each database has the maps of its number.
+pub(crate) fn read_order(value: Option<&[u8]>) -> Result<Order, Malformed> {
+    value.map_or(Ok(Order::default()), Order::decode)
+}
