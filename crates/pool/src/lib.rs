@@ -122,5 +122,5 @@ pub use pin::{BriefPin, OpenGuard, Pin};
 pub use pool::Stats;
 pub use tx::lane::{KeptSpace, Lane};
 pub use tx::writer::Writer;
-pub use tx::{Savepoint, Tx, TxView};
+pub use tx::{LineStores, Savepoint, StoredLines, Tx, TxView};
 pub use writers::{HeldBack, Turn, WRITERS_MAX, Writers};

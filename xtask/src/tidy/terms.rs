@@ -59,7 +59,7 @@ const REPLACED: &[Replaced] = &[
     replaced(Form::Name, "expect_free", "prefetch_for_free"),
     replaced(Form::Name, "expect_store", "prefetch_for_store"),
     replaced(Form::Name, "stored_words", "logged_words"),
-    replaced(Form::Name, "stored_word", "line_word"),
+    replaced(Form::Name, "stored_word", "stored_lines().word"),
     replaced(Form::Name, "WARY", "validated_left"),
     replaced(Form::Name, "UNTIL_LOOK", "until_probe"),
 ];

@@ -163,7 +163,7 @@ fn take_dying(shared: &HeapShared, writer: &mut WriterContext, step: &Step) -> R
         }
         writer.buffers.finished.push(dying.object);
         writer.dying_first = dying.kind.next_dying();
-        writer.ptx.store_line_words(writer.dying_off, &[writer.dying_first])?;
+        writer.ptx.lines().store_words(writer.dying_off, &[writer.dying_first])?;
     }
     Ok(taken)
 }
@@ -255,7 +255,7 @@ impl<'c> Dying<'c> {
             if !all {
                 // Released pointers become null, so that the next step finds the others.
                 for slot in &slots[..step.pointers] {
-                    writer.ptx.store_line_words(*slot, &[0])?;
+                    writer.ptx.lines().store_words(*slot, &[0])?;
                 }
                 end = element;
                 break;
@@ -263,7 +263,7 @@ impl<'c> Dying<'c> {
         }
         writer.buffers.pointers = pointers;
         if end < self.len && end > self.released {
-            writer.ptx.store_line_words(self.object + OBJECT_HEAD_BYTES, &[self.len | end << 32])?;
+            writer.ptx.lines().store_words(self.object + OBJECT_HEAD_BYTES, &[self.len | end << 32])?;
         }
         Ok(end >= self.len)
     }

@@ -28,7 +28,7 @@ pub(crate) struct CountResolver<'c> {
 impl CountResolver<'_> {
     /// A word of an object as the commit leaves it.
     fn word(&self, off: u64) -> Result<u64> {
-        match self.writer.ptx.line_word(off) {
+        match self.writer.ptx.stored_lines().word(off) {
             Some(word) => Ok(word),
             None => Ok(self.shared.region().load_u64(off)?),
         }
@@ -179,7 +179,7 @@ impl CountResolver<'_> {
     /// Empties an orphan's slot: a pointer leads to it again, or it dies.
     fn adopt(&mut self, object: u64) -> Result<()> {
         if let Some(slot) = self.shared.handles.slot_of(object) {
-            self.writer.ptx.store_line_words(slot, &[0])?;
+            self.writer.ptx.lines().store_words(slot, &[0])?;
             self.writer.buffers.adopted.push(object);
         }
         Ok(())
@@ -192,7 +192,7 @@ impl CountResolver<'_> {
             && let Some(slot) = self.shared.handles.slot_of(object)
         {
             adopted.swap_remove(at);
-            self.writer.ptx.store_line_words(slot, &[object])?;
+            self.writer.ptx.lines().store_words(slot, &[object])?;
         }
         Ok(())
     }
@@ -219,7 +219,7 @@ impl CountResolver<'_> {
         Ok(if new.is_new_slot {
             ptx.store(new.slot, new.object)
         } else {
-            ptx.store_line_words(new.slot, &[new.object])
+            ptx.lines().store_words(new.slot, &[new.object])
         }?)
     }
 
@@ -237,7 +237,7 @@ impl CountResolver<'_> {
             // The zeros are part of the commit, as slots in use would be.
             writer.ptx.write_fresh(block, &[0; size_of::<PmOrphans>()])?;
             writer.ptx.store(block, next)?;
-            writer.ptx.store_line_words(head, &[block])?;
+            writer.ptx.lines().store_words(head, &[block])?;
             let slots = block + offset_of!(PmOrphans, slots) as u64;
             writer.buffers.new_slots.extend((0..ORPHAN_SLOTS).map(|i| slots + 8 * i));
         }
@@ -367,7 +367,7 @@ impl CountResolver<'_> {
             self.counts(object)?.kind = dying;
         }
         self.writer.dying_first = object;
-        self.writer.ptx.store_line_words(self.writer.dying_off, &[object])?;
+        self.writer.ptx.lines().store_words(self.writer.dying_off, &[object])?;
         Ok(())
     }
 
@@ -376,7 +376,7 @@ impl CountResolver<'_> {
         match is_fresh {
             true if is_tagged(object) => ptx.set_tag_word(block_of(object), 0, kind.0)?,
             true => ptx.store(object, kind.0)?,
-            false => ptx.store_line_words(kind_off(object), &[kind.0])?,
+            false => ptx.lines().store_words(kind_off(object), &[kind.0])?,
         }
         Ok(())
     }
@@ -385,7 +385,7 @@ impl CountResolver<'_> {
         let WriterContext { buffers, fresh, ptx, .. } = &mut *self.writer;
         for (object, counts) in buffers.counts.iter() {
             if !counts.is_freed && counts.new != counts.old {
-                ptx.store_line_words(counts_off(object), &[counts.new.encode()])?;
+                ptx.lines().store_words(counts_off(object), &[counts.new.encode()])?;
             }
         }
         for (object, fresh) in fresh.iter() {

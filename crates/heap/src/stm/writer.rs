@@ -38,8 +38,8 @@ pub(crate) struct WriterContext {
 
 impl WriterContext {
     pub(crate) fn has_work(&self) -> bool {
-        self.ptx.has_line_words()
-            || !(self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty())
+        let has_stored = !self.ptx.stored_lines().is_empty();
+        has_stored || !(self.deltas.is_empty() && self.fresh.is_empty() && self.held.is_empty())
     }
 
     /// Whether the transaction only stores words.

@@ -160,7 +160,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         let writer = self.active.writer.borrow();
         let end = off + 8 * words.len() as u64;
         for line_off in (off & !(LINE - 1)..end).step_by(LINE as usize) {
-            let stored = writer.as_ref().and_then(|writer| writer.ptx.line_words(line_off));
+            let stored = writer.as_ref().and_then(|writer| writer.ptx.stored_lines().words_of_line(line_off));
             let Some((mask, line)) = stored else { continue };
             if copy.is_empty() {
                 copy = words.iter().map(|word| word.load(Ordering::Acquire)).collect();

@@ -339,7 +339,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     /// The transaction's own write to the word at `off`.
     #[inline(always)]
     fn own_word(&self, off: u64) -> Option<u64> {
-        self.active.writer.borrow().as_ref()?.ptx.line_word(off)
+        self.active.writer.borrow().as_ref()?.ptx.stored_lines().word(off)
     }
 
     /// Reads words from `off` on, all of which belong to `key`.
@@ -426,7 +426,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
         let writer = self.active.writer.borrow();
         let Some(writer) = writer.as_ref() else { return Ok(()) };
         for (i, out) in out.iter_mut().enumerate() {
-            if let Some(word) = writer.ptx.line_word(off + 8 * i as u64) {
+            if let Some(word) = writer.ptx.stored_lines().word(off + 8 * i as u64) {
                 *out = word;
             }
         }

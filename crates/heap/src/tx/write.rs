@@ -101,10 +101,10 @@ impl<'t, B: Brand> Tx<'t, B> {
                 && off.is_multiple_of(LINE)
             {
                 self.active.note_written_line(off);
-                return Ok(writer.ptx.store_whole_line(off, line)?);
+                return Ok(writer.ptx.lines().store_whole_line(off, line)?);
             }
             self.active.note_written(off, words.len());
-            return Ok(writer.ptx.store_line_words(off, words)?);
+            return Ok(writer.ptx.lines().store_words(off, words)?);
         }
         Ok(writer.ptx.write_fresh_words(off, &[], words)?)
     }

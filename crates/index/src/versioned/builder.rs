@@ -256,7 +256,7 @@ impl<S: BuildVersion> VersionBuilder<S> {
         store(at!(PmVersionedHead.root), version.root.0, self.before.root.0);
         store(at!(PmVersionedHead.length), version.length, self.before.length);
         // PERSIST(I5): one redo record has these words and everything above, and covers the new blocks.
-        tx.store_line(self.header, mask, &words)?;
+        tx.lines().store_line(self.header, mask, &words)?;
         Ok(Some(version))
     }
 

@@ -32,7 +32,7 @@ impl DeferredStamps {
 
     /// Stores the words as part of a transaction.
     pub(crate) fn store(&self, tx: &mut Tx<'_>) -> Result<()> {
-        self.words.iter().try_for_each(|off| Ok(tx.store_line_words(*off, &[self.version])?))
+        self.words.iter().try_for_each(|off| Ok(tx.lines().store_words(*off, &[self.version])?))
     }
 }
 

@@ -197,7 +197,7 @@ impl Queue {
         let (off, item) = (item_off(self.now.last, self.now.last_idx), dead.encode());
         match self.is_last_new {
             true => tx.write_fresh(off, bytemuck::bytes_of(&item))?,
-            false => tx.store_line_words(off, &item)?,
+            false => tx.lines().store_words(off, &item)?,
         }
         self.now.last_idx += 1;
         self.now.count = self
@@ -218,7 +218,7 @@ impl Queue {
             words[i] = now;
             mask |= u8::from(before != now) << i;
         }
-        Ok(tx.store_line(self.off, mask, &words)?)
+        Ok(tx.lines().store_line(self.off, mask, &words)?)
     }
 }
 

@@ -158,13 +158,16 @@ impl Scenario for Words {
             Op::Store { lane, words, value } => {
                 let mut tx = lanes[*lane].begin();
                 let by_line = value % 2 == 0;
-                let mut store =
-                    |off| if by_line { tx.store_line_words(off, &[*value]) } else { tx.store(off, *value) };
+                let mut store = |off| {
+                    if by_line { tx.lines().store_words(off, &[*value]) } else { tx.store(off, *value) }
+                };
                 words.iter().try_for_each(|word| store(words_off + 8 * word)).and_then(|()| tx.commit())
             }
             Op::Fill { lane, from, value } if value % 2 == 0 => {
                 let mut tx = lanes[*lane].begin();
-                tx.store_line_words(words_off + 8 * from, &[*value; MANY as usize]).and_then(|()| tx.commit())
+                tx.lines()
+                    .store_words(words_off + 8 * from, &[*value; MANY as usize])
+                    .and_then(|()| tx.commit())
             }
             Op::Fill { lane, from, value } => {
                 store(&mut lanes[*lane], words_off + 8 * from, MANY, *value);

@@ -162,7 +162,7 @@ fn a_commit_that_failed_leaves_no_slabs_behind() {
     assert!(tx.commit().unwrap_err().to_string().contains("freed twice"));
     assert!(lane.writes.gathered.new_slabs.is_empty());
     let mut tx = lane.begin();
-    tx.store_line_words(extent, &[1; 8]).unwrap();
+    tx.lines().store_words(extent, &[1; 8]).unwrap();
     tx.commit().unwrap();
     assert_eq!(pool.region().load_u64(extent + 56).unwrap(), 1);
     pool.marks().unwrap();

@@ -225,7 +225,7 @@ fn tags_are_theirs_who_have_the_lines() {
     assert!(
         matches!(tx.set_tag_word(lines[0], 0, 1), Err(e) if matches!(e.kind(), ErrorKind::Internal { .. }))
     );
-    tx.store_line_words(tag_off(lines[0]) + 8, &[9]).unwrap();
+    tx.lines().store_words(tag_off(lines[0]) + 8, &[9]).unwrap();
     tx.free(lines[8]).unwrap();
     tx.commit().unwrap();
     assert_eq!(tag(lines[0]), [0, 9]);

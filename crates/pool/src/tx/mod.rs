@@ -31,6 +31,7 @@ mod unlogged;
 mod write_set;
 pub(crate) mod writer;
 
+pub use lines::{LineStores, StoredLines};
 pub use savepoint::Savepoint;
 
 use crate::inner::{Pool, PoolInner};
@@ -47,10 +48,8 @@ use write_set::WriteSet;
 /// It has two ways to write words that others may see, with opposite contracts. *Logged words*
 /// ([`store`](Self::store)) are seen by [`load`](Self::load) and taken back by
 /// [savepoints](Self::rollback_to); [`logged_words`](Self::logged_words) lists them. *Words stored by line*
-/// ([`store_line_words`](Self::store_line_words), [`store_line`](Self::store_line),
-/// [`store_whole_line`](Self::store_whole_line)) are cheaper, are **not** seen by `load` and **not** taken
-/// back by savepoints; [`line_word`](Self::line_word), [`line_words`](Self::line_words) and
-/// [`has_line_words`](Self::has_line_words) tell of them. No word is stored in both ways by one transaction.
+/// are cheaper, are **not** seen by `load` and **not** taken back by savepoints; they have handles of their
+/// own, [`LineStores`] and [`StoredLines`]. No word is stored in both ways by one transaction.
 ///
 /// Other threads see nothing of either before it is durable. Dropping the transaction takes everything back.
 /// Isolation from other writers is the caller's task: no other lane may change the same words until

@@ -328,7 +328,7 @@ impl NodeDraft {
         let mut dirty = u128::from_le_bytes(self.dirty);
         while dirty != 0 {
             let line = dirty.trailing_zeros() as usize / 8;
-            tx.store_line(self.id + LINE_BYTES * line as u64, self.dirty[line], &lines[line])?;
+            tx.lines().store_line(self.id + LINE_BYTES * line as u64, self.dirty[line], &lines[line])?;
             dirty &= !(0xFF << (8 * line));
         }
         Ok(())

@@ -184,11 +184,11 @@ impl TreeBuilder {
             self.end_in_place(tx, off, &ended)?;
         }
         if u64::from_ne_bytes(prints) != prints_before {
-            tx.store_line_words(off + 8 * prints_word as u64, &[u64::from_ne_bytes(prints)])?;
+            tx.lines().store_words(off + 8 * prints_word as u64, &[u64::from_ne_bytes(prints)])?;
         }
         // Words of one line become visible in order: a place's start before its other words, and its end
         // after them (I4).
-        tx.store_line(words.line_off, words.mask, &words.words)?;
+        tx.lines().store_line(words.line_off, words.mask, &words.words)?;
         self.touch_in_place(&sought.path);
         Ok(true)
     }
@@ -198,7 +198,7 @@ impl TreeBuilder {
         if let Some((record, start)) = ended.record {
             self.give_up_record(tx, record, start)?;
         }
-        Ok(tx.store_line_words(off + 8 * entry_word(0, ended.slot, Field::End) as u64, &[self.version])?)
+        Ok(tx.lines().store_words(off + 8 * entry_word(0, ended.slot, Field::End) as u64, &[self.version])?)
     }
 
     /// As [`touch`](Self::touch). If nobody holds a version, the stamps are only deferred.

@@ -115,7 +115,7 @@ impl TreeBuilder {
                 continue;
             }
             if has_held && self.retained.any_held_from(self.stamp_before(tx, node, slot)?) {
-                tx.store_line_words(stamp_off(node, slot), &[self.version])?;
+                tx.lines().store_words(stamp_off(node, slot), &[self.version])?;
             } else {
                 self.deferred.push(stamp_off(node, slot));
             }
