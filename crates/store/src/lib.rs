@@ -106,8 +106,8 @@
 //! # Reading order
 //!
 //! `layout.rs`, `versions.rs` (version tables), `sequence.rs` (numbers), `active.rs` (which snapshots are
-//! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `transaction.rs`,
-//! `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history: `noted.rs` (what a
+//! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `walk.rs`, `schedule.rs`,
+//! `transaction.rs`, `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history: `noted.rs` (what a
 //! commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`, `limits.rs`, `collector.rs`,
 //! `watch.rs`, `dropped.rs`, `compaction.rs`, `copy.rs`. `remote` has the store that several
 //! processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
@@ -145,6 +145,7 @@ mod primitives;
 pub mod remote;
 mod retention;
 mod retry;
+mod schedule;
 mod sequence;
 mod snapshot;
 mod space;
@@ -153,6 +154,7 @@ mod transaction;
 pub mod tuple;
 mod typed;
 mod versions;
+mod walk;
 mod watch;
 mod writer_lane;
 

@@ -3,6 +3,7 @@
 use crate::active::Active;
 use crate::apply::Change;
 use crate::audit::LogSlot;
+use crate::collect::Left;
 use crate::commit::{Commits, Lead};
 use crate::dropped;
 use crate::error::{Error, Result, corrupt};
@@ -109,13 +110,14 @@ impl Store {
         let names = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.keyspaces))?)?;
         let kept = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.kept))?)?;
         let numbers = read_kept(&kept)?.into_iter().map(|kept| kept.number);
-        let active = Arc::new(Active::new(last_number(region, off)?, WRITERS_MAX as usize, numbers));
+        let last = last_number(region, off)?;
+        let active = Arc::new(Active::new(last, WRITERS_MAX as usize, numbers));
         let inner = StoreInner {
             pool: pool.clone(),
             off,
             name: name.to_owned(),
             active,
-            commits: Commits::new(lane),
+            commits: Commits::new(lane, Left::by_earlier(region, off, last)?),
             names,
             kept,
             history: History { log: LogSlot::open(pool, off)?, ..History::default() },
@@ -180,6 +182,9 @@ impl Store {
             let off = Keyspace::create(tx, id, retention, inner.active.current_alone())?;
             inner.names.put(tx, name.as_bytes(), &[&off.to_ne_bytes()])?;
             tx.commit_and_begin()?;
+            if let Retention::For(time) = retention {
+                lead.left.get().walks.note_window(time);
+            }
         }
         drop(lead);
         self.find_keyspace(name)?
@@ -223,6 +228,7 @@ impl Store {
         keyspace.inner.note_dropped(outcome.is_ok());
         outcome?;
         inner.open.lock().remove(name);
+        lead.left.get().has_dropped = true;
         inner.history.accounts.note_dropped(keyspace.inner.id);
         inner.history.watches.wake();
         Ok(true)
@@ -246,7 +252,7 @@ impl Store {
         lead.tx.commit_and_begin()?;
         keyspace.inner.note_retention(retention, from);
         inner.note_budget(retention);
-        lead.left.get().walk_anew();
+        lead.left.get().walks.begin(from);
         Ok(())
     }
 
@@ -514,7 +520,7 @@ impl Store {
         lead.tx.commit_and_begin()?;
         inner.active.forget(number);
         inner.history.accounts.renew(inner);
-        lead.left.get().walk_anew();
+        lead.left.get().walks.begin(inner.active.current_alone());
         Ok(true)
     }
 
