@@ -7,9 +7,11 @@
 //!
 //! Maps that keep versions, and hash tables, get each named snapshot, oldest first, and then their newest
 //! version; their versions have other numbers there. Stores and heaps are copied as they lie: a store with
-//! all its versions, numbers and its log, a heap with its shared objects.
+//! all its versions, numbers and its log, a heap with its shared objects. After the comparison the copy of a
+//! store gives up what nobody needs.
 
 use crate::args::Compact;
+use crate::compact::collect_and_compact;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::report::{print, print_json};
@@ -236,9 +238,11 @@ impl Rewriting {
             }
         }
         let Rewriting { source, target, entries, progress } = self;
+        drop(progress);
+        // The source stays as it is, so what nobody needs there was copied, too.
+        collect_and_compact(&target)?;
         target.check()?;
         target.cut(1, 0)?;
-        drop(progress);
         let (source_bytes, pool_bytes) = (source.stats().pool_bytes, target.stats().pool_bytes);
         drop(target);
         unfinished.publish(into).map_err(Failure::at_file("giving the new pool its name", into))?;

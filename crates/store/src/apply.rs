@@ -144,7 +144,7 @@ fn fail_all(members: &mut [Member<'_>], made: &[(usize, u64)], error: Error) {
 }
 
 /// Whether a transaction only takes values off keys, and frees space in the end.
-fn only_deletes(changes: &[Change<'_>]) -> bool {
+pub(crate) fn only_deletes(changes: &[Change<'_>]) -> bool {
     changes.iter().all(|change| change.value.is_none())
 }
 

@@ -20,7 +20,8 @@
 //! meanwhile, or it takes the whole queue and commits it with one record, and one fence. There is no timer.
 
 use crate::active::Registration;
-use crate::apply::{Attempt, Change, Changes, Member, Reads, commit_beside, commit_members};
+use crate::apply::{Attempt, Change, Changes, Member, Reads, commit_beside, commit_members, only_deletes};
+use crate::audit::relieve_of_log;
 use crate::collect::Left;
 use crate::error::{Error, Result};
 use crate::key_locks::KeyLocks;
@@ -377,14 +378,14 @@ impl Commits {
             if left.get().collect_garbage(tx, store, usize::MAX).is_err() {
                 tx.roll_back();
             }
-            let mut has_more = left.get().has_step();
+            let mut may_be_more = left.get().has_step() || store.history.log.is_there();
             loop {
-                commit_members(tx, (left, false), store, std::slice::from_mut(member), !has_more);
+                commit_members(tx, (left, false), store, std::slice::from_mut(member), !may_be_more);
                 if member.outcome.is_some() {
                     break;
                 }
                 // Until nothing is left, or an error: that of the pool being full is then for the commit.
-                has_more = left.get().steps(tx, store, FULL_TABLES).unwrap_or_else(|_| {
+                may_be_more = make_room(tx, left.get(), store, member).unwrap_or_else(|_| {
                     tx.roll_back();
                     false
                 });
@@ -398,6 +399,16 @@ impl Commits {
             self.commit_queue(store, &mut self.lead());
         }
     }
+}
+
+/// Makes room for a commit in a full pool; returns whether there was any to make.
+#[cold]
+fn make_room(tx: &mut Tx<'_>, left: &mut Left, store: &StoreInner, member: &Member<'_>) -> Result<bool> {
+    if left.has_step() {
+        left.steps(tx, store, FULL_TABLES)?;
+        return Ok(true);
+    }
+    relieve_of_log(tx, store, only_deletes(&member.changes))
 }
 
 /// The changes of a transaction's writes.

@@ -98,8 +98,9 @@
 //! * D1: a worker does not merge by itself after its commit record was logged: the record of the pool is the
 //!   commit record, and it makes the merge, too. The paper leaves conflicts open; here they are found before
 //!   the commit is durable.
-//! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit. A
-//!   collector with a thread of its own is there for who wants one ([`Store::collector`]).
+//! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit, which
+//!   takes a small step while there is something to walk for. A collector with a thread of its own is there
+//!   for stores that nobody commits to ([`Store::collector`]).
 //! * D3: the paper's version table is a vector of pointers beside a hash index. Here the first two versions
 //!   lie in the index's record.
 //!

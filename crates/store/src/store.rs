@@ -13,7 +13,7 @@ use crate::layout::{
     NUMBER_MAX, PmLast, ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field,
 };
 use crate::noted::History;
-use crate::retention::{Retention, unix_ns};
+use crate::retention::{Retention, steady_unix_ns, unix_ns};
 use crate::retry::retry;
 use crate::snapshot::{Kept, Snapshot};
 use crate::transaction::{Transaction, check_lengths};
@@ -200,8 +200,8 @@ impl Store {
         self.inner.find(name)
     }
 
-    /// Drops a keyspace: its keys are gone at once, from all snapshots, and its space comes back step by step
-    /// ([`collect`](Self::collect)). Returns whether there was one. Whoever holds its handle gets
+    /// Drops a keyspace: its keys are gone at once, from all snapshots, and its space comes back step by
+    /// step, with later commits or [`collect`](Self::collect). Returns whether there was one. Whoever holds its handle gets
     /// [`Error::KeyspaceDropped`].
     ///
     /// # Errors
@@ -418,8 +418,9 @@ impl Store {
     }
 
     /// Keeps a snapshot in the pool under a name, so that it can be read until it is
-    /// [deleted](Self::delete_kept). It has to be the current one, one that somebody has open, or one that is
-    /// kept.
+    /// [deleted](Self::delete_kept). It has to be the current one, one that somebody has open since it was, one
+    /// that is kept, or one that all keyspaces [retain](Retention). A keyspace retains no snapshot that is
+    /// older than itself, or than its retention.
     ///
     /// # Errors
     ///
@@ -447,7 +448,7 @@ impl Store {
         let inner = &self.inner;
         let mut lead = inner.commits.lead();
         let current = inner.active.current_alone();
-        if !inner.active.has_whole(number) {
+        if !inner.active.has_whole(number) && !inner.all_retain(number)? {
             return Err(Error::SnapshotGone { number, current });
         }
         if inner.kept.get_pinned(key)?.is_some() {
@@ -486,7 +487,8 @@ impl Store {
         Ok(all)
     }
 
-    /// Deletes a kept snapshot. Its readers can go on; its space comes back step by step.
+    /// Deletes a kept snapshot. Its readers can go on; its space comes back step by step, with later commits or
+    /// [`collect`](Self::collect).
     ///
     /// # Errors
     ///
@@ -535,8 +537,8 @@ impl Store {
 
     /// Collects what nobody needs any more: versions, in up to `tables` keys, past entries of the log, and
     /// keyspaces and stores that were dropped. Goes on with [counting](Self::space), and looks after the
-    /// [limits](Self::set_limits). Returns whether there is more to do. Commits collect versions by
-    /// themselves; a [collector](Self::collector) calls this.
+    /// [limits](Self::set_limits). Returns whether there is more to do. Commits collect versions and dropped
+    /// keyspaces by themselves, in small steps; a [collector](Self::collector) calls this.
     ///
     /// # Errors
     ///
@@ -660,6 +662,14 @@ impl StoreInner {
         more |= lead.relieve_or_fail(self)?;
         more |= dropped::reclaim(&self.pool, &mut lead.tx, tables)?;
         Ok(more)
+    }
+
+    /// Whether all keyspaces still have all versions of a snapshot that has been. The caller keeps all lanes
+    /// from committing, so that nothing is collected before the snapshot is kept.
+    fn all_retain(self: &Arc<StoreInner>, number: u64) -> Result<bool> {
+        let now = steady_unix_ns();
+        let mut keyspaces = self.all_keyspaces()?.into_iter();
+        Ok(number <= self.active.current() && keyspaces.all(|keyspace| keyspace.inner.retains(number, now)))
     }
 
     /// The keyspaces that are there, in the order of their names.

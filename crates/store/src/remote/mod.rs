@@ -47,6 +47,7 @@
 //! log, watching, backups, bulk loads, `commit_async` and limits are the owner's alone.
 
 mod client;
+mod collected_host;
 mod entries;
 mod fault;
 mod message;

@@ -1,5 +1,6 @@
 //! The owner's side: the socket, and a thread for each client.
 
+use super::collected_host::CollectedHost;
 use super::message::Reply;
 use super::session::Session;
 use super::wire::send;
@@ -49,7 +50,7 @@ impl Host for Store {
     }
 }
 
-/// Bounds of what clients take.
+/// Bounds of what clients take, and what is done beside serving them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServeOptions {
@@ -59,11 +60,15 @@ pub struct ServeOptions {
     pub open_max: usize,
     /// How long a connection may take to say what it wants: 10 s.
     pub hello_timeout: Duration,
+    /// Whether each store has a [collector](Store::collector) as long as the stores are served, so that space
+    /// comes back while nobody commits: no. Stores that are there are then opened at once.
+    pub collects: bool,
 }
 
 impl Default for ServeOptions {
     fn default() -> ServeOptions {
-        ServeOptions { clients_max: 64, open_max: 1024, hello_timeout: Duration::from_secs(10) }
+        let hello_timeout = Duration::from_secs(10);
+        ServeOptions { clients_max: 64, open_max: 1024, hello_timeout, collects: false }
     }
 }
 
@@ -106,7 +111,7 @@ pub fn serve(path: impl AsRef<Path>, host: impl Host, options: ServeOptions) -> 
         listener,
         identity: identity(path).map_err(failed)?,
         path: path.to_owned(),
-        host: Arc::new(host),
+        host: if options.collects { Arc::new(CollectedHost::new(host)) } else { Arc::new(host) },
         options,
         clients: Mutex::default(),
     };
