@@ -114,6 +114,19 @@
 //! processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
 //! program does.
 
+//! # Index
+//!
+//! A keyspace's index is a `WbTree`, where the paper takes a hash index: what lanes commit side by side is one
+//! record of the pool for each, which has the words of the index, too, so that a new key costs no fence of its
+//! own. Neither structure that finds keys by fewer comparisons serves for that:
+//!
+//! * `U64Tree` has keys of 8 bytes, and changes its leaves directly: no redo record may cover them (its I5),
+//!   so that its changes are durable by a fence of their own, and belong to no transaction.
+//! * `HashTable` makes a version of the whole table with each change, and has one writer at a time.
+//!
+//! With the version tables in the records an update leaves the tree alone, so what a hash index could save is
+//! the descent of a lookup. It would have no ranges, which Echo does not have either, and a store does.
+
 #![forbid(unsafe_code)]
 
 mod active;
@@ -181,3 +194,24 @@ pub use store::{KeyVersion, Store};
 pub use transaction::{Savepoint, Transaction};
 pub use typed::{TypedEntries, TypedKeyspace};
 pub use watch::{Changed, Event, Watch};
+
+/// Handles go to other threads, and own what they read.
+const _: () = {
+    const fn is_owned<T: Send + 'static>() {}
+    const fn is_shared<T: Send + Sync + 'static>() {}
+    is_shared::<Store>();
+    is_shared::<Keyspace>();
+    is_shared::<Snapshot>();
+    is_owned::<Transaction>();
+    is_owned::<Entries>();
+    is_owned::<Changes>();
+    is_owned::<AuditTrail>();
+    is_owned::<LoggedCommits>();
+    is_owned::<Commit>();
+    is_owned::<Watch>();
+    is_owned::<Collector>();
+    is_owned::<remote::RemoteStore>();
+    is_owned::<remote::RemoteSnapshot>();
+    is_owned::<remote::RemoteTransaction>();
+    is_owned::<remote::RemoteEntries>();
+};
