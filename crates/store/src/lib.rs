@@ -108,7 +108,7 @@
 //!
 //! `layout.rs`, `versions.rs` (version tables), `sequence.rs` (numbers), `active.rs` (which snapshots are
 //! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `walk.rs`, `schedule.rs`,
-//! `transaction.rs`, `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history: `noted.rs` (what a
+//! `transaction.rs`, `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history: `history.rs` (what a
 //! commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`, `limits.rs`, `collector.rs`,
 //! `watch.rs`, `dropped.rs`, `compaction.rs`, `copy.rs`. `remote` has the store that several
 //! processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
@@ -149,12 +149,13 @@ mod error;
 #[doc(hidden)]
 pub mod format;
 mod handle;
+mod history;
 mod key_locks;
 mod keyspace;
 mod layout;
 mod limits;
 mod log_entry;
-mod noted;
+
 mod primitives;
 pub mod remote;
 mod retention;

@@ -8,11 +8,11 @@ use crate::commit::{Commits, Lead};
 use crate::dropped;
 use crate::error::{Error, Result, corrupt};
 use crate::format::{Format, format_of};
+use crate::history::History;
 use crate::keyspace::{Keyspace, check_name};
 use crate::layout::{
     NUMBER_MAX, PmLast, ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field,
 };
-use crate::noted::History;
 use crate::retention::{Retention, steady_unix_ns, unix_ns};
 use crate::retry::retry;
 use crate::snapshot::{Kept, Snapshot};

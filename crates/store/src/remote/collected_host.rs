@@ -1,6 +1,6 @@
 //! A host each of whose stores has a collector while it is served.
 
-use super::serve::Host;
+use super::host::Host;
 use crate::collector::{Collector, CollectorOptions};
 use crate::error::Result;
 use crate::store::Store;
