@@ -47,11 +47,14 @@ pub(crate) fn run(arguments: &Compact) -> Outcome {
     print(&report.text())
 }
 
-/// Collects what nobody needs in the stores of a pool, and compacts it if that has left holes.
+/// Collects what nobody needs in the stores of a pool, and compacts it, as that leaves holes. Nothing is done
+/// to a pool without stores.
 pub(crate) fn collect_and_compact(pool: &Pool) -> Outcome {
-    let before = pool.stats().unused_bytes;
+    if pool.store_names()?.is_empty() {
+        return Ok(());
+    }
     collect_all(pool)?;
-    if pool.stats().unused_bytes == before { Ok(()) } else { Report::default().compact(pool) }
+    Report::default().compact(pool)
 }
 
 /// By default a pool without a journal gets none here: it would lie at the end, and keep the file from being

@@ -212,8 +212,8 @@ impl Log {
         Ok(())
     }
 
-    /// Removes up to `limit` of the oldest entries, those that are past or of `any` age, or frees as many nodes
-    /// of a log that was switched off; returns how many.
+    /// Removes up to `limit` of the oldest entries, those that are past or of `any` age, or frees as many
+    /// nodes of a log that was switched off; returns how many.
     fn trim(&self, tx: &mut Tx<'_>, limit: usize, any: bool) -> Result<usize> {
         tx.use_kept_space(KeptSpace::All);
         if self.tree.has_cleared()? {

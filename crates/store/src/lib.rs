@@ -108,17 +108,17 @@
 //!
 //! `layout.rs`, `versions.rs` (version tables), `sequence.rs` (numbers), `active.rs` (which snapshots are
 //! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `walk.rs`, `schedule.rs`,
-//! `transaction.rs`, `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history: `history.rs` (what a
-//! commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`, `limits.rs`, `collector.rs`,
-//! `watch.rs`, `dropped.rs`, `compaction.rs`, `copy.rs`. `remote` has the store that several
-//! processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
+//! `transaction.rs`, `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history:
+//! `history.rs` (what a commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`,
+//! `limits.rs`, `collector.rs`, `watch.rs`, `dropped.rs`, `compaction.rs`, `copy.rs`. `remote` has the store
+//! that several processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
 //! program does.
-
+//!
 //! # Index
 //!
-//! A keyspace's index is a `WbTree`, where the paper takes a hash index: what lanes commit side by side is one
-//! record of the pool for each, which has the words of the index, too, so that a new key costs no fence of its
-//! own. Neither structure that finds keys by fewer comparisons serves for that:
+//! A keyspace's index is a `WbTree`, where the paper takes a hash index: what lanes commit side by side is
+//! one record of the pool for each, which has the words of the index, too, so that a new key costs no fence
+//! of its own. Neither structure that finds keys by fewer comparisons serves for that:
 //!
 //! * `U64Tree` has keys of 8 bytes, and changes its leaves directly: no redo record may cover them (its I5),
 //!   so that its changes are durable by a fence of their own, and belong to no transaction.

@@ -201,8 +201,8 @@ impl Store {
     }
 
     /// Drops a keyspace: its keys are gone at once, from all snapshots, and its space comes back step by
-    /// step, with later commits or [`collect`](Self::collect). Returns whether there was one. Whoever holds its handle gets
-    /// [`Error::KeyspaceDropped`].
+    /// step, with later commits or [`collect`](Self::collect). Returns whether there was one. Whoever holds
+    /// its handle gets [`Error::KeyspaceDropped`].
     ///
     /// # Errors
     ///
@@ -418,9 +418,9 @@ impl Store {
     }
 
     /// Keeps a snapshot in the pool under a name, so that it can be read until it is
-    /// [deleted](Self::delete_kept). It has to be the current one, one that somebody has open since it was, one
-    /// that is kept, or one that all keyspaces [retain](Retention). A keyspace retains no snapshot that is
-    /// older than itself, or than its retention.
+    /// [deleted](Self::delete_kept). It has to be the current one, one that somebody has open since it was,
+    /// one that is kept, or one that all keyspaces [retain](Retention). A keyspace retains no snapshot that
+    /// is older than itself, or than its retention.
     ///
     /// # Errors
     ///
@@ -487,8 +487,8 @@ impl Store {
         Ok(all)
     }
 
-    /// Deletes a kept snapshot. Its readers can go on; its space comes back step by step, with later commits or
-    /// [`collect`](Self::collect).
+    /// Deletes a kept snapshot. Its readers can go on; its space comes back step by step, with later
+    /// commits or [`collect`](Self::collect).
     ///
     /// # Errors
     ///

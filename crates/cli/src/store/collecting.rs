@@ -9,13 +9,13 @@ use tembo::store::Store;
 /// Keys that are looked at between two looks at the clock.
 const KEYS: usize = 1000;
 /// For how long a command that writes into a store goes on with what is to be collected there.
-const SETTLING_MAX: Duration = Duration::from_millis(50);
+const DUE_MAX: Duration = Duration::from_millis(50);
 
 /// Goes on with what is to be collected in a store that a command has changed, for a bounded time.
-pub(super) fn settle(store: &Store) {
+pub(super) fn collect_due(store: &Store) {
     let begun = Instant::now();
     // The command has done what it was asked for: later ones come across an error of this.
-    while store.collect(KEYS).unwrap_or(false) && begun.elapsed() < SETTLING_MAX {}
+    while store.collect(KEYS).unwrap_or(false) && begun.elapsed() < DUE_MAX {}
 }
 
 /// Collects all that nobody needs in the stores of a pool, and frees what was dropped.

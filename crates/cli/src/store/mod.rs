@@ -134,7 +134,7 @@ fn change_store<T>(
         let name = name_in(pool.store_names()?, place)?;
         let store = if make { pool.open_store(&name)? } else { find(pool, place)? };
         let done = work(&Opened::Own(store.clone()))?;
-        collecting::settle(&store);
+        collecting::collect_due(&store);
         Ok(done)
     });
     match outcome {
