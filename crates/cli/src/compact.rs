@@ -7,6 +7,7 @@ use crate::progress::Progress;
 use crate::report::{print, print_json};
 use crate::rewrite;
 use crate::size::human_bytes;
+use crate::store::collect_all;
 use serde::Serialize;
 use std::time::Duration;
 use tembo::{Compaction, Durability, Options, Pool};
@@ -33,23 +34,27 @@ pub(crate) fn run(arguments: &Compact) -> Outcome {
     let least = arguments.min_bytes.map_or(0, |min| min.bytes);
     let pool = Options::new().durability(durability(arguments)?).min_bytes(least).open(&arguments.pool)?;
     note_unknown(&pool)?;
-    let mut report = CompactReport::default();
-    let mut progress = Progress::new("moving bytes", None);
-    while let Some(compaction) = pool.compaction()?
-        && report.add_round(&pool, compaction, &mut progress)?
-    {}
-    report.cut_bytes += pool.cut(CUT_BYTES_MIN, 0)?;
-    // Blocks that stay where they are may have kept the others from making room at the end.
-    while let Some(compaction) = pool.tail_compaction()?
-        && report.add_round(&pool, compaction, &mut progress)?
-    {}
-    drop(progress);
+    let before = pool.stats().unused_bytes;
+    collect_all(&pool)?;
+    let freed_bytes = pool.stats().unused_bytes.saturating_sub(before);
+    let mut report = CompactReport { freed_bytes, ..CompactReport::default() };
+    report.compact(&pool)?;
     let after = pool.stats();
     (report.unused_bytes, report.pool_bytes) = (after.unused_bytes, after.pool_bytes);
     if arguments.json {
         return print_json(&report);
     }
     print(&report.text())
+}
+
+/// Collects what nobody needs in the stores of a pool, and compacts it, as that leaves holes. Nothing is done
+/// to a pool without stores.
+pub(crate) fn collect_and_compact(pool: &Pool) -> Outcome {
+    if pool.store_names()?.is_empty() {
+        return Ok(());
+    }
+    collect_all(pool)?;
+    CompactReport::default().compact(pool)
 }
 
 /// By default a pool without a journal gets none here: it would lie at the end, and keep the file from being
@@ -63,6 +68,20 @@ fn durability(arguments: &Compact) -> Outcome<Durability> {
 }
 
 impl CompactReport {
+    /// Compacts a pool until nothing more is gained.
+    fn compact(&mut self, pool: &Pool) -> Outcome {
+        let mut progress = Progress::new("moving bytes", None);
+        while let Some(compaction) = pool.compaction()?
+            && self.add_round(pool, compaction, &mut progress)?
+        {}
+        self.cut_bytes += pool.cut(CUT_BYTES_MIN, 0)?;
+        // Blocks that stay where they are may have kept the others from making room at the end.
+        while let Some(compaction) = pool.tail_compaction()?
+            && self.add_round(pool, compaction, &mut progress)?
+        {}
+        Ok(())
+    }
+
     /// Runs a compaction to its end, and cuts the file; returns whether anything was gained.
     fn add_round(
         &mut self,

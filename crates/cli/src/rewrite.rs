@@ -7,9 +7,11 @@
 //!
 //! Maps that keep versions, and hash tables, get each named snapshot, oldest first, and then their newest
 //! version; their versions have other numbers there. Stores and heaps are copied as they lie: a store with
-//! all its versions, numbers and its log, a heap with its shared objects.
+//! all its versions, numbers and its log, a heap with its shared objects. After the comparison the copy of a
+//! store gives up what nobody needs, and the other structures are compared again.
 
 use crate::args::Compact;
+use crate::compact::collect_and_compact;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::report::{print, print_json};
@@ -229,20 +231,31 @@ impl Rewriting {
         into: &Path,
     ) -> Outcome<Rewritten> {
         self.progress = Progress::new("comparing", None);
+        self.compare(listed.iter())?;
+        // The source stays as it is, so a store's copy has what nobody needs there, too.
+        let is_store = |listed: &&Listed| matches!(listed.kind, Kind::Store);
+        if listed.iter().any(|listed| is_store(&listed)) {
+            collect_and_compact(&self.target)?;
+            self.compare(listed.iter().filter(|listed| !is_store(listed)))?;
+        }
+        let Rewriting { source, target, entries, progress } = self;
+        drop(progress);
+        target.check()?;
+        target.cut(1, 0)?;
+        let (source_bytes, pool_bytes) = (source.stats().pool_bytes, target.stats().pool_bytes);
+        drop(target);
+        unfinished.publish(into).map_err(Failure::at_file("giving the new pool its name", into))?;
+        Ok(Rewritten { structures: listed.len(), entries, source_bytes, pool_bytes })
+    }
+
+    fn compare<'a>(&mut self, listed: impl Iterator<Item = &'a Listed>) -> Outcome {
         for Listed { name, kind, .. } in listed {
             if !self.is_equal(name, kind)? {
                 let name = Quoted(name);
                 return Err(Failure::Failed(format!("{name} is not the same in the copy; nothing was made")));
             }
         }
-        let Rewriting { source, target, entries, progress } = self;
-        target.check()?;
-        target.cut(1, 0)?;
-        drop(progress);
-        let (source_bytes, pool_bytes) = (source.stats().pool_bytes, target.stats().pool_bytes);
-        drop(target);
-        unfinished.publish(into).map_err(Failure::at_file("giving the new pool its name", into))?;
-        Ok(Rewritten { structures: listed.len(), entries, source_bytes, pool_bytes })
+        Ok(())
     }
 
     fn gone(name: &str) -> Failure {

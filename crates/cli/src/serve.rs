@@ -133,7 +133,9 @@ fn serve_stores(arguments: &Serve, path: &Path, pool: &Pool) -> Outcome<(Option<
         return Ok((None, (!names.is_empty()).then(advice)));
     }
     let socket = socket_of(path);
-    let serving = pool.serve_stores(&socket, ServeOptions::default());
+    let mut options = ServeOptions::default();
+    options.collects = true;
+    let serving = pool.serve_stores(&socket, options);
     let serving = serving.map_err(|error| Failure::from(error).with(&format!(": {}", socket.display())))?;
     let there = if names.is_empty() { "none yet" } else { &names };
     Ok((Some(serving), Some(format!("{there}; served at {}", socket.display()))))

@@ -9,9 +9,9 @@ use crate::active::Asked;
 use crate::collect::{COLLECTED_PER_RECORD, Garbage};
 use crate::commit::LazyLeft;
 use crate::error::{Error, Result};
+use crate::history::Noted;
 use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{NUMBER_MAX, ValueWord};
-use crate::noted::Noted;
 use crate::retention::{Keep, now_unix_ns};
 use crate::store::StoreInner;
 use crate::versions::{Loaded, Table, Version, write_value};
@@ -144,7 +144,7 @@ fn fail_all(members: &mut [Member<'_>], made: &[(usize, u64)], error: Error) {
 }
 
 /// Whether a transaction only takes values off keys, and frees space in the end.
-fn only_deletes(changes: &[Change<'_>]) -> bool {
+pub(crate) fn only_deletes(changes: &[Change<'_>]) -> bool {
     changes.iter().all(|change| change.value.is_none())
 }
 
@@ -174,8 +174,8 @@ fn apply(
         let table = key.value().map(Table::at).transpose()?;
         let loaded = table.map(|table| table.load(tx)).transpose()?;
         match check(change, loaded, member.begin)? {
-            Place::Nothing => {}
-            Place::There(loaded) => {
+            KeyState::Nothing => {}
+            KeyState::There(loaded) => {
                 let (last, value) = (loaded.last(), write_value(tx, change.value)?);
                 let version = Version { number, value };
                 noted.change(tx, keyspace, (change.key, change.value), (last, version))?;
@@ -183,7 +183,7 @@ fn apply(
                 let keep = Keep::new(needed, keyspace, now, account);
                 add(tx, change, loaded, version, &keep, garbage)?;
             }
-            Place::New => {
+            KeyState::New => {
                 let version = Version { number, value: write_value(tx, change.value)? };
                 noted.change(tx, keyspace, (change.key, change.value), (None, version))?;
                 Table::put_with(change.key, &[version], |value| key.insert(tx, value))?;
@@ -206,7 +206,7 @@ fn check_snapshot(store: &StoreInner, begin: Option<u64>) -> Result<()> {
 
 /// The finding of a change.
 #[expect(clippy::large_enum_variant, reason = "there are few at a time, on the stack")]
-enum Place {
+enum KeyState {
     /// Nothing to delete. It conflicts with nobody, as a read of a missing key does not.
     Nothing,
     New,
@@ -215,15 +215,15 @@ enum Place {
 
 /// Refuses a conflict.
 #[inline]
-fn check(change: &Change<'_>, loaded: Option<Loaded>, begin: Option<u64>) -> Result<Place> {
+fn check(change: &Change<'_>, loaded: Option<Loaded>, begin: Option<u64>) -> Result<KeyState> {
     let last = loaded.as_ref().and_then(Loaded::last);
     if let Some(begin) = begin {
         check_conflict(&change.keyspace.inner, change.key, last, begin)?;
     }
     if change.value.is_none() && last.is_none_or(|last| last.value == ValueWord::Tombstone) {
-        return Ok(Place::Nothing);
+        return Ok(KeyState::Nothing);
     }
-    Ok(loaded.map_or(Place::New, Place::There))
+    Ok(loaded.map_or(KeyState::New, KeyState::There))
 }
 
 /// Adds a version to the table of a key.
@@ -259,7 +259,7 @@ fn find_places(
     (locks, pin): (&WriterLocks, &BriefPin<'_>),
     changes: &[Change<'_>],
     begin: Option<u64>,
-) -> Result<SmallVec<[(Place, InsertHint); 2]>> {
+) -> Result<SmallVec<[(KeyState, InsertHint); 2]>> {
     let mut places = SmallVec::new();
     for change in changes {
         change.keyspace.inner.check_there()?;
@@ -283,12 +283,12 @@ pub(crate) fn commit_beside(
     check_snapshot(store, begin)?;
     let places = find_places(tx, (locks, pin), changes, begin)?;
     // The locks of an insertion allow for no second one.
-    if places.iter().filter(|(place, _)| matches!(place, Place::New)).count() > 1 {
+    if places.iter().filter(|(place, _)| matches!(place, KeyState::New)).count() > 1 {
         return Ok(Attempt::NeedsAll);
     }
     let needed = Asked::new(&store.active);
     tx.use_kept_space(if only_deletes(changes) { KeptSpace::Half } else { KeptSpace::None });
-    let new = places.iter().position(|(place, _)| matches!(place, Place::New));
+    let new = places.iter().position(|(place, _)| matches!(place, KeyState::New));
     // Waits for others, so it comes before the number: higher numbers wait for this one.
     let inserted: Option<InsertHeld<'_>> = new
         .map(|at| {
@@ -300,13 +300,13 @@ pub(crate) fn commit_beside(
     let in_flight = store.active.sequence.take(lane, now_unix_ns());
     let (number, now) = (in_flight.number, in_flight.number);
     let outcome = changes.iter().zip(places).try_for_each(|(change, (place, _))| match (place, &inserted) {
-        (Place::There(loaded), _) => {
+        (KeyState::There(loaded), _) => {
             let version = Version { number, value: write_value(tx, change.value)? };
             // Nobody counts while commits run beside each other.
             let keep = Keep::new(&needed, &change.keyspace.inner, now, None);
             add(tx, change, loaded, version, &keep, garbage)
         }
-        (Place::New, Some(inserted)) => {
+        (KeyState::New, Some(inserted)) => {
             let version = Version { number, value: write_value(tx, change.value)? };
             Table::put_with(change.key, &[version], |value| inserted.insert(tx, value))
         }

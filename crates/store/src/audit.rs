@@ -212,9 +212,9 @@ impl Log {
         Ok(())
     }
 
-    /// Removes up to `limit` of the oldest entries that are past, or frees as many nodes of a log that was
-    /// switched off; returns how many.
-    fn trim(&self, tx: &mut Tx<'_>, limit: usize) -> Result<usize> {
+    /// Removes up to `limit` of the oldest entries, those that are past or of `any` age, or frees as many
+    /// nodes of a log that was switched off; returns how many.
+    fn trim(&self, tx: &mut Tx<'_>, limit: usize, any: bool) -> Result<usize> {
         tx.use_kept_space(KeptSpace::All);
         if self.tree.has_cleared()? {
             self.tree.reclaim(tx, limit)?;
@@ -223,14 +223,19 @@ impl Log {
         let audit = self.audit();
         let mut removed = 0;
         while removed < limit {
-            if matches!(audit, Audit::Off) || matches!(audit, Audit::Commits(n) if self.tree.len_in(tx)? <= n)
-            {
+            let is_past = match audit {
+                Audit::Off => false,
+                Audit::Commits(count) => any || self.tree.len_in(tx)? > count,
+                Audit::For(_) => true,
+            };
+            if !is_past {
                 break;
             }
             let before = tx.savepoint();
             let Some((key, value)) = self.tree.pop_first(tx)? else { break };
             let number = number_of(&key)?;
             if let Audit::For(time) = audit
+                && !any
                 && Reader::new(&value, self.head).time(number)? >= window_start(time, steady_unix_ns())
             {
                 tx.rollback_to(before);
@@ -395,7 +400,8 @@ impl Store {
     ///
     /// With a log, the record of each commit has an entry of its keys; that costs no fence, and about 100
     /// bytes for a change of a short key. Entries that are past go by one record for 32 of them, with later
-    /// commits or [`collect`](Self::collect).
+    /// commits or [`collect`](Self::collect). In a full pool the oldest entries go, however young they are,
+    /// when a commit that only deletes needs the space for its own.
     ///
     /// # Errors
     ///
@@ -499,12 +505,22 @@ impl Lead<'_> {
         if log.added.load(Ordering::Relaxed) < at_least_added {
             return Ok(false);
         }
-        let removed = log.trim(&mut self.tx, STEP)?;
+        let removed = log.trim(&mut self.tx, STEP, false)?;
         self.tx.commit_and_begin()?;
         // As many again are looked at with the next call, if there may be more.
         log.added.store(if removed == STEP { STEP as u64 } else { 0 }, Ordering::Relaxed);
         Ok(removed == STEP)
     }
+}
+
+/// Makes room in a full pool by a record that removes some entries of the log: those that are past, or, for a
+/// commit that only deletes, the oldest. Returns whether there were any.
+pub(crate) fn relieve_of_log(tx: &mut Tx<'_>, store: &StoreInner, only_deletes: bool) -> Result<bool> {
+    let Some(log) = store.history.log.get() else { return Ok(false) };
+    let removed = log.trim(tx, STEP, only_deletes)?;
+    tx.use_kept_space(KeptSpace::None);
+    tx.commit_and_begin()?;
+    Ok(removed > 0)
 }
 
 /// The entries of a log, for the check of what they name.

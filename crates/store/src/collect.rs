@@ -1,29 +1,27 @@
 //! Collecting: versions that nobody needs any more, tombstones, and keyspaces that were dropped.
 //!
 //! A commit notes each key that it leaves with something to collect, and every few commits one collects what
-//! was noted, in its own record. A walk over all tables finds the rest. Whoever collects keeps all lanes from
-//! committing.
+//! was noted, in its own record. A walk over all tables (`walk.rs`) finds the rest: what an earlier process
+//! left, what a deleted snapshot held, what time has passed over. While there is something to walk for, or a
+//! keyspace was dropped, one of a few commits takes a small step of that before it, in a record of its own;
+//! a commit that finds no space goes on with it to the end. Whoever collects keeps all lanes from committing.
 
 use crate::active::Asked;
 use crate::error::Result;
 use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{ValueWord, field};
-use crate::retention::{Keep, Retention, now_unix_ns};
+use crate::retention::{Keep, now_unix_ns};
 use crate::space::Tally;
 use crate::store::StoreInner;
 use crate::versions::{Table, Version};
+use crate::walk::Walks;
 use std::collections::VecDeque;
-use std::ops::Bound;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use tembo_pmem::Region;
 use tembo_pool::{KeptSpace, Tx};
 
 /// Tables that one record of a collection is about, so that it fits into its lane.
 pub(crate) const COLLECTED_PER_RECORD: usize = 32;
-/// The walk that looks for what time has passed over begins anew after this part of the shortest time that a
-/// keyspace retains.
-const WALKS_PER_WINDOW: u32 = 4;
-
 /// After so many keys that were noted, a commit collects.
 const NOTED_PER_COLLECTION: usize = COLLECTED_PER_RECORD / 2;
 
@@ -34,17 +32,9 @@ pub(crate) struct Left {
     pub(crate) garbage: VecDeque<Garbage>,
     /// The length of `garbage` from which on a commit collects.
     due_at: usize,
-    /// Where a walk over all tables has got to, that looks for versions that `garbage` does not lead to:
-    /// those that an earlier process left, and those that a kept snapshot needed.
-    walk: Option<Walk>,
-    last_walk: Option<Instant>,
-}
-
-/// The last key that was looked at, by the name of its keyspace.
-#[derive(Default)]
-struct Walk {
-    keyspace: String,
-    key: Option<Vec<u8>>,
+    pub(crate) walks: Walks,
+    /// Whether the space of dropped keyspaces may still have to come back.
+    pub(crate) has_dropped: bool,
 }
 
 /// A key that has versions which are needed for now, or a tombstone.
@@ -56,6 +46,16 @@ pub(crate) struct Garbage {
 }
 
 impl Left {
+    /// What an earlier process may have left in the store at `off`, whose last commit has the number `last`.
+    pub(crate) fn by_earlier(region: &Region, off: u64, last: u64) -> Result<Left> {
+        let has_dropped = region.load_u64(off + field!(PmStore.dropped))? != 0;
+        let mut left = Left { has_dropped, ..Left::default() };
+        if last != 0 {
+            left.walks.begin(last);
+        }
+        Ok(left)
+    }
+
     /// Whether the next commit is to collect.
     pub(crate) fn is_due(&self) -> bool {
         self.garbage.len() > self.due_at
@@ -104,7 +104,6 @@ impl Left {
                 break;
             }
             if keyspace.check_there().is_ok() {
-                tx.use_kept_space(KeptSpace::Half);
                 collect_key(tx, store, (keyspace, key), needed, tally)?;
             }
             done += 1;
@@ -114,25 +113,15 @@ impl Left {
     }
 
     /// Collects what is not needed any more, in up to `tables` tables; returns whether more can be collected.
-    pub(crate) fn collect(
-        &mut self,
-        tx: &mut Tx<'_>,
-        store: &Arc<StoreInner>,
-        tables: usize,
-    ) -> Result<bool> {
-        let (mut left, mut more) = (tables, true);
-        while left > 0 && more {
-            let part = left.min(COLLECTED_PER_RECORD);
-            more = self.collect_part(tx, store, part)?;
-            left -= part;
-        }
-        Ok(more)
+    pub(crate) fn collect(&mut self, tx: &mut Tx<'_>, store: &StoreInner, tables: usize) -> Result<bool> {
+        self.walks.begin_first(&store.active);
+        in_parts(tables, |part| self.collect_part(tx, store, part))
     }
 
     pub(crate) fn collect_part(
         &mut self,
         tx: &mut Tx<'_>,
-        store: &Arc<StoreInner>,
+        store: &StoreInner,
         tables: usize,
     ) -> Result<bool> {
         let needed = Asked::new(&store.active);
@@ -145,38 +134,53 @@ impl Left {
         if self.garbage.front().is_some_and(|first| first.number <= needed.needed().first_read()) {
             return Ok(true);
         }
-        let freed = free_dropped(tx, store.off, tables - collected)?;
-        tx.commit_and_begin()?;
-        if tx.load(store.off + field!(PmStore.dropped))? != 0 {
-            return Ok(true);
-        }
-        if self.walk.is_none() && self.last_walk.is_none_or(|last| window_has_moved(store, last)) {
-            self.walk = Some(Walk::default());
-            self.last_walk = Some(Instant::now());
-        }
-        if let Some(at) = self.walk.take() {
-            self.walk = walk_on(tx, store, at, &needed, tables - collected - freed, &tally)?;
-            tx.commit_and_begin()?;
-            accounts.enter(&tally);
-        }
-        Ok(self.walk.is_some())
+        self.step(tx, store, tables - collected)
     }
 
-    /// Has the next calls of [`collect`](Self::collect) look at all tables: a kept snapshot is gone.
-    pub(crate) fn walk_anew(&mut self) {
-        self.walk = Some(Walk::default());
+    /// A step of what the queue of garbage does not lead to, in up to `tables` tables: of dropped keyspaces,
+    /// then of a walk. Returns whether there is more of it.
+    pub(crate) fn step(&mut self, tx: &mut Tx<'_>, store: &StoreInner, tables: usize) -> Result<bool> {
+        let freed = free_dropped(tx, store.off, tables)?;
+        tx.commit_and_begin()?;
+        self.has_dropped = tx.load(store.off + field!(PmStore.dropped))? != 0;
+        if self.has_dropped {
+            return Ok(true);
+        }
+        self.walks.go_on(tx, store, tables - freed)
     }
+
+    /// As [`step`](Self::step), in as many records as that takes.
+    pub(crate) fn steps(&mut self, tx: &mut Tx<'_>, store: &StoreInner, tables: usize) -> Result<bool> {
+        in_parts(tables, |part| self.step(tx, store, part))
+    }
+
+    /// Whether there is something for a [`step`](Self::step) to do, or soon will be.
+    pub(crate) fn has_step(&self) -> bool {
+        self.has_dropped || self.walks.is_under_way()
+    }
+}
+
+/// Calls `collect` for up to `tables` tables, as many at once as one record is about, while there are more.
+fn in_parts(tables: usize, mut collect: impl FnMut(usize) -> Result<bool>) -> Result<bool> {
+    let (mut left, mut more) = (tables, true);
+    while left > 0 && more {
+        let part = left.min(COLLECTED_PER_RECORD);
+        more = collect(part)?;
+        left -= part;
+    }
+    Ok(more)
 }
 
 /// Collects the versions of a key that nobody needs; the key, too, if nothing but a tombstone is left that
 /// nobody is older than (I4).
-fn collect_key(
+pub(crate) fn collect_key(
     tx: &mut Tx<'_>,
     store: &StoreInner,
     (keyspace, key): (&KeyspaceInner, &[u8]),
     needed: &Asked<'_>,
     tally: &Tally,
 ) -> Result<()> {
+    tx.use_kept_space(KeptSpace::Half);
     let place = keyspace.index.look_up_in(tx, key)?;
     let Some(table) = place.value().map(Table::at).transpose()? else { return Ok(()) };
     let account = store.history.accounts.account(tally, keyspace, || Ok(key.to_vec()))?;
@@ -210,17 +214,6 @@ fn is_past(versions: &[Version], keep: &Keep<'_>) -> bool {
         })
 }
 
-/// Whether a keyspace retains versions for a time, and a part of that has passed since a walk.
-fn window_has_moved(store: &StoreInner, last: Instant) -> bool {
-    let windows = store.open_keyspaces().into_iter().filter_map(|keyspace| match keyspace.retention() {
-        Retention::For(time) => Some(time),
-        _ => None,
-    });
-    windows
-        .min()
-        .is_some_and(|window| last.elapsed() > (window / WALKS_PER_WINDOW).max(Duration::from_millis(1)))
-}
-
 /// Frees up to `tables` tables, and then the rest, of keyspaces that were dropped; returns how many.
 pub(crate) fn free_dropped(tx: &mut Tx<'_>, store_off: u64, tables: usize) -> Result<usize> {
     let first_off = store_off + field!(PmStore.dropped);
@@ -244,37 +237,4 @@ pub(crate) fn free_dropped(tx: &mut Tx<'_>, store_off: u64, tables: usize) -> Re
     }
     tx.use_kept_space(KeptSpace::None);
     Ok(freed)
-}
-
-/// Looks at some tables; returns where it got to, or none at the end.
-fn walk_on(
-    tx: &mut Tx<'_>,
-    store: &Arc<StoreInner>,
-    mut at: Walk,
-    needed: &Asked<'_>,
-    tables: usize,
-    tally: &Tally,
-) -> Result<Option<Walk>> {
-    let mut left = tables;
-    for keyspace in store.all_keyspaces()? {
-        if keyspace.name() < at.keyspace.as_str() {
-            continue;
-        }
-        if keyspace.name() != at.keyspace {
-            at = Walk { keyspace: keyspace.name().to_owned(), key: None };
-        }
-        loop {
-            if left == 0 {
-                return Ok(Some(at));
-            }
-            let from = at.key.take().map_or(Bound::Unbounded, Bound::Excluded);
-            let mut rest = keyspace.inner.index.range((from, Bound::Unbounded));
-            let next = rest.advance_place()?.map(|(key, _)| key.to_vec());
-            let Some(key) = next else { break };
-            left -= 1;
-            collect_key(tx, store, (&keyspace.inner, &key), needed, tally)?;
-            at.key = Some(key);
-        }
-    }
-    Ok(None)
 }

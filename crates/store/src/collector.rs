@@ -47,8 +47,9 @@ struct State {
 
 impl Store {
     /// Starts a thread that collects what nobody needs any more: versions, past entries of the log, dropped
-    /// keyspaces and stores; and looks after the [limits](crate::Limits). Without one, commits and calls of
-    /// [`collect`](Self::collect) do the same.
+    /// keyspaces and stores; and looks after the [limits](crate::Limits). Without one, commits do
+    /// the same in small steps, and calls of [`collect`](Self::collect) at once: it is for stores that are to
+    /// give space back while nobody commits.
     ///
     /// # Errors
     ///

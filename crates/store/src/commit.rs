@@ -20,23 +20,30 @@
 //! meanwhile, or it takes the whole queue and commits it with one record, and one fence. There is no timer.
 
 use crate::active::Registration;
-use crate::apply::{Attempt, Change, Changes, Member, Reads, commit_beside, commit_members};
+use crate::apply::{Attempt, Change, Changes, Member, Reads, commit_beside, commit_members, only_deletes};
+use crate::audit::relieve_of_log;
 use crate::collect::Left;
 use crate::error::{Error, Result};
 use crate::key_locks::KeyLocks;
+use crate::schedule::Schedule;
 use crate::snapshot::Snapshot;
 use crate::store::StoreInner;
 use crate::transaction::Writes;
 use parking_lot::{Mutex, MutexGuard};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tembo_index::{WriterLocks, Writers};
 use tembo_pool::{Lane, Turn, Tx};
 
 /// A commit beside other lanes has no more changes than this.
 const CHANGES_BESIDE_MAX: usize = 64;
+
+/// Tables in which a commit collects at most, when it takes a step.
+const STEP_TABLES: usize = 8;
+/// Tables that a commit which finds no space looks through before it tries again.
+const FULL_TABLES: usize = 512;
 
 /// The queue, and the lanes of commits.
 pub(crate) struct Commits {
@@ -47,8 +54,7 @@ pub(crate) struct Commits {
     writers: Option<Writers>,
     keys: KeyLocks,
     left: Mutex<Left>,
-    /// Whether the next commit is to collect.
-    is_due: AtomicBool,
+    schedule: Schedule,
 }
 
 /// While this lives, nobody else changes anything of the store.
@@ -59,9 +65,19 @@ pub(crate) struct Lead<'c> {
 }
 
 /// The rest that is to be collected, locked when it is first looked at: most commits do not.
+/// When it was, the schedule takes over what is left at the end.
 pub(crate) struct LazyLeft<'c> {
     mutex: &'c Mutex<Left>,
     guard: Option<MutexGuard<'c, Left>>,
+    schedule: &'c Schedule,
+}
+
+impl Drop for LazyLeft<'_> {
+    fn drop(&mut self) {
+        if let Some(left) = &self.guard {
+            self.schedule.set(left);
+        }
+    }
 }
 
 impl LazyLeft<'_> {
@@ -150,15 +166,17 @@ impl std::fmt::Debug for Commit {
 }
 
 impl Commits {
-    /// With a lane, unless the pool is open for reading only.
-    pub(crate) fn new(lane: Option<Lane>) -> Commits {
+    /// With a lane, unless the pool is open for reading only; and with what is left to be collected.
+    pub(crate) fn new(lane: Option<Lane>, left: Left) -> Commits {
+        let schedule = Schedule::default();
+        schedule.set(&left);
         Commits {
             queue: Mutex::default(),
             queued: AtomicUsize::new(0),
             writers: lane.map(Writers::new),
             keys: KeyLocks::default(),
-            left: Mutex::default(),
-            is_due: AtomicBool::new(false),
+            left: Mutex::new(left),
+            schedule,
         }
     }
 
@@ -181,7 +199,7 @@ impl Commits {
     }
 
     fn lazy_left(&self) -> LazyLeft<'_> {
-        LazyLeft { mutex: &self.left, guard: None }
+        LazyLeft { mutex: &self.left, guard: None, schedule: &self.schedule }
     }
 
     /// Commits a transaction that has written something; returns the number of the commit.
@@ -258,7 +276,8 @@ impl Commits {
                 member.outcome.transpose()
             }
             Some(Turn { tx, locks: Some(locks), number }) => {
-                let needs_all = changes.len() > CHANGES_BESIDE_MAX || self.is_due.load(Ordering::Relaxed);
+                let is_due = self.schedule.is_due() || self.schedule.is_step_due();
+                let needs_all = changes.len() > CHANGES_BESIDE_MAX || is_due;
                 // Under the turn, so that it stays so.
                 if needs_all || !store.history.is_quiet() {
                     return Ok(None);
@@ -283,7 +302,7 @@ impl Commits {
         if !garbage.is_empty() {
             let mut left = self.left.lock();
             left.garbage.extend(garbage);
-            self.is_due.store(left.is_due(), Ordering::Relaxed);
+            self.schedule.set(&left);
         }
         drop((pin, keys, tx));
         match outcome {
@@ -330,25 +349,47 @@ impl Commits {
     /// Looks after what commits look after, before one.
     #[inline]
     fn relieve(&self, store: &Arc<StoreInner>, lead: &mut Lead<'_>) {
-        if self.is_due.load(Ordering::Relaxed) || !store.history.is_quiet() {
+        if self.schedule.is_due() || !store.history.is_quiet() {
             lead.relieve(store);
         }
+        if self.schedule.is_step_due() {
+            self.take_step(store, lead);
+        }
+    }
+
+    /// A step of what the queue of garbage does not lead to.
+    #[cold]
+    fn take_step(&self, store: &StoreInner, lead: &mut Lead<'_>) {
+        let Lead { tx, left } = lead;
+        let left = left.get();
+        // An error of this does not stop a commit: it will come again, and collections return it.
+        if left.step(tx, store, STEP_TABLES).is_err() {
+            tx.roll_back();
+        }
+        self.schedule.note_step(left);
     }
 
     /// Commits transactions while nobody else does. Everyone gets an outcome.
     fn commit_alone(&self, lead: &mut Lead<'_>, store: &StoreInner, members: &mut [Member<'_>]) {
         let Lead { tx, left } = lead;
-        let is_due = self.is_due.load(Ordering::Relaxed);
-        commit_members(tx, (left, is_due), store, members, false);
+        commit_members(tx, (left, self.schedule.is_due()), store, members, false);
         // Collecting may make room enough. Each is tried by itself, as the group may have been too much.
         for member in members.iter_mut().filter(|member| member.outcome.is_none()) {
             if left.get().collect_garbage(tx, store, usize::MAX).is_err() {
                 tx.roll_back();
             }
-            commit_members(tx, (left, false), store, std::slice::from_mut(member), true);
-        }
-        if let Some(left) = &left.guard {
-            self.is_due.store(left.is_due(), Ordering::Relaxed);
+            let mut may_be_more = left.get().has_step() || store.history.log.is_there();
+            loop {
+                commit_members(tx, (left, false), store, std::slice::from_mut(member), !may_be_more);
+                if member.outcome.is_some() {
+                    break;
+                }
+                // Until nothing is left, or an error: that of the pool being full is then for the commit.
+                may_be_more = make_room(tx, left.get(), store, member).unwrap_or_else(|_| {
+                    tx.roll_back();
+                    false
+                });
+            }
         }
     }
 
@@ -358,6 +399,16 @@ impl Commits {
             self.commit_queue(store, &mut self.lead());
         }
     }
+}
+
+/// Makes room for a commit in a full pool; returns whether there was any to make.
+#[cold]
+fn make_room(tx: &mut Tx<'_>, left: &mut Left, store: &StoreInner, member: &Member<'_>) -> Result<bool> {
+    if left.has_step() {
+        left.steps(tx, store, FULL_TABLES)?;
+        return Ok(true);
+    }
+    relieve_of_log(tx, store, only_deletes(&member.changes))
 }
 
 /// The changes of a transaction's writes.

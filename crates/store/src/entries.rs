@@ -43,19 +43,19 @@ pub struct Entries {
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
-    entries: VecDeque<Place>,
+    entries: VecDeque<Span>,
 }
 
 /// Where the bytes of an entry are.
 #[derive(Clone)]
-struct Place {
+struct Span {
     key: Range<usize>,
     value: Range<usize>,
 }
 
 /// The entry that was lent out. The bytes of a batch stay until the step after.
 enum Lent {
-    OfSnapshot(End, Place),
+    OfSnapshot(End, Span),
     Own(Entry),
 }
 
@@ -148,7 +148,7 @@ impl Entries {
         for (key, value, table) in values {
             let start = batch.bytes.len();
             append_value(region, value, table.off, &mut batch.bytes)?;
-            batch.entries.push_back(Place { key, value: start..batch.bytes.len() });
+            batch.entries.push_back(Span { key, value: start..batch.bytes.len() });
         }
         Ok(last)
     }
@@ -183,7 +183,7 @@ impl Entries {
 
     fn lent(&self) -> (&[u8], &[u8]) {
         match &self.lent {
-            Lent::OfSnapshot(end, Place { key, value }) => {
+            Lent::OfSnapshot(end, Span { key, value }) => {
                 let bytes = &self.batch(*end).bytes;
                 (&bytes[key.clone()], &bytes[value.clone()])
             }

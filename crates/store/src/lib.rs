@@ -98,20 +98,34 @@
 //! * D1: a worker does not merge by itself after its commit record was logged: the record of the pool is the
 //!   commit record, and it makes the merge, too. The paper leaves conflicts open; here they are found before
 //!   the commit is durable.
-//! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit. A
-//!   collector with a thread of its own is there for who wants one ([`Store::collector`]).
+//! * D2: versions that no snapshot needs go with the next change of their key, or with a later commit, which
+//!   takes a small step while there is something to walk for. A collector with a thread of its own is there
+//!   for stores that nobody commits to ([`Store::collector`]).
 //! * D3: the paper's version table is a vector of pointers beside a hash index. Here the first two versions
 //!   lie in the index's record.
 //!
 //! # Reading order
 //!
 //! `layout.rs`, `versions.rs` (version tables), `sequence.rs` (numbers), `active.rs` (which snapshots are
-//! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `transaction.rs`,
-//! `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history: `noted.rs` (what a
-//! commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`, `limits.rs`, `collector.rs`,
-//! `watch.rs`, `dropped.rs`, `compaction.rs`, `copy.rs`. `remote` has the store that several
-//! processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
+//! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `walk.rs`, `schedule.rs`,
+//! `transaction.rs`, `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history:
+//! `history.rs` (what a commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`,
+//! `limits.rs`, `collector.rs`, `watch.rs`, `dropped.rs`, `compaction.rs`, `copy.rs`. `remote` has the store
+//! that several processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
 //! program does.
+//!
+//! # Index
+//!
+//! A keyspace's index is a `WbTree`, where the paper takes a hash index: what lanes commit side by side is
+//! one record of the pool for each, which has the words of the index, too, so that a new key costs no fence
+//! of its own. Neither structure that finds keys by fewer comparisons serves for that:
+//!
+//! * `U64Tree` has keys of 8 bytes, and changes its leaves directly: no redo record may cover them (its I5),
+//!   so that its changes are durable by a fence of their own, and belong to no transaction.
+//! * `HashTable` makes a version of the whole table with each change, and has one writer at a time.
+//!
+//! With the version tables in the records an update leaves the tree alone, so what a hash index could save is
+//! the descent of a lookup. It would have no ranges, which Echo does not have either, and a store does.
 
 #![forbid(unsafe_code)]
 
@@ -135,16 +149,18 @@ mod error;
 #[doc(hidden)]
 pub mod format;
 mod handle;
+mod history;
 mod key_locks;
 mod keyspace;
 mod layout;
 mod limits;
 mod log_entry;
-mod noted;
+
 mod primitives;
 pub mod remote;
 mod retention;
 mod retry;
+mod schedule;
 mod sequence;
 mod snapshot;
 mod space;
@@ -153,6 +169,7 @@ mod transaction;
 pub mod tuple;
 mod typed;
 mod versions;
+mod walk;
 mod watch;
 mod writer_lane;
 
@@ -178,3 +195,24 @@ pub use store::{KeyVersion, Store};
 pub use transaction::{Savepoint, Transaction};
 pub use typed::{TypedEntries, TypedKeyspace};
 pub use watch::{Changed, Event, Watch};
+
+/// Handles go to other threads, and own what they read.
+const _: () = {
+    const fn is_owned<T: Send + 'static>() {}
+    const fn is_shared<T: Send + Sync + 'static>() {}
+    is_shared::<Store>();
+    is_shared::<Keyspace>();
+    is_shared::<Snapshot>();
+    is_owned::<Transaction>();
+    is_owned::<Entries>();
+    is_owned::<Changes>();
+    is_owned::<AuditTrail>();
+    is_owned::<LoggedCommits>();
+    is_owned::<Commit>();
+    is_owned::<Watch>();
+    is_owned::<Collector>();
+    is_owned::<remote::RemoteStore>();
+    is_owned::<remote::RemoteSnapshot>();
+    is_owned::<remote::RemoteTransaction>();
+    is_owned::<remote::RemoteEntries>();
+};

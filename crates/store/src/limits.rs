@@ -228,7 +228,7 @@ impl Lead<'_> {
             }
         }
         if has_cut {
-            self.left.get().walk_anew();
+            self.left.get().walks.begin(store.active.current_alone());
         }
         Ok(has_cut)
     }

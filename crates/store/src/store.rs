@@ -3,16 +3,17 @@
 use crate::active::Active;
 use crate::apply::Change;
 use crate::audit::LogSlot;
+use crate::collect::Left;
 use crate::commit::{Commits, Lead};
 use crate::dropped;
 use crate::error::{Error, Result, corrupt};
 use crate::format::{Format, format_of};
+use crate::history::History;
 use crate::keyspace::{Keyspace, check_name};
 use crate::layout::{
     NUMBER_MAX, PmLast, ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field,
 };
-use crate::noted::History;
-use crate::retention::{Retention, unix_ns};
+use crate::retention::{Retention, steady_unix_ns, unix_ns};
 use crate::retry::retry;
 use crate::snapshot::{Kept, Snapshot};
 use crate::transaction::{Transaction, check_lengths};
@@ -109,13 +110,14 @@ impl Store {
         let names = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.keyspaces))?)?;
         let kept = WbTree::open_unnamed(pool, region.load_u64(off + field!(PmStore.kept))?)?;
         let numbers = read_kept(&kept)?.into_iter().map(|kept| kept.number);
-        let active = Arc::new(Active::new(last_number(region, off)?, WRITERS_MAX as usize, numbers));
+        let last = last_number(region, off)?;
+        let active = Arc::new(Active::new(last, WRITERS_MAX as usize, numbers));
         let inner = StoreInner {
             pool: pool.clone(),
             off,
             name: name.to_owned(),
             active,
-            commits: Commits::new(lane),
+            commits: Commits::new(lane, Left::by_earlier(region, off, last)?),
             names,
             kept,
             history: History { log: LogSlot::open(pool, off)?, ..History::default() },
@@ -180,6 +182,9 @@ impl Store {
             let off = Keyspace::create(tx, id, retention, inner.active.current_alone())?;
             inner.names.put(tx, name.as_bytes(), &[&off.to_ne_bytes()])?;
             tx.commit_and_begin()?;
+            if let Retention::For(time) = retention {
+                lead.left.get().walks.note_window(time);
+            }
         }
         drop(lead);
         self.find_keyspace(name)?
@@ -195,9 +200,9 @@ impl Store {
         self.inner.find(name)
     }
 
-    /// Drops a keyspace: its keys are gone at once, from all snapshots, and its space comes back step by step
-    /// ([`collect`](Self::collect)). Returns whether there was one. Whoever holds its handle gets
-    /// [`Error::KeyspaceDropped`].
+    /// Drops a keyspace: its keys are gone at once, from all snapshots, and its space comes back step by
+    /// step, with later commits or [`collect`](Self::collect). Returns whether there was one. Whoever holds
+    /// its handle gets [`Error::KeyspaceDropped`].
     ///
     /// # Errors
     ///
@@ -223,6 +228,7 @@ impl Store {
         keyspace.inner.note_dropped(outcome.is_ok());
         outcome?;
         inner.open.lock().remove(name);
+        lead.left.get().has_dropped = true;
         inner.history.accounts.note_dropped(keyspace.inner.id);
         inner.history.watches.wake();
         Ok(true)
@@ -246,7 +252,7 @@ impl Store {
         lead.tx.commit_and_begin()?;
         keyspace.inner.note_retention(retention, from);
         inner.note_budget(retention);
-        lead.left.get().walk_anew();
+        lead.left.get().walks.begin(from);
         Ok(())
     }
 
@@ -412,8 +418,9 @@ impl Store {
     }
 
     /// Keeps a snapshot in the pool under a name, so that it can be read until it is
-    /// [deleted](Self::delete_kept). It has to be the current one, one that somebody has open, or one that is
-    /// kept.
+    /// [deleted](Self::delete_kept). It has to be the current one, one that somebody has open since it was,
+    /// one that is kept, or one that all keyspaces [retain](Retention). A keyspace retains no snapshot that
+    /// is older than itself, or than its retention.
     ///
     /// # Errors
     ///
@@ -441,7 +448,7 @@ impl Store {
         let inner = &self.inner;
         let mut lead = inner.commits.lead();
         let current = inner.active.current_alone();
-        if !inner.active.has_whole(number) {
+        if !inner.active.has_whole(number) && !inner.all_retain(number)? {
             return Err(Error::SnapshotGone { number, current });
         }
         if inner.kept.get_pinned(key)?.is_some() {
@@ -480,7 +487,8 @@ impl Store {
         Ok(all)
     }
 
-    /// Deletes a kept snapshot. Its readers can go on; its space comes back step by step.
+    /// Deletes a kept snapshot. Its readers can go on; its space comes back step by step, with later
+    /// commits or [`collect`](Self::collect).
     ///
     /// # Errors
     ///
@@ -514,7 +522,7 @@ impl Store {
         lead.tx.commit_and_begin()?;
         inner.active.forget(number);
         inner.history.accounts.renew(inner);
-        lead.left.get().walk_anew();
+        lead.left.get().walks.begin(inner.active.current_alone());
         Ok(true)
     }
 
@@ -529,8 +537,8 @@ impl Store {
 
     /// Collects what nobody needs any more: versions, in up to `tables` keys, past entries of the log, and
     /// keyspaces and stores that were dropped. Goes on with [counting](Self::space), and looks after the
-    /// [limits](Self::set_limits). Returns whether there is more to do. Commits collect versions by
-    /// themselves; a [collector](Self::collector) calls this.
+    /// [limits](Self::set_limits). Returns whether there is more to do. Commits collect versions and dropped
+    /// keyspaces by themselves, in small steps; a [collector](Self::collector) calls this.
     ///
     /// # Errors
     ///
@@ -654,6 +662,14 @@ impl StoreInner {
         more |= lead.relieve_or_fail(self)?;
         more |= dropped::reclaim(&self.pool, &mut lead.tx, tables)?;
         Ok(more)
+    }
+
+    /// Whether all keyspaces still have all versions of a snapshot that has been. The caller keeps all lanes
+    /// from committing, so that nothing is collected before the snapshot is kept.
+    fn all_retain(self: &Arc<StoreInner>, number: u64) -> Result<bool> {
+        let now = steady_unix_ns();
+        let mut keyspaces = self.all_keyspaces()?.into_iter();
+        Ok(number <= self.active.current() && keyspaces.all(|keyspace| keyspace.inner.retains(number, now)))
     }
 
     /// The keyspaces that are there, in the order of their names.

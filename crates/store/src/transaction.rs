@@ -245,10 +245,12 @@ impl Transaction {
         assert!(to.0 <= undo.len(), "a savepoint that is void, or of another transaction");
         for (id, key, before) in undo.drain(to.0..).rev() {
             let Some(writes) = self.writes.get_mut(&id) else { continue };
-            match before {
-                Some(value) => _ = writes.changes.insert(key, value),
-                None => _ = writes.changes.remove(&key),
-            }
+            let key_bytes = key.len();
+            let taken_back = match before {
+                Some(value) => writes.changes.insert(key, value),
+                None => writes.changes.remove(&key),
+            };
+            self.bytes -= (key_bytes + taken_back.flatten().map_or(0, |value| value.len())) as u64;
             if writes.changes.is_empty() {
                 self.writes.remove(&id);
             }

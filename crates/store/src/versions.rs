@@ -289,6 +289,24 @@ impl Table {
         Ok(all)
     }
 
+    /// Whether there is nothing but one value in the table's own slots, so that there is nothing to collect.
+    pub(crate) fn has_one_value(self, words: &impl Words) -> Result<bool> {
+        let slots = self.slots(words)?;
+        if slots.capacity != INLINE_VERSIONS || slots.spare != 0 {
+            return Ok(false);
+        }
+        let mut count = 0;
+        for index in 0..INLINE_VERSIONS {
+            if words.word(slots.at(index))? != 0 {
+                count += 1;
+                if slots.version(words, index)?.value == ValueWord::Tombstone {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(count <= 1)
+    }
+
     /// Loads what a writer has to know.
     #[inline]
     pub(crate) fn load(self, tx: &Tx<'_>) -> Result<Loaded> {

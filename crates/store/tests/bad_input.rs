@@ -472,3 +472,34 @@ fn the_check_of_a_snapshot_finds_a_key_that_no_look_up_finds() {
     assert!(matches!(&damage, Error::Pool(e) if e.is_damage()), "{damage}");
     assert!(damage.to_string().contains("look-up"), "{damage}");
 }
+
+/// Values of tens of MiB are read, kept and deleted as others are, and their space comes back.
+#[test]
+fn a_value_of_32_mib_is_kept_and_its_space_comes_back() {
+    const BYTES: usize = 32 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = tembo_pool::Options::new();
+    options.create = true;
+    let pool = Pool::open(directory.path().join("a.pool"), &options).unwrap();
+    let store = Store::open(&pool, "store").unwrap();
+    let k = store.keyspace("k").unwrap();
+    let allocated = || {
+        let mut marks = pool.marks().unwrap();
+        store.check(&mut marks).unwrap();
+        marks.finish().unwrap().allocated_bytes
+    };
+    store.put(&k, "small", "value").unwrap();
+    let before = allocated();
+    let value = |seed: usize| (0..BYTES).map(|i| (i / 7 + seed) as u8).collect::<Vec<u8>>();
+    store.put(&k, "large", value(1)).unwrap();
+    store.keep(store.snapshot().number(), "one").unwrap();
+    store.put(&k, "large", value(2)).unwrap();
+    assert!(store.get(&k, "large").unwrap().unwrap() == value(2));
+    assert!(store.at_name("one").unwrap().get(&k, "large").unwrap().unwrap() == value(1));
+    assert!(allocated() >= before + 2 * BYTES as u64);
+    store.delete(&k, "large").unwrap();
+    store.delete_kept("one").unwrap();
+    while store.collect(100).unwrap() {}
+    assert!(allocated() < before + 1000, "{} after {before}", allocated());
+    assert_eq!(store.get(&k, "large").unwrap(), None);
+}

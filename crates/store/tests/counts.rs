@@ -71,6 +71,20 @@ fn two_keys_of_two_keyspaces_cost_one_fence_and_much_data_two() {
     assert!((200..=206).contains(&fences), "{fences}");
 }
 
+/// New data is in whole lines: a value with its head, here, of a key that is there.
+#[test]
+fn two_kib_of_new_data_cost_one_fence_and_a_byte_more_costs_two() {
+    const HEAD_BYTES: usize = 8;
+    let (store, keyspace) = filled();
+    for (len, expected) in [(2048 - HEAD_BYTES, 100), (2049 - HEAD_BYTES, 200)] {
+        let value = vec![6; len];
+        // Twice, so that the second time finds blocks of this size.
+        (0..50).for_each(|i| _ = store.put(&keyspace, key(i), &value).unwrap());
+        let [fences, _] = mean(50, |i| _ = store.put(&keyspace, key(i), &value).unwrap());
+        assert!((expected..=expected + 6).contains(&fences), "{fences} for a value of {len} bytes");
+    }
+}
+
 #[test]
 fn commits_that_are_asked_for_share_a_fence() {
     let (store, keyspace) = filled();

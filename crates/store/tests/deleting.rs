@@ -6,7 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
-use tembo_store::{Keyspace, Retention, Snapshot, Store};
+use tembo_store::{Audit, Keyspace, Retention, Snapshot, Store};
 
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -64,6 +64,43 @@ fn every_key_of_a_full_pool_can_be_deleted_while_everything_is_held() {
         expected.iter().take(100).for_each(|(key, value)| _ = store.put(&k, key, value).unwrap());
         prove(&store);
     }
+}
+
+/// An entry of the log takes space, which the oldest entries give up when there is none.
+#[test]
+fn every_key_of_a_full_pool_can_be_deleted_while_the_log_is_on() {
+    let store = Store::open(&pool_of(1 << 20), "store").unwrap();
+    let k = store.keyspace_with("k", Retention::All).unwrap();
+    store.set_audit(Audit::Commits(u64::MAX >> 8)).unwrap();
+    let mut expected = Contents::new();
+    let mut refused = 0;
+    for next in 0_u32.. {
+        match store.put(&k, next.to_be_bytes(), vec![7; 300 >> (refused / 25)]) {
+            Ok(_) => _ = expected.insert(next.to_be_bytes().to_vec(), vec![7; 300 >> (refused / 25)]),
+            Err(e) if e.is_full() => refused += 1,
+            Err(e) => panic!("{e}"),
+        }
+        if refused == 225 {
+            break;
+        }
+    }
+    let (reader, logged) = (store.snapshot(), store.log(..).count());
+    assert!(expected.len() > 500 && logged == expected.len(), "{} {logged}", expected.len());
+    for (i, key) in expected.keys().enumerate() {
+        let number = store.delete(&k, key).unwrap_or_else(|e| panic!("key {i}: {e}"));
+        let last = store.log(..).next_back().unwrap().unwrap();
+        assert_eq!((last.number, last.keys.len()), (number, 1), "its own entry is there");
+    }
+    // The log has every commit after the last one that it gave up.
+    let after = store.logged_after().unwrap().unwrap();
+    assert!(store.log(..).all(|commit| commit.unwrap().number > after));
+    assert_eq!(contents(&reader, &k), expected);
+    assert_eq!(contents(&store.snapshot(), &k), Contents::new());
+    prove(&store);
+    // Nothing is given up for a commit that puts something.
+    let before = store.log(..).count();
+    assert!(store.put(&k, "large", vec![0; 100_000]).unwrap_err().is_full());
+    assert_eq!(store.log(..).count(), before);
 }
 
 /// A tombstone that found no slot is the last version: whoever reads meets it first, and what is added after

@@ -296,6 +296,20 @@ fn a_transaction_is_limited_in_memory_and_age() {
     tx.put(&k, "c", [0; 98]).unwrap();
     tx.commit().unwrap();
     assert_eq!(store.snapshot().iter(&k).unwrap().count(), 2);
+    // What is taken back counts no more; what was written before, and written over, does.
+    let mut tx = store.begin();
+    tx.put(&k, "a", [0; 499]).unwrap();
+    let savepoint = tx.savepoint();
+    for _ in 0..10 {
+        tx.put(&k, "a", [0; 299]).unwrap();
+        tx.delete(&k, "a").unwrap();
+        tx.put(&k, "b", [0; 198]).unwrap();
+        assert!(tx.put(&k, "d", "").is_err());
+        tx.rollback_to(savepoint);
+    }
+    tx.put(&k, "b", [0; 499]).unwrap();
+    assert!(tx.put(&k, "d", "").is_err());
+    tx.commit().unwrap();
     set(&store, |limits| {
         limits.transaction_bytes = None;
         limits.transaction_age = Some(Duration::from_millis(30));

@@ -121,6 +121,47 @@ fn a_keyspace_retains_what_was_current_within_a_time() {
 /// A snapshot that is only retained was taken for a whole one as soon as somebody had it open. It could then
 /// be kept, and was read as a whole one in keyspaces that do not retain it: with missing and with wrong
 /// values.
+/// Echo keeps any snapshot that is still there.
+#[test]
+fn a_snapshot_that_all_keyspaces_retain_can_be_kept() {
+    let store = store();
+    let hour = Retention::For(Duration::from_secs(3600));
+    let [all, window] = [("all", Retention::All), ("window", hour)]
+        .map(|(name, retention)| store.keyspace_with(name, retention).unwrap());
+    let before = store.put(&all, "before", "").unwrap();
+    let mut numbers = Vec::new();
+    for i in 0..20u8 {
+        let mut tx = store.begin();
+        for keyspace in [&all, &window] {
+            // A deletion now and then, and values in blocks.
+            if i % 5 == 4 { tx.delete(keyspace, "key") } else { tx.put(keyspace, "key", [i; 50]) }.unwrap();
+        }
+        numbers.push(tx.commit().unwrap());
+    }
+    let later = store.keyspace_with("later", Retention::All).unwrap();
+    assert!(matches!(store.keep(numbers[7], "seven").unwrap_err(), Error::SnapshotGone { .. }));
+    store.drop_keyspace("later").unwrap();
+    drop(later);
+    store.keep(numbers[7], "seven").unwrap();
+    assert!(store.keep_number(numbers[9]).unwrap());
+    store.keep(before, "before").unwrap();
+    let future = numbers[19] + 1;
+    assert!(matches!(store.keep(future, "future").unwrap_err(), Error::SnapshotGone { .. }));
+    // From here on it is the keeping that holds them.
+    for keyspace in [&all, &window] {
+        store.set_retention(keyspace, Retention::None).unwrap();
+    }
+    collect_all(&store);
+    assert!(matches!(store.keep(numbers[8], "eight").unwrap_err(), Error::SnapshotGone { .. }));
+    for keyspace in [&all, &window] {
+        let get = |name: &str| store.at_name(name).unwrap().get(keyspace, "key").unwrap();
+        assert_eq!((get("seven"), get("before")), (Some(vec![7; 50]), None));
+        assert_eq!(store.at(numbers[9]).unwrap().get(keyspace, "key").unwrap(), None);
+        assert_eq!(store.versions(keyspace, "key").unwrap().len(), 3, "7, 9 and the last one");
+    }
+    store.check(&mut store.pool().marks().unwrap()).unwrap();
+}
+
 #[test]
 fn a_snapshot_that_is_only_retained_is_not_kept_and_not_taken_for_a_whole_one() {
     let store = store();

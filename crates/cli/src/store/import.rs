@@ -1,6 +1,7 @@
 //! `tembo store import`: keys from JSON lines, or from a map.
 
 use super::bytes::JsonBytes;
+use super::collecting::collect_due;
 use super::{change, name_in};
 use crate::args::{Place, Writing};
 use crate::failure::{Failure, Outcome};
@@ -52,7 +53,9 @@ pub(super) fn run(place: &Place, input: Option<&Path>, writing: &Writing, create
     };
     let imported = change(place, (writing.durability, create), |pool| {
         let store = pool.open_store(&name_in(pool.store_names()?, place)?)?;
-        import(&store, input, bytes)
+        let imported = import(&store, input, bytes)?;
+        collect_due(&store);
+        Ok(imported)
     })?;
     if writing.json {
         return print_json(&imported);

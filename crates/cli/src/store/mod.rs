@@ -1,6 +1,7 @@
 //! `tembo store`: the transactional stores of a pool.
 
 mod bytes;
+mod collecting;
 mod copies;
 mod import;
 mod opened;
@@ -14,6 +15,7 @@ use crate::maps::note_unknown;
 use crate::served::{Served, advise};
 use crate::unclean;
 use crate::unfinished::Unfinished;
+pub(crate) use collecting::collect_all;
 use opened::{Opened, Reached, no_store};
 use serde::Serialize;
 use tembo::store::{Keyspace, Retention, SnapshotReport, Store};
@@ -131,7 +133,9 @@ fn change_store<T>(
     let outcome = change(place, (durability, create), |pool| {
         let name = name_in(pool.store_names()?, place)?;
         let store = if make { pool.open_store(&name)? } else { find(pool, place)? };
-        work(&Opened::Own(store))
+        let done = work(&Opened::Own(store.clone()))?;
+        collecting::collect_due(&store);
+        Ok(done)
     });
     match outcome {
         // Only opening the pool fails so.

@@ -54,7 +54,8 @@ pub(super) fn del(place: &Place, (name, key): (&str, Vec<u8>), writing: &Writing
 
 pub(super) fn keep(place: &Place, name: &str, at: Option<&SnapshotChoice>, writing: &Writing) -> Outcome {
     if let Some(SnapshotChoice::Ago(_)) = at {
-        let why = "only the current snapshot and kept ones can be kept; name one by its name or number";
+        let why = "only the current snapshot, kept ones, and those that all keyspaces retain can be kept; name \
+                   one by its name or number";
         return Err(Failure::Usage(why.to_owned()));
     }
     let number = change_store(place, (writing.durability, false, false), |store| Ok(store.keep(name, at)?))?;

@@ -187,7 +187,7 @@ fn drop_maps(pool: &Pool) {
     }
 }
 
-fn directory() -> PathBuf {
+pub(crate) fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
@@ -263,13 +263,19 @@ fn keep_killed(workspace: &Workspace, version: &str, name: &str, path: &Path) {
 
 /// A fixture's pool, and its dump.
 pub(crate) fn unpack(workspace: &Workspace, version: &str, name: &str) -> (PathBuf, String) {
-    let base = directory().join(format!("{version}-{name}"));
-    let packed = std::fs::read(base.with_extension("pool.gz")).unwrap();
+    let path = unpack_pool(workspace, version, name);
+    let dump = directory().join(format!("{version}-{name}.jsonl"));
+    (path, std::fs::read_to_string(dump).unwrap())
+}
+
+/// A fixture's pool.
+pub(crate) fn unpack_pool(workspace: &Workspace, version: &str, name: &str) -> PathBuf {
+    let packed = std::fs::read(directory().join(format!("{version}-{name}.pool.gz"))).unwrap();
     let mut pool = Vec::new();
     GzDecoder::new(&*packed).read_to_end(&mut pool).unwrap();
     let path = workspace.path(&format!("{version}-{name}.pool"));
     std::fs::write(&path, pool).unwrap();
-    (path, std::fs::read_to_string(base.with_extension("jsonl")).unwrap())
+    path
 }
 
 /// An earlier build dumped 10,000 of 20,666 entries of a later pool, and no pool of an earlier build was kept

@@ -36,6 +36,7 @@ mod serve;
 mod served;
 mod snapshots;
 mod store;
+mod store_fixtures;
 mod support;
 mod systemd;
 mod tls;

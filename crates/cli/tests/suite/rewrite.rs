@@ -158,7 +158,8 @@ fn fill_history(pool: &Pool) {
     }
 }
 
-/// All that a program can learn of that store.
+/// All that a program can learn of that store, but for versions and entries of the log that nobody
+/// needs: the copy has none.
 type History = (u64, Vec<Kept>, Vec<Vec<KeyVersion>>, Vec<Vec<(Vec<u8>, Vec<u8>)>>, usize);
 
 fn history(path: &Path) -> History {
@@ -167,10 +168,7 @@ fn history(path: &Path) -> History {
     let keyspaces = ["all", "few"].map(|name| store.find_keyspace(name).unwrap().unwrap());
     assert_eq!(keyspaces[0].retention(), Retention::All);
     assert_eq!(store.audit_policy(), Audit::Commits(500));
-    let versions = keyspaces.iter().flat_map(|keyspace| {
-        (0..40u32).map(|i| store.versions(keyspace, i.to_be_bytes()).unwrap()).collect::<Vec<_>>()
-    });
-    let versions: Vec<_> = versions.collect();
+    let versions = (0..40u32).map(|i| store.versions(&keyspaces[0], i.to_be_bytes()).unwrap()).collect();
     let kept = store.kept().unwrap();
     let mut contents = Vec::new();
     for number in kept.iter().map(|kept| kept.number).chain([store.snapshot().number()]) {
@@ -179,7 +177,7 @@ fn history(path: &Path) -> History {
             contents.push(snapshot.iter(keyspace).unwrap().collect::<Result<Vec<_>, _>>().unwrap());
         }
     }
-    (store.snapshot().number(), kept, versions, contents, store.log(..).count())
+    (store.snapshot().number(), kept, versions, contents, store.log(..).count().min(500))
 }
 
 /// A structure of every kind but a heap, with snapshots where there can be some, history, and holes.

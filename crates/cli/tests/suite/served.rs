@@ -7,7 +7,7 @@ use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tembo::store::Retention;
 use tembo::store::remote::{RemoteStore, ServeOptions, Serving, socket_of};
 use tembo::{Options, Pool};
@@ -162,6 +162,25 @@ fn a_server_serves_stores_beside_redis_if_it_is_told_to() {
     assert_eq!(workspace.run("store get a.pool accounts ann").ok().text(), "19\n");
     server.stop();
     assert!(!socket.exists());
+}
+
+/// What time passes over goes while nobody commits.
+#[test]
+fn a_server_collects_in_the_stores_that_it_serves() {
+    let workspace = Workspace::new();
+    let pool = owner(&workspace);
+    let bank = pool.open_store("bank").unwrap();
+    let prices = bank.keyspace_with("prices", Retention::For(Duration::from_secs(1))).unwrap();
+    ["1", "2", "3"].iter().for_each(|value| _ = bank.put(&prices, "bread", value).unwrap());
+    drop((prices, bank, pool));
+    let server = Server::start(&workspace, "--pool a.pool --stores");
+    let end = Instant::now() + Duration::from_secs(20);
+    while workspace.run("store history a.pool prices bread").ok().text().lines().count() > 1 {
+        assert!(Instant::now() < end, "the versions are still there");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(workspace.run("store get a.pool prices bread").ok().text(), "3\n");
+    server.stop();
 }
 
 #[test]

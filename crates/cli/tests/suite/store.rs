@@ -2,7 +2,7 @@
 
 use crate::support::{Workspace, bytes};
 use serde_json::json;
-use tembo::Options;
+use tembo::{Durability, Options};
 
 const LINES: &str = "{\"keyspace\":\"accounts\",\"key\":\"ann\",\"value\":\"100\"}\n\
                      {\"keyspace\":\"accounts\",\"key\":\"bob\",\"value\":\"20\"}\n\
@@ -40,6 +40,57 @@ fn keys_are_put_read_and_deleted() {
     assert_eq!(workspace.run("store put a.pool accounts ann").code, Some(2));
     assert_eq!(workspace.run("store get a.pool").code, Some(2));
     workspace.run("check a.pool").ok();
+}
+
+/// Makes a pool whose store had six values of 2 MB, which a reader held when they were deleted.
+fn leave_space(workspace: &Workspace) {
+    let options = Options::new().create(true).initial_bytes(1 << 20).durability(Durability::PageCache);
+    let pool = options.open(workspace.path("a.pool")).unwrap();
+    let store = pool.open_store("store").unwrap();
+    let k = store.keyspace("k").unwrap();
+    (0..6u8).for_each(|i| _ = store.put(&k, [i], vec![i; 2 << 20]).unwrap());
+    let reader = store.snapshot();
+    (0..6u8).for_each(|i| _ = store.delete(&k, [i]).unwrap());
+    drop(reader);
+}
+
+fn used_bytes(workspace: &Workspace, name: &str) -> u64 {
+    workspace.run(&format!("check {name} --json")).ok().json()["allocated_bytes"].as_u64().unwrap()
+}
+
+/// Commands that write go on with what is to be collected, and `compact` collects all of it.
+#[test]
+fn space_that_an_earlier_process_left_comes_back_with_commands() {
+    let commands = [
+        "store put a.pool k key value --durability page-cache",
+        "store import a.pool --durability page-cache",
+        "compact a.pool --durability page-cache",
+        "compact a.pool --into b.pool --durability page-cache",
+    ];
+    for command in commands {
+        let workspace = Workspace::new();
+        leave_space(&workspace);
+        assert!(used_bytes(&workspace, "a.pool") > 12 << 20);
+        workspace.run_with(command, LINES.as_bytes()).ok();
+        let name = if command.contains("b.pool") { "b.pool" } else { "a.pool" };
+        let used = used_bytes(&workspace, name);
+        assert!(used < 2 << 20, "{command}: {used}");
+        if command.starts_with("compact") {
+            let bytes = workspace.path(name).metadata().unwrap().len();
+            assert!(bytes < 8 << 20, "{command}: {bytes}");
+        }
+    }
+    // Values that commands put and delete.
+    let workspace = Workspace::new();
+    let value = vec![7; 2 << 20];
+    (0..6).for_each(|i| {
+        let put = format!("store put a.pool k key{i} --value-file - --create --durability page-cache");
+        _ = workspace.run_with(&put, &value).ok();
+    });
+    (0..6)
+        .for_each(|i| _ = workspace.run(&format!("store del a.pool k key{i} --durability page-cache")).ok());
+    let used = used_bytes(&workspace, "a.pool");
+    assert!(used < 2 << 20, "{used}");
 }
 
 #[test]
@@ -91,7 +142,7 @@ fn an_import_says_which_line_is_wrong_and_keeps_what_was_committed() {
         (0..600).map(|i| format!("{{\"keyspace\":\"k\",\"key\":\"{i:04}\",\"value\":\"v\"}}\n")).collect();
     workspace.run("store put a.pool k before v --create").ok();
     lines.push_str("{}\n");
-    let run = workspace.run_with("store import a.pool", lines.as_bytes());
+    let run = workspace.run_with("store import a.pool --durability page-cache", lines.as_bytes());
     run.fails_with("line 601: ").fails_with("the commits before it stay");
     assert_eq!(workspace.run("store scan a.pool k").ok().text().lines().count(), 513);
 }

@@ -1,148 +1,24 @@
 //! The client's side: the connection, and what is reached through it.
 
-use super::FRAME_BYTES_MAX;
-use super::entries::RemoteEntries;
-use super::message::{KeptAs, Reply, Request, VERSION, Which};
+use super::link::{Link, Opened, other_reply, value_of};
+use super::message::{KeptAs, Reply, Request, Which};
+use super::snapshot::{RemoteKeyspace, RemoteSnapshot};
 use super::transaction::RemoteTransaction;
-use super::wire::{receive, send};
-use crate::check::SnapshotReport;
 use crate::error::{Error, Result};
 use crate::retention::{Retention, unix_ns};
 use crate::retry::retry;
 use crate::snapshot::Kept;
 use crate::store::KeyVersion;
 use crate::transaction::check_lengths;
-use parking_lot::Mutex;
-use std::io;
-use std::ops::{Bound, RangeBounds};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
-
-/// How long a greeting may take.
-const GREETING_MAX: Duration = Duration::from_secs(10);
+use std::time::SystemTime;
 
 /// A store of another process, which serves it ([`Store::serve`](crate::Store::serve)). Cheap to clone; all
 /// clones share one connection, which answers one request at a time.
 #[derive(Clone)]
 pub struct RemoteStore {
     pub(super) link: Arc<Link>,
-}
-
-/// A connection to the owner.
-pub(super) struct Link {
-    /// None after it has failed.
-    stream: Mutex<Option<UnixStream>>,
-    name: String,
-    owner: u32,
-}
-
-/// A keyspace of a [`RemoteStore`]. Cheap to clone.
-#[derive(Clone)]
-pub struct RemoteKeyspace {
-    link: Arc<Link>,
-    name: Arc<str>,
-    pub(super) id: u64,
-    retention: Retention,
-}
-
-/// The contents of a [`RemoteStore`] after a commit. The owner keeps them as long as this lives, and the
-/// connection does. Cheap to clone.
-#[derive(Clone)]
-pub struct RemoteSnapshot {
-    pub(super) opened: Arc<Opened>,
-}
-
-/// A snapshot or a transaction that is open at the owner's.
-pub(super) struct Opened {
-    pub(super) link: Arc<Link>,
-    pub(super) id: u64,
-    pub(super) number: u64,
-}
-
-/// The value of a reply of the kind that was expected.
-macro_rules! value_of {
-    ($reply:expr, $kind:pat => $value:expr) => {
-        match $reply? {
-            $kind => Ok($value),
-            _ => Err($crate::remote::client::other_reply()),
-        }
-    };
-}
-pub(super) use value_of;
-
-/// The error that a reply is of another kind than its request asks for.
-pub(super) fn other_reply() -> Error {
-    Error::Refused { why: "the reply is not one to the request".to_owned() }
-}
-
-impl Link {
-    fn connect(path: &Path, name: &str) -> Result<Link> {
-        let failed = |source| Error::Disconnected { doing: "connecting to the owner", source };
-        let mut stream = UnixStream::connect(path).map_err(failed)?;
-        let set = |stream: &UnixStream, timeout| {
-            stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)).map_err(failed)
-        };
-        set(&stream, Some(GREETING_MAX))?;
-        let greeting = Request::Hello { version: VERSION, store: name };
-        let owner = match exchange(&mut stream, &greeting)? {
-            Reply::Welcome { version: VERSION, pid } => pid,
-            Reply::Welcome { version, .. } => {
-                let why = format!("it speaks version {version} of the protocol, and this program {VERSION}");
-                return Err(Error::Refused { why });
-            }
-            Reply::Fault(e) => return Err(e),
-            _ => return Err(other_reply()),
-        };
-        set(&stream, None)?;
-        Ok(Link { stream: Mutex::new(Some(stream)), name: name.to_owned(), owner })
-    }
-
-    /// Sends a request and waits for its reply. After a failure, the connection is not used again: a late
-    /// reply would be taken for that of the next request.
-    pub(super) fn ask(&self, request: &Request<'_>) -> Result<Reply> {
-        let mut stream = self.stream.lock();
-        let Some(open) = stream.as_mut() else {
-            let source = io::ErrorKind::NotConnected.into();
-            return Err(Error::Disconnected { doing: "sending a message", source });
-        };
-        match exchange(open, request) {
-            Ok(Reply::Fault(e)) => Err(e),
-            Ok(reply) => Ok(reply),
-            // Nothing of it was sent.
-            Err(e @ Error::FrameTooLarge { .. }) => Err(e),
-            Err(e) => {
-                *stream = None;
-                Err(e)
-            }
-        }
-    }
-}
-
-/// One request and its reply.
-fn exchange(stream: &mut UnixStream, request: &Request<'_>) -> Result<Reply> {
-    let sent = match send(stream, &request.encode()) {
-        Err(e @ Error::FrameTooLarge { .. }) => return Err(e),
-        outcome => outcome,
-    };
-    let too_large = |e| match e {
-        Error::FrameTooLarge { bytes, .. } => {
-            Error::Refused { why: format!("the reply claims to have {bytes} bytes") }
-        }
-        other => other,
-    };
-    // An owner that closes the connection without reading may have said why.
-    let frame = match (receive(stream, FRAME_BYTES_MAX), sent) {
-        (Ok(Some(frame)), _) => frame,
-        (_, Err(e)) => return Err(e),
-        (outcome, Ok(())) => outcome.map_err(too_large)?.ok_or_else(closed)?,
-    };
-    Ok(Reply::decode(&frame)?)
-}
-
-fn closed() -> Error {
-    Error::Disconnected { doing: "waiting for a reply", source: io::ErrorKind::UnexpectedEof.into() }
 }
 
 impl RemoteStore {
@@ -428,122 +304,8 @@ impl RemoteStore {
     }
 }
 
-impl RemoteKeyspace {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its id, which no other keyspace of the store has or had.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Which versions it retained when it was opened here.
-    pub fn retention(&self) -> Retention {
-        self.retention
-    }
-
-    /// Refuses a keyspace of another connection.
-    pub(super) fn check(&self, link: &Arc<Link>) -> Result<()> {
-        if Arc::ptr_eq(&self.link, link) {
-            return Ok(());
-        }
-        Err(Error::OtherStore { name: self.name.to_string() })
-    }
-}
-
-impl Opened {
-    pub(super) fn ask(link: &Arc<Link>, request: &Request<'_>) -> Result<Arc<Opened>> {
-        let (id, number) = value_of!(link.ask(request), Reply::Opened { open, number } => (open, number))?;
-        Ok(Arc::new(Opened { link: link.clone(), id, number }))
-    }
-
-    pub(super) fn get(&self, keyspace: &RemoteKeyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let request = Request::Get { open: Some(self.id), keyspace: keyspace.id, key };
-        value_of!(self.link.ask(&request), Reply::Value(value) => value)
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        // Without a connection the owner has closed it.
-        _ = self.link.ask(&Request::Close { open: self.id });
-    }
-}
-
-impl RemoteSnapshot {
-    /// Its number, as [`Snapshot::number`](crate::Snapshot::number).
-    pub fn number(&self) -> u64 {
-        self.opened.number
-    }
-
-    /// The value of a key, if it has one.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Snapshot::get`](crate::Snapshot::get), and [`Error::Disconnected`].
-    pub fn get(&self, keyspace: &RemoteKeyspace, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        keyspace.check(&self.opened.link)?;
-        self.opened.get(keyspace, key.as_ref())
-    }
-
-    /// The keys in `bounds` that have a value, in their order, from both ends. The first page is fetched by
-    /// the first step.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OtherStore`]; the walk gives the others.
-    pub fn range<K: AsRef<[u8]>>(
-        &self,
-        keyspace: &RemoteKeyspace,
-        bounds: impl RangeBounds<K>,
-    ) -> Result<RemoteEntries> {
-        keyspace.check(&self.opened.link)?;
-        Ok(RemoteEntries::new(self.opened.clone(), keyspace.id, owned(&bounds), Vec::new()))
-    }
-
-    /// All keys that have a value, in their order.
-    ///
-    /// # Errors
-    ///
-    /// As for [`range`](Self::range).
-    pub fn iter(&self, keyspace: &RemoteKeyspace) -> Result<RemoteEntries> {
-        self.range::<Vec<u8>>(keyspace, ..)
-    }
-
-    /// Has the owner read all of it and look every key up, as [`Snapshot::check`](crate::Snapshot::check)
-    /// does. The connection answers nothing else meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// As there; damage comes as [`Error::Remote`].
-    pub fn check(&self) -> Result<SnapshotReport> {
-        let request = Request::Check { open: self.opened.id };
-        value_of!(self.opened.link.ask(&request), Reply::Checked(report) => report)
-    }
-}
-
-/// Bounds that own their keys.
-pub(super) fn owned<K: AsRef<[u8]>>(bounds: &impl RangeBounds<K>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-    let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-    (owned(bounds.start_bound()), owned(bounds.end_bound()))
-}
-
 impl std::fmt::Debug for RemoteStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RemoteStore").field("name", &self.link.name).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for RemoteKeyspace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteKeyspace").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for RemoteSnapshot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteSnapshot").field("number", &self.number()).finish_non_exhaustive()
     }
 }

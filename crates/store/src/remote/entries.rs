@@ -1,6 +1,6 @@
 //! Walks over the keys of a snapshot of another process, with the writes of a transaction among them.
 
-use super::client::{Opened, value_of};
+use super::link::{Opened, value_of};
 use super::message::{Reply, Request};
 use crate::entries::{Entry, is_empty};
 use crate::error::Result;

@@ -47,17 +47,23 @@
 //! log, watching, backups, bulk loads, `commit_async` and limits are the owner's alone.
 
 mod client;
+mod collected_host;
 mod entries;
 mod fault;
+mod host;
+mod link;
 mod message;
 mod serve;
 mod session;
+mod snapshot;
 mod transaction;
 mod wire;
 
-pub use client::{RemoteKeyspace, RemoteSnapshot, RemoteStore};
+pub use client::RemoteStore;
 pub use entries::RemoteEntries;
-pub use serve::{Host, ServeOptions, Serving, serve};
+pub use host::{Host, ServeOptions};
+pub use serve::{Serving, serve};
+pub use snapshot::{RemoteKeyspace, RemoteSnapshot};
 pub use transaction::RemoteTransaction;
 
 use crate::error::Result;

@@ -1,10 +1,11 @@
 //! The owner's side: the socket, and a thread for each client.
 
+use super::collected_host::CollectedHost;
+use super::host::{Host, ServeOptions};
 use super::message::Reply;
 use super::session::Session;
 use super::wire::send;
 use crate::error::{Error, Result};
-use crate::store::Store;
 use parking_lot::Mutex;
 use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::HashMap;
@@ -21,51 +22,6 @@ use std::time::Duration;
 const BACKLOG: i32 = 64;
 /// The pause after a connection could not be accepted, as the process has too many files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-
-/// The stores that are served at a socket.
-pub trait Host: Send + Sync + 'static {
-    /// The store of this name, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Those of opening it; the client gets them.
-    fn find(&self, name: &str) -> Result<Option<Store>>;
-
-    /// The names of all stores.
-    ///
-    /// # Errors
-    ///
-    /// Those of listing them; the client gets them.
-    fn names(&self) -> Result<Vec<String>>;
-}
-
-impl Host for Store {
-    fn find(&self, name: &str) -> Result<Option<Store>> {
-        Ok((name == self.name()).then(|| self.clone()))
-    }
-
-    fn names(&self) -> Result<Vec<String>> {
-        Ok(vec![self.name().to_owned()])
-    }
-}
-
-/// Bounds of what clients take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServeOptions {
-    /// Clients at the same time: 64. Each has a thread.
-    pub clients_max: usize,
-    /// Snapshots and transactions that a client has open at the same time: 1024.
-    pub open_max: usize,
-    /// How long a connection may take to say what it wants: 10 s.
-    pub hello_timeout: Duration,
-}
-
-impl Default for ServeOptions {
-    fn default() -> ServeOptions {
-        ServeOptions { clients_max: 64, open_max: 1024, hello_timeout: Duration::from_secs(10) }
-    }
-}
 
 /// Stores that are served at a socket, until this is dropped: that closes all connections, and waits for
 /// requests that are being answered. Keeps the stores open.
@@ -106,7 +62,7 @@ pub fn serve(path: impl AsRef<Path>, host: impl Host, options: ServeOptions) -> 
         listener,
         identity: identity(path).map_err(failed)?,
         path: path.to_owned(),
-        host: Arc::new(host),
+        host: if options.collects { Arc::new(CollectedHost::new(host)) } else { Arc::new(host) },
         options,
         clients: Mutex::default(),
     };
@@ -198,9 +154,9 @@ impl Shared {
         let thread = std::thread::Builder::new()
             .name("tembo-client".to_owned())
             .spawn(move || {
-                // Made here: a place that was dropped by a failed start would wait for the lock held now.
-                let place = Place { shared, id };
-                Session::new(place.shared.host.clone(), place.shared.options).run(theirs);
+                // Made here: a slot that was dropped by a failed start would wait for the lock held now.
+                let slot = ClientSlot { shared, id };
+                Session::new(slot.shared.host.clone(), slot.shared.options).run(theirs);
             })
             .map_err(Error::Thread)?;
         clients.last_id = id;
@@ -213,13 +169,13 @@ fn refused(why: &str) -> Error {
     Error::Refused { why: why.to_owned() }
 }
 
-/// A client's place in the list; it is free when the thread ends, however that does.
-struct Place {
+/// A client's slot in the list; it is free when the thread ends, however that does.
+struct ClientSlot {
     shared: Arc<Shared>,
     id: u64,
 }
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         // The session was dropped before, and with it what the client had open.
         self.shared.clients.lock().all.remove(&self.id);

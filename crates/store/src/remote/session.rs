@@ -1,8 +1,8 @@
 //! The owner's side of one connection.
 
 use super::FRAME_BYTES_MAX;
+use super::host::{Host, ServeOptions};
 use super::message::{Change, KeptAs, Reply, Request, VERSION, Which};
-use super::serve::{Host, ServeOptions};
 use super::wire::{check_frame, receive, send};
 use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;

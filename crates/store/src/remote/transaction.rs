@@ -1,9 +1,10 @@
 //! Transactions of a client: their writes lie in its memory until the commit.
 
 use super::FRAME_BYTES_MAX;
-use super::client::{Link, Opened, RemoteKeyspace, RemoteSnapshot, owned, value_of};
 use super::entries::RemoteEntries;
+use super::link::{Link, Opened, value_of};
 use super::message::{Reply, Request};
+use super::snapshot::{RemoteKeyspace, RemoteSnapshot, owned};
 use crate::entries::is_empty;
 use crate::error::{Error, Result};
 use crate::transaction::check_lengths;
@@ -43,7 +44,7 @@ impl RemoteTransaction {
             let request = Request::Begin { at, is_serializable: self.is_serializable };
             self.opened = Some(Opened::ask(&self.link, &request)?);
         }
-        self.opened.as_ref().ok_or_else(super::client::other_reply)
+        self.opened.as_ref().ok_or_else(super::link::other_reply)
     }
 
     /// The number of the snapshot that it reads. Fixes it, if that has not been done.
@@ -66,7 +67,7 @@ impl RemoteTransaction {
         if let Some(own) = self.writes.get(&keyspace.id).and_then(|changes| changes.get(key)) {
             return Ok(own.clone());
         }
-        self.opened()?.get(keyspace, key)
+        self.opened()?.get(keyspace.id, key)
     }
 
     /// Gives a key a value.
