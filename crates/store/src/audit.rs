@@ -34,11 +34,11 @@
 use crate::commit::Lead;
 use crate::entries::is_empty;
 use crate::error::{Result, corrupt};
+use crate::handle::{Store, StoreInner};
 use crate::keyspace::Keyspace;
 use crate::layout::{HISTORY_FORMAT, PmHistory, ValueWord, field};
 use crate::log_entry::{LoggedCommit, Reader, number_of, read_commit};
 use crate::retention::{steady_unix_ns, window_start};
-use crate::store::{Store, StoreInner};
 use crate::versions::read_value;
 use parking_lot::RwLock;
 use std::collections::{HashSet, VecDeque};

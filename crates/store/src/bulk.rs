@@ -1,9 +1,9 @@
 //! Loading sorted keys, many of them with each commit.
 
 use crate::error::{Error, Result};
+use crate::handle::Store;
 use crate::keyspace::Keyspace;
 use crate::snapshot::Snapshot;
-use crate::store::Store;
 use crate::transaction::Transaction;
 
 /// Keys of one commit, at most.

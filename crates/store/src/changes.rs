@@ -2,10 +2,10 @@
 
 use crate::entries::is_empty;
 use crate::error::{Error, Result};
+use crate::handle::Store;
 use crate::keyspace::Keyspace;
 use crate::layout::ValueWord;
 use crate::snapshot::Snapshot;
-use crate::store::Store;
 use crate::versions::{Table, Version, read_value};
 use std::collections::VecDeque;
 use std::iter::FusedIterator;

@@ -2,13 +2,13 @@
 
 use crate::audit::Named;
 use crate::error::{Error, Result, corrupt};
+use crate::handle::{Store, last_number};
 use crate::keyspace::Keyspace;
 use crate::layout::{
     HAS_TOMBSTONE, PmKeyspace, STORE_BYTES, VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES, VERSION_BYTES, ValueWord,
     field, number_of,
 };
 use crate::snapshot::Snapshot;
-use crate::store::{Store, last_number};
 use crate::versions::{Slots, Table, Words, value_bytes};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -132,7 +132,8 @@ impl Store {
         }
         let mut dropped = region.load_u64(inner.off + field!(PmStore.dropped))?;
         while dropped != 0 {
-            let keyspace = Keyspace::open(&inner.pool, Arc::downgrade(inner), "a dropped keyspace", dropped)?;
+            let keyspace =
+                Keyspace::open(&inner.pool, Arc::downgrade(&inner.active), "a dropped keyspace", dropped)?;
             check(&keyspace, &mut Report::default())?;
             report.dropped_keyspaces += 1;
             dropped = region.load_u64(dropped + field!(PmKeyspace.next_dropped))?;

@@ -8,11 +8,11 @@
 
 use crate::active::Asked;
 use crate::error::Result;
+use crate::handle::StoreInner;
 use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{ValueWord, field};
 use crate::retention::{Keep, now_unix_ns};
 use crate::space::Tally;
-use crate::store::StoreInner;
 use crate::versions::{Table, Version};
 use crate::walk::Walks;
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! A thread that collects, so that space comes back without further calls.
 
 use crate::error::{Error, Result};
-use crate::store::{Store, StoreInner};
+use crate::handle::{Store, StoreInner};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::JoinHandle;

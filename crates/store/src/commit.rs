@@ -24,10 +24,10 @@ use crate::apply::{Attempt, Change, Changes, Member, Reads, commit_beside, commi
 use crate::audit::relieve_of_log;
 use crate::collect::Left;
 use crate::error::{Error, Result};
+use crate::handle::StoreInner;
 use crate::key_locks::KeyLocks;
 use crate::schedule::Schedule;
 use crate::snapshot::Snapshot;
-use crate::store::StoreInner;
 use crate::transaction::Writes;
 use parking_lot::{Mutex, MutexGuard};
 use std::pin::Pin;
@@ -398,6 +398,13 @@ impl Commits {
         if self.queued.load(Ordering::Relaxed) != 0 {
             self.commit_queue(store, &mut self.lead());
         }
+    }
+}
+
+impl Drop for StoreInner {
+    fn drop(&mut self) {
+        // Commits that nobody waited for. There is nobody to tell of an error.
+        self.commits.commit_waiting(self);
     }
 }
 

@@ -16,9 +16,9 @@
 //! The heads of the store, of its trees, keyspaces and log do not move: handles know where they lie.
 
 use crate::error::Result;
+use crate::handle::{Store, StoreInner};
 use crate::keyspace::KeyspaceInner;
 use crate::layout::{VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES, VERSION_BYTES, ValueWord, field};
-use crate::store::{Store, StoreInner};
 use crate::versions::{Table, value_bytes};
 use std::ops::Bound;
 use std::sync::Arc;

@@ -5,12 +5,12 @@
 //! one record. Versions keep their numbers, and so do snapshots. Keyspaces that were dropped are not copied.
 
 use crate::error::Result;
+use crate::handle::{Store, StoreInner, last_number};
 use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{
     HAS_TOMBSTONE, INLINE_VERSIONS, PmHistory, PmVector, ROOT_KIND, TABLE_BYTES, VALUE_HEAD_BYTES, ValueWord,
     field,
 };
-use crate::store::{Store, StoreInner, last_number};
 use crate::versions::{Slots, Table, Words, append_value, read_value, write_value};
 use std::sync::Arc;
 use tembo_index::WbTree;
@@ -192,7 +192,7 @@ fn copy_keyspace(from: &KeyspaceInner, to: &Arc<StoreInner>, note: &mut impl FnM
     tx.store(head + field!(PmKeyspace.cut), cut)?;
     to.names.put(tx, from.name.as_bytes(), &[&head.to_ne_bytes()])?;
     tx.commit_and_begin()?;
-    let copy = Keyspace::open(&to.pool, Arc::downgrade(to), &from.name, head)?.inner;
+    let copy = Keyspace::open(&to.pool, Arc::downgrade(&to.active), &from.name, head)?.inner;
     let mut walk = from.index.iter();
     let (mut keys, mut bytes) = (0, 0);
     while let Some((key, place)) = walk.advance_place()? {

@@ -8,7 +8,7 @@ use crate::versions::{Table, append_value, prefetch_value};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
-use std::ops::{Bound, Range};
+use std::ops::{Bound, Range, RangeBounds};
 
 /// Keys of the index that are looked at in one go: few at first, as many walks are short; more as it goes on,
 /// as long as their bytes stay in the nearest cache.
@@ -261,6 +261,31 @@ impl Entries {
     pub fn advance_back(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let is_there = self.step_or_end(End::Back)?;
         Ok(is_there.then(|| self.lent()))
+    }
+}
+
+impl Snapshot {
+    /// The keys in `bounds` that have a value, in their order, from both ends. The first step from each end
+    /// costs O(log n).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::NotRetained`].
+    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Result<Entries> {
+        keyspace.check_store(&self.store)?;
+        self.check_retained(keyspace)?;
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        let bounds = (owned(bounds.start_bound()), owned(bounds.end_bound()));
+        Ok(Entries::new(self.clone(), keyspace.clone(), bounds, Vec::new()))
+    }
+
+    /// All keys that have a value, in their order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`range`](Self::range).
+    pub fn iter(&self, keyspace: &Keyspace) -> Result<Entries> {
+        self.range::<Vec<u8>>(keyspace, ..)
     }
 }
 

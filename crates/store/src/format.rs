@@ -1,10 +1,10 @@
 //! The format of a store on media, and its description: `docs/format.md` is checked against this.
 
 use crate::error::{Result, corrupt};
+use crate::handle::Store;
 use crate::layout::{
     PmHistory, PmKept, PmKeyspace, PmLast, PmStore, PmTable, PmValue, PmVector, PmVersion, STORE_FORMAT,
 };
-use crate::store::Store;
 use tembo_pool::Pool;
 use tembo_pool::format::section;
 

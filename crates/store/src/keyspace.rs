@@ -1,9 +1,9 @@
 //! Keyspaces: named sets of keys, which transactions change together.
 
+use crate::active::Active;
 use crate::error::{Error, Result, corrupt};
 use crate::layout::{KEYSPACE_FORMAT, MAX_NAME_BYTES, PmKeyspace, field};
 use crate::retention::{Retention, window_start};
-use crate::store::StoreInner;
 use crate::versions::Table;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -24,7 +24,9 @@ pub(crate) struct KeyspaceInner {
     pub(crate) name: String,
     pub(crate) index: WbTree,
     pub(crate) head: u64,
-    store: Weak<StoreInner>,
+    /// The registry of snapshots that its store has and no other: it tells stores apart. None, for who only
+    /// walks over a keyspace.
+    pub(crate) store: Weak<Active>,
     is_dropped: AtomicBool,
     /// As `PmKeyspace` has them. Changed under the lock of commits.
     retention: AtomicU64,
@@ -54,15 +56,6 @@ impl Keyspace {
         &self.inner.name
     }
 
-    /// Refuses a keyspace of another store, and one that was dropped.
-    #[inline]
-    pub(crate) fn check_store(&self, store: &Arc<StoreInner>) -> Result<()> {
-        if !std::ptr::eq(self.inner.store.as_ptr(), Arc::as_ptr(store)) {
-            return Err(Error::OtherStore { name: self.inner.name.clone() });
-        }
-        self.inner.check_there()
-    }
-
     /// Makes an empty keyspace; the caller notes its offset.
     pub(crate) fn create(tx: &mut Tx<'_>, id: u64, retention: Retention, from: u64) -> Result<u64> {
         let index = WbTree::create_unnamed(tx)?;
@@ -76,7 +69,7 @@ impl Keyspace {
     }
 
     /// The keyspace whose head lies at `off`.
-    pub(crate) fn open(pool: &Pool, store: Weak<StoreInner>, name: &str, off: u64) -> Result<Keyspace> {
+    pub(crate) fn open(pool: &Pool, store: Weak<Active>, name: &str, off: u64) -> Result<Keyspace> {
         let region = pool.region();
         let format = region.load_u64(off)?;
         if format != KEYSPACE_FORMAT {

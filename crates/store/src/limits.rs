@@ -19,10 +19,10 @@
 use crate::active::Active;
 use crate::commit::Lead;
 use crate::error::{Error, Result};
+use crate::handle::{Store, StoreInner};
 use crate::keyspace::Keyspace;
 use crate::retention::Retention;
 use crate::space::Accounts;
-use crate::store::{Store, StoreInner};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;

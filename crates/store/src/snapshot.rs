@@ -1,13 +1,11 @@
 //! Snapshots: the contents of the store after a commit.
 
 use crate::active::Registration;
-use crate::entries::Entries;
 use crate::error::{Error, Result};
+use crate::handle::StoreInner;
 use crate::keyspace::Keyspace;
 use crate::retention::steady_unix_ns;
-use crate::store::StoreInner;
 use crate::versions::read_value;
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 /// The contents of the store after a commit. They never change, whatever is committed meanwhile, and their
@@ -110,29 +108,6 @@ impl Snapshot {
             Some(version) => read_value(pool.region(), version.value, table.off),
             None => Ok(None),
         }
-    }
-
-    /// The keys in `bounds` that have a value, in their order, from both ends. The first step from each end
-    /// costs O(log n).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::NotRetained`].
-    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Result<Entries> {
-        keyspace.check_store(&self.store)?;
-        self.check_retained(keyspace)?;
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        let bounds = (owned(bounds.start_bound()), owned(bounds.end_bound()));
-        Ok(Entries::new(self.clone(), keyspace.clone(), bounds, Vec::new()))
-    }
-
-    /// All keys that have a value, in their order.
-    ///
-    /// # Errors
-    ///
-    /// As for [`range`](Self::range).
-    pub fn iter(&self, keyspace: &Keyspace) -> Result<Entries> {
-        self.range::<Vec<u8>>(keyspace, ..)
     }
 }
 

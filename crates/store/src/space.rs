@@ -25,9 +25,9 @@
 //! that the number is known after which so many bytes became old: where a budget cuts the history.
 
 use crate::error::Result;
+use crate::handle::{Store, StoreInner};
 use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{TABLE_BYTES, VALUE_HEAD_BYTES, VERSION_BYTES, ValueWord};
-use crate::store::{Store, StoreInner};
 use crate::versions::{Table, Version, Words};
 use parking_lot::Mutex;
 use std::cell::RefCell;

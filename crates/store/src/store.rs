@@ -1,4 +1,4 @@
-//! The store: opening, and what all its users share.
+//! The store: opening, reading, changing, and what it keeps.
 
 use crate::active::Active;
 use crate::apply::Change;
@@ -8,11 +8,10 @@ use crate::commit::{Commits, Lead};
 use crate::dropped;
 use crate::error::{Error, Result, corrupt};
 use crate::format::{Format, format_of};
+use crate::handle::{Store, StoreInner, last_number, word};
 use crate::history::History;
 use crate::keyspace::{Keyspace, check_name};
-use crate::layout::{
-    NUMBER_MAX, PmLast, ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field,
-};
+use crate::layout::{ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field};
 use crate::retention::{Retention, steady_unix_ns, unix_ns};
 use crate::retry::retry;
 use crate::snapshot::{Kept, Snapshot};
@@ -20,32 +19,10 @@ use crate::transaction::{Transaction, check_lengths};
 use crate::versions::read_value;
 use crate::writer_lane::take_lane;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tembo_index::WbTree;
-use tembo_pmem::Region;
-use tembo_pool::{Feature, KeptSpace, OpenGuard, Pool};
-
-/// A versioned, transactional store in a pool. Cheap to clone; all clones are one store, which any number of
-/// threads may use.
-#[derive(Clone)]
-pub struct Store {
-    pub(crate) inner: Arc<StoreInner>,
-}
-
-pub(crate) struct StoreInner {
-    pub(crate) pool: Pool,
-    pub(crate) off: u64,
-    pub(crate) name: String,
-    pub(crate) active: Arc<Active>,
-    pub(crate) commits: Commits,
-    pub(crate) names: WbTree,
-    pub(crate) kept: WbTree,
-    pub(crate) history: History,
-    open: Mutex<HashMap<String, Keyspace>>,
-    _guard: OpenGuard,
-}
+use tembo_pool::{Feature, KeptSpace, Pool};
 
 /// A version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,12 +31,6 @@ pub struct KeyVersion {
     pub number: u64,
     /// The value; `None` if the key was deleted.
     pub value: Option<Vec<u8>>,
-}
-
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("name", &self.inner.name).finish_non_exhaustive()
-    }
 }
 
 impl Store {
@@ -549,43 +520,12 @@ impl Store {
     }
 }
 
-/// The number of the last commit: the highest that a lane has noted.
-pub(crate) fn last_number(region: &Region, off: u64) -> Result<u64> {
-    (0..WRITERS_MAX).try_fold(0, |last, lane| {
-        let number_off = last_off(off, lane);
-        let number = region.load_u64(number_off)?;
-        if number > NUMBER_MAX {
-            let what = "the number of a lane's last commit";
-            return Err(corrupt(
-                what,
-                number_off,
-                format!("at most {NUMBER_MAX:#x}"),
-                format!("{number:#x}"),
-            ));
-        }
-        Ok(last.max(number))
-    })
-}
-
-/// Where a lane notes its last commit.
-fn last_off(store: u64, lane: u64) -> u64 {
-    store + field!(PmStore.last) + lane * size_of::<PmLast>() as u64
-}
-
 fn name_key(name: &str) -> Vec<u8> {
     [&[1], name.as_bytes()].concat()
 }
 
 fn number_key(number: u64) -> Vec<u8> {
     [&[0][..], &number.to_be_bytes()].concat()
-}
-
-/// The word that a value of eight bytes is: a keyspace's offset, a snapshot's number.
-pub(crate) fn word(value: &[u8]) -> Result<u64> {
-    let bytes = <[u8; 8]>::try_from(value);
-    bytes
-        .map(u64::from_ne_bytes)
-        .map_err(|_| corrupt("a keyspace or a kept snapshot", 0, "8 bytes", value.len()))
 }
 
 fn read_kept(tree: &WbTree) -> Result<Vec<Kept>> {
@@ -599,58 +539,7 @@ fn read_kept(tree: &WbTree) -> Result<Vec<Kept>> {
     Ok(all)
 }
 
-impl Drop for StoreInner {
-    fn drop(&mut self) {
-        // Commits that nobody waited for. There is nobody to tell of an error.
-        self.commits.commit_waiting(self);
-    }
-}
-
 impl StoreInner {
-    /// Where a lane notes its last commit.
-    #[inline]
-    pub(crate) fn last_off(&self, lane: usize) -> u64 {
-        debug_assert!((lane as u64) < WRITERS_MAX);
-        last_off(self.off, lane as u64)
-    }
-
-    /// The keyspaces that are open.
-    pub(crate) fn open_keyspaces(&self) -> Vec<Keyspace> {
-        self.open.lock().values().cloned().collect()
-    }
-
-    /// The keyspace of this name, if there is one.
-    pub(crate) fn find(self: &Arc<StoreInner>, name: &str) -> Result<Option<Keyspace>> {
-        let mut open = self.open.lock();
-        if let Some(keyspace) = open.get(name) {
-            return Ok(Some(keyspace.clone()));
-        }
-        let Some(off) = self.names.get_pinned(name.as_bytes())?.map(|off| word(&off)).transpose()? else {
-            return Ok(None);
-        };
-        let keyspace = Keyspace::open(&self.pool, Arc::downgrade(self), name, off)?;
-        self.note_budget(keyspace.retention());
-        open.insert(name.to_owned(), keyspace.clone());
-        Ok(Some(keyspace))
-    }
-
-    /// Has commits look after the budget of a keyspace, if it has one.
-    fn note_budget(&self, retention: Retention) {
-        if matches!(retention, Retention::Within(_)) {
-            self.history.limits.watch_over();
-        }
-    }
-
-    /// The names of all keyspaces, in their order.
-    pub(crate) fn keyspace_names(&self) -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        let mut walk = self.names.iter();
-        while let Some((name, _)) = walk.advance()? {
-            names.push(String::from_utf8_lossy(name).into_owned());
-        }
-        Ok(names)
-    }
-
     /// As [`Store::collect`].
     pub(crate) fn collect(self: &Arc<StoreInner>, tables: usize) -> Result<bool> {
         let mut lead = self.commits.lead();
@@ -670,16 +559,5 @@ impl StoreInner {
         let now = steady_unix_ns();
         let mut keyspaces = self.all_keyspaces()?.into_iter();
         Ok(number <= self.active.current() && keyspaces.all(|keyspace| keyspace.inner.retains(number, now)))
-    }
-
-    /// The keyspaces that are there, in the order of their names.
-    pub(crate) fn all_keyspaces(self: &Arc<StoreInner>) -> Result<Vec<Keyspace>> {
-        let mut all = Vec::new();
-        let mut walk = self.names.iter();
-        while let Some((name, value)) = walk.advance()? {
-            let name = String::from_utf8_lossy(name);
-            all.push(Keyspace::open(&self.pool, Arc::downgrade(self), &name, word(value)?)?);
-        }
-        Ok(all)
     }
 }

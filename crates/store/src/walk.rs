@@ -10,10 +10,10 @@
 use crate::active::{Active, Asked};
 use crate::collect::collect_key;
 use crate::error::Result;
+use crate::handle::{StoreInner, word};
 use crate::keyspace::Keyspace;
 use crate::retention::Retention;
 use crate::space::Tally;
-use crate::store::{StoreInner, word};
 use crate::versions::Table;
 use std::ops::Bound;
 use std::sync::Weak;

@@ -5,8 +5,8 @@
 //! watches loads a word for each commit.
 
 use crate::error::{Error, Result};
+use crate::handle::{Store, StoreInner};
 use crate::keyspace::Keyspace;
-use crate::store::{Store, StoreInner};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

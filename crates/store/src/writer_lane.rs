@@ -1,7 +1,7 @@
 //! The lane of commits. A store in a pool that is open for reading only has none.
 
 use crate::error::{Error, Result};
-use crate::store::{Store, StoreInner};
+use crate::handle::{Store, StoreInner};
 use tembo_pool::{ErrorKind, Lane, Pool};
 
 /// Takes a lane, unless the pool is open for reading only.

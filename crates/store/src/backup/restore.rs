@@ -3,10 +3,10 @@
 use super::frames::{FrameReader, Parts};
 use super::{CHANGES, DELETED, END, HEADER, KEYSPACE};
 use crate::error::{Error, Result};
+use crate::handle::Store;
 use crate::keyspace::Keyspace;
 use crate::layout::ROOT_KIND;
 use crate::retention::Retention;
-use crate::store::Store;
 use crate::transaction::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;

@@ -3,9 +3,9 @@
 use super::frames::Frames;
 use super::{CHANGES, DELETED, END, HEADER, KEYSPACE};
 use crate::error::{Error, Result};
+use crate::handle::Store;
 use crate::keyspace::Keyspace;
 use crate::snapshot::Snapshot;
-use crate::store::Store;
 use std::io::Write;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use super::host::Host;
 use crate::collector::{Collector, CollectorOptions};
 use crate::error::Result;
-use crate::store::Store;
+use crate::handle::Store;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 

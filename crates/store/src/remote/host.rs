@@ -1,7 +1,7 @@
 //! What is served: the stores of a host, and how.
 
 use crate::error::Result;
-use crate::store::Store;
+use crate::handle::Store;
 use std::time::Duration;
 
 /// The stores that are served at a socket.

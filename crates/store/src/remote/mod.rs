@@ -67,7 +67,7 @@ pub use snapshot::{RemoteKeyspace, RemoteSnapshot};
 pub use transaction::RemoteTransaction;
 
 use crate::error::Result;
-use crate::store::Store;
+use crate::handle::Store;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
