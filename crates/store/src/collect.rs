@@ -10,10 +10,10 @@ use crate::active::Asked;
 use crate::error::Result;
 use crate::handle::StoreInner;
 use crate::keyspace::{Keyspace, KeyspaceInner};
-use crate::layout::{ValueWord, field};
-use crate::retention::{Keep, now_unix_ns};
+use crate::layout::field;
 use crate::space::Tally;
-use crate::versions::{Table, Version};
+use crate::table_writer::collect_key;
+use crate::versions::Table;
 use crate::walk::Walks;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -104,7 +104,7 @@ impl Left {
                 break;
             }
             if keyspace.check_there().is_ok() {
-                collect_key(tx, store, (keyspace, key), needed, tally)?;
+                collect_key(tx, &store.history.accounts, (keyspace, key), needed, tally)?;
             }
             done += 1;
         }
@@ -169,49 +169,6 @@ fn in_parts(tables: usize, mut collect: impl FnMut(usize) -> Result<bool>) -> Re
         left -= part;
     }
     Ok(more)
-}
-
-/// Collects the versions of a key that nobody needs; the key, too, if nothing but a tombstone is left that
-/// nobody is older than (I4).
-pub(crate) fn collect_key(
-    tx: &mut Tx<'_>,
-    store: &StoreInner,
-    (keyspace, key): (&KeyspaceInner, &[u8]),
-    needed: &Asked<'_>,
-    tally: &Tally,
-) -> Result<()> {
-    tx.use_kept_space(KeptSpace::Half);
-    let place = keyspace.index.look_up_in(tx, key)?;
-    let Some(table) = place.value().map(Table::at).transpose()? else { return Ok(()) };
-    let account = store.history.accounts.account(tally, keyspace, || Ok(key.to_vec()))?;
-    let keep = Keep::new(needed, keyspace, now_unix_ns(), account);
-    let versions = table.versions(tx)?;
-    if is_past(&versions, &keep) {
-        note_removed(tx, key, &versions, &keep)?;
-        table.free(tx)?;
-        return Ok(place.remove(tx)?);
-    }
-    table.collect(tx, &keep)?;
-    table.shrink(tx, keyspace, key)
-}
-
-/// Notes that a key goes with all its versions.
-fn note_removed(tx: &Tx<'_>, key: &[u8], versions: &[Version], keep: &Keep<'_>) -> Result<()> {
-    for pair in versions.windows(2).filter(|pair| pair[0].value != ValueWord::Collected) {
-        keep.note_collected(tx, pair[0], pair[1].number)?;
-    }
-    versions.last().map_or(Ok(()), |last| keep.note_removed(tx, key, *last))
-}
-
-/// Whether nobody needs any version, and the last one is a tombstone that nobody is older than.
-fn is_past(versions: &[Version], keep: &Keep<'_>) -> bool {
-    let is_tombstone = |last: &Version| last.value == ValueWord::Tombstone && keep.is_past(last.number);
-    let mut pairs = versions.windows(2).enumerate();
-    versions.last().is_some_and(is_tombstone)
-        && pairs.all(|(i, pair)| {
-            pair[0].value == ValueWord::Collected
-                || !keep.has(versions.len() - 1 - i, pair[0].number, pair[1].number)
-        })
 }
 
 /// Frees up to `tables` tables, and then the rest, of keyspaces that were dropped; returns how many.

@@ -11,7 +11,8 @@ use crate::layout::{
     HAS_TOMBSTONE, INLINE_VERSIONS, PmHistory, PmVector, ROOT_KIND, TABLE_BYTES, VALUE_HEAD_BYTES, ValueWord,
     field,
 };
-use crate::versions::{Slots, Table, Words, append_value, read_value, write_value};
+use crate::table_writer::write_value;
+use crate::versions::{Slots, Table, Words, append_value, read_value};
 use std::sync::Arc;
 use tembo_index::WbTree;
 use tembo_pmem::Region;

@@ -109,6 +109,12 @@ impl StoreInner {
         Ok(names)
     }
 
+    /// Goes on with the count of the space, if there is one, in up to `tables` tables; returns whether there
+    /// are more. The caller keeps all lanes from committing.
+    pub(crate) fn count_on(self: &Arc<StoreInner>, tables: usize) -> Result<bool> {
+        self.history.accounts.go_on(self.pool.region(), || self.all_keyspaces(), tables)
+    }
+
     /// The keyspaces that are there, in the order of their names.
     pub(crate) fn all_keyspaces(self: &Arc<StoreInner>) -> Result<Vec<Keyspace>> {
         let mut all = Vec::new();

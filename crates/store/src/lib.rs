@@ -156,6 +156,7 @@ mod layout;
 mod limits;
 mod log_entry;
 
+mod keep;
 mod primitives;
 pub mod remote;
 mod retention;
@@ -165,6 +166,7 @@ mod sequence;
 mod snapshot;
 mod space;
 mod store;
+mod table_writer;
 mod transaction;
 pub mod tuple;
 mod typed;

@@ -184,8 +184,8 @@ impl Lead<'_> {
         if limiter.old_bytes.load(Ordering::Relaxed) == NONE && budgets(store).is_empty() {
             return Ok(false);
         }
-        store.history.accounts.begin(store);
-        let is_counting = store.history.accounts.go_on(store, RELIEF_TABLES)?;
+        store.history.accounts.begin(&store.active);
+        let is_counting = store.count_on(RELIEF_TABLES)?;
         if !is_exceeded(store) {
             return Ok(is_counting);
         }

@@ -2,7 +2,7 @@
 //!
 //! The numbers lie in memory. Words on media for them would cost each commit a line, and lanes that commit at
 //! the same time would have to wait for each other at that line. So a store counts when it is first asked, by
-//! a walk over all tables in bounded steps ([`Store::collect`] takes them). From then on each commit notes
+//! a walk over all tables in bounded steps (`Store::collect` takes them). From then on each commit notes
 //! what it changes: a few additions under a lock in memory, and a look at the head of each value that becomes
 //! old or is collected. A store that nobody asks pays nothing. After opening, it counts anew.
 //!
@@ -24,8 +24,8 @@
 //! Old versions are also counted by the numbers of their successors, in classes of about the same size, so
 //! that the number is known after which so many bytes became old: where a budget cuts the history.
 
+use crate::active::Active;
 use crate::error::Result;
-use crate::handle::{Store, StoreInner};
 use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{TABLE_BYTES, VALUE_HEAD_BYTES, VERSION_BYTES, ValueWord};
 use crate::versions::{Table, Version, Words};
@@ -35,13 +35,14 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tembo_pmem::Region;
 
 /// Classes of age that are told apart.
 const AGES_MAX: usize = 256;
 /// Blocks of values are counted in multiples of this.
 const BLOCK_UNIT: u64 = 16;
 
-/// The space that a store or a keyspace takes ([`Store::space`]).
+/// The space that a store or a keyspace takes ([`Store::space`](crate::Store::space)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Space {
@@ -311,33 +312,33 @@ impl Accounts {
     }
 
     /// Begins a count, unless there is one. The caller has the lock of commits.
-    pub(crate) fn begin(&self, store: &StoreInner) {
+    pub(crate) fn begin(&self, active: &Active) {
         if !self.is_on.load(Ordering::Acquire) {
-            self.count_anew(store);
+            self.count_anew(active);
         }
     }
 
     /// Begins a count, if anybody has asked for one: kept snapshots are gone. The caller has the lock of
     /// commits.
-    pub(crate) fn renew(&self, store: &StoreInner) {
+    pub(crate) fn renew(&self, active: &Active) {
         if self.is_on.load(Ordering::Acquire) {
-            self.count_anew(store);
+            self.count_anew(active);
         }
     }
 
-    fn count_anew(&self, store: &StoreInner) {
-        let count = Count { kept: store.active.kept_numbers().into(), ..Count::default() };
+    fn count_anew(&self, active: &Active) {
+        let count = Count { kept: active.kept_numbers().into(), ..Count::default() };
         self.state.lock().counting = Some(count);
         self.is_counting.store(true, Ordering::Release);
         self.is_on.store(true, Ordering::Release);
     }
 
     /// A snapshot is kept, and was not before. The caller has the lock of commits.
-    pub(crate) fn note_kept(&self, store: &StoreInner, number: u64) {
-        if number != store.active.current() {
-            return self.renew(store);
+    pub(crate) fn note_kept(&self, active: &Active, number: u64) {
+        if number != active.current() {
+            return self.renew(active);
         }
-        let kept: Arc<[u64]> = store.active.kept_numbers().into();
+        let kept: Arc<[u64]> = active.kept_numbers().into();
         let State { finished, counting } = &mut *self.state.lock();
         finished.iter_mut().chain(counting).for_each(|count| count.kept = kept.clone());
     }
@@ -395,9 +396,14 @@ impl Accounts {
     }
 
     /// Counts up to `tables` tables; returns whether there are more. The caller has the lock of commits.
-    fn count_on(&self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
+    fn count_on(
+        &self,
+        region: &Region,
+        keyspaces: impl FnOnce() -> Result<Vec<Keyspace>>,
+        tables: usize,
+    ) -> Result<bool> {
         let Some(mut count) = self.state.lock().counting.take() else { return Ok(false) };
-        let outcome = count.step(store, tables);
+        let outcome = count.step(region, keyspaces, tables);
         let mut state = self.state.lock();
         match outcome {
             Ok(true) => state.counting = Some(count),
@@ -417,9 +423,14 @@ impl Accounts {
 
 impl Count {
     /// Counts up to `tables` tables; returns whether there are more.
-    fn step(&mut self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
+    fn step(
+        &mut self,
+        region: &Region,
+        keyspaces: impl FnOnce() -> Result<Vec<Keyspace>>,
+        tables: usize,
+    ) -> Result<bool> {
         let mut left = tables;
-        let mut keyspaces = store.all_keyspaces()?;
+        let mut keyspaces = keyspaces()?;
         keyspaces.retain(|keyspace| keyspace.inner.id >= self.at.0);
         keyspaces.sort_by_key(|keyspace| keyspace.inner.id);
         for Keyspace { inner } in keyspaces {
@@ -431,7 +442,7 @@ impl Count {
             while left > 0 {
                 let Some((key, place)) = walk.advance_place()? else { break };
                 let key = key.to_vec();
-                self.count_table(store, &inner, &key, Table::at(place)?)?;
+                self.count_table(region, &inner, &key, Table::at(place)?)?;
                 self.at.1 = Some(key);
                 left -= 1;
             }
@@ -447,14 +458,13 @@ impl Count {
 
     fn count_table(
         &mut self,
-        store: &StoreInner,
+        region: &Region,
         inner: &KeyspaceInner,
         key: &[u8],
         table: Table,
     ) -> Result<()> {
         let tally = Tally::default();
         let account = Account { tally: &tally, keyspace: inner.id, is_passed: true };
-        let region = store.pool.region();
         let versions = table.versions(region)?;
         for pair in versions.windows(2) {
             let bytes = version_bytes(region, pair[0].value)?;
@@ -469,58 +479,14 @@ impl Count {
 }
 
 impl Accounts {
-    /// Goes on with the count, if there is one; returns whether it is not finished. The caller keeps all
-    /// lanes from committing.
-    pub(crate) fn go_on(&self, store: &Arc<StoreInner>, tables: usize) -> Result<bool> {
-        if self.is_counting() { self.count_on(store, tables) } else { Ok(false) }
-    }
-}
-
-impl Store {
-    /// The space that the store takes. Reads a few words in memory.
-    ///
-    /// The first call has the store count, which [`collect`](Self::collect), a
-    /// [collector](Self::collector) and [`count_space`](Self::count_space) do step by step;
-    /// [`Space::is_counted`] says whether that is finished. From then on every commit keeps the numbers
-    /// right, which costs it a look at each value that it replaces. A kept snapshot that is deleted is taken
-    /// off once another count has been made.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pool`](crate::Error::Pool) if the store is damaged.
-    pub fn space(&self) -> Result<Space> {
-        self.ask_for_space();
-        let inner = &self.inner;
-        Ok(Space { log_bytes: inner.history.log.bytes(&inner.pool)?, ..inner.history.accounts.space(None) })
-    }
-
-    /// The space that a keyspace takes; see [`space`](Self::space).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OtherStore`](crate::Error::OtherStore),
-    /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped).
-    pub fn space_of(&self, keyspace: &Keyspace) -> Result<Space> {
-        keyspace.check_store(&self.inner)?;
-        self.ask_for_space();
-        Ok(self.inner.history.accounts.space(Some(keyspace.inner.id)))
-    }
-
-    /// Goes on counting, in up to `tables` keys; returns whether more are left.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pool`](crate::Error::Pool) if the store is damaged.
-    pub fn count_space(&self, tables: usize) -> Result<bool> {
-        self.ask_for_space();
-        let _lead = self.inner.commits.hold();
-        self.inner.history.accounts.go_on(&self.inner, tables)
-    }
-
-    fn ask_for_space(&self) {
-        if !self.inner.history.accounts.is_on.load(Ordering::Acquire) {
-            let _lead = self.inner.commits.hold();
-            self.inner.history.accounts.begin(&self.inner);
-        }
+    /// Goes on with the count, if there is one, over the keyspaces that there are; returns whether it is not
+    /// finished. The caller keeps all lanes from committing.
+    pub(crate) fn go_on(
+        &self,
+        region: &Region,
+        keyspaces: impl FnOnce() -> Result<Vec<Keyspace>>,
+        tables: usize,
+    ) -> Result<bool> {
+        if self.is_counting() { self.count_on(region, keyspaces, tables) } else { Ok(false) }
     }
 }

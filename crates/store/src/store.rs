@@ -15,6 +15,7 @@ use crate::layout::{ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX
 use crate::retention::{Retention, steady_unix_ns, unix_ns};
 use crate::retry::retry;
 use crate::snapshot::{Kept, Snapshot};
+use crate::space::Space;
 use crate::transaction::{Transaction, check_lengths};
 use crate::versions::read_value;
 use crate::writer_lane::take_lane;
@@ -429,7 +430,7 @@ impl Store {
         lead.tx.commit_and_begin()?;
         // Nothing was collected meanwhile.
         inner.active.keep(number);
-        inner.history.accounts.note_kept(inner, number);
+        inner.history.accounts.note_kept(&inner.active, number);
         Ok(true)
     }
 
@@ -492,7 +493,7 @@ impl Store {
         inner.kept.remove(&mut lead.tx, key)?;
         lead.tx.commit_and_begin()?;
         inner.active.forget(number);
-        inner.history.accounts.renew(inner);
+        inner.history.accounts.renew(&inner.active);
         lead.left.get().walks.begin(inner.active.current_alone());
         Ok(true)
     }
@@ -504,6 +505,52 @@ impl Store {
     /// [`Error::Pool`] if the store is damaged.
     pub fn kept(&self) -> Result<Vec<Kept>> {
         read_kept(&self.inner.kept)
+    }
+
+    /// The space that the store takes. Reads a few words in memory.
+    ///
+    /// The first call has the store count, which [`collect`](Self::collect), a
+    /// [collector](Self::collector) and [`count_space`](Self::count_space) do step by step;
+    /// [`Space::is_counted`] says whether that is finished. From then on every commit keeps the numbers
+    /// right, which costs it a look at each value that it replaces. A kept snapshot that is deleted is taken
+    /// off once another count has been made.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the store is damaged.
+    pub fn space(&self) -> Result<Space> {
+        self.ask_for_space();
+        let inner = &self.inner;
+        Ok(Space { log_bytes: inner.history.log.bytes(&inner.pool)?, ..inner.history.accounts.space(None) })
+    }
+
+    /// The space that a keyspace takes; see [`space`](Self::space).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`].
+    pub fn space_of(&self, keyspace: &Keyspace) -> Result<Space> {
+        keyspace.check_store(&self.inner)?;
+        self.ask_for_space();
+        Ok(self.inner.history.accounts.space(Some(keyspace.inner.id)))
+    }
+
+    /// Goes on counting, in up to `tables` keys; returns whether more are left.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`] if the store is damaged.
+    pub fn count_space(&self, tables: usize) -> Result<bool> {
+        self.ask_for_space();
+        let _lead = self.inner.commits.hold();
+        self.inner.count_on(tables)
+    }
+
+    fn ask_for_space(&self) {
+        if !self.inner.history.accounts.is_on() {
+            let _lead = self.inner.commits.hold();
+            self.inner.history.accounts.begin(&self.inner.active);
+        }
     }
 
     /// Collects what nobody needs any more: versions, in up to `tables` keys, past entries of the log, and
@@ -547,7 +594,7 @@ impl StoreInner {
         let Lead { tx, left, .. } = &mut lead;
         let mut more = left.get().collect(tx, self, tables)?;
         more |= lead.trim_log(self, 0)?;
-        more |= self.history.accounts.go_on(self, tables)?;
+        more |= self.count_on(tables)?;
         more |= lead.relieve_or_fail(self)?;
         more |= dropped::reclaim(&self.pool, &mut lead.tx, tables)?;
         Ok(more)

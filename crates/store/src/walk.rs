@@ -8,12 +8,12 @@
 //! at them again, so another walk follows when all such snapshots are closed.
 
 use crate::active::{Active, Asked};
-use crate::collect::collect_key;
 use crate::error::Result;
 use crate::handle::{StoreInner, word};
 use crate::keyspace::Keyspace;
 use crate::retention::Retention;
 use crate::space::Tally;
+use crate::table_writer::collect_key;
 use crate::versions::Table;
 use std::ops::Bound;
 use std::sync::Weak;
@@ -166,7 +166,7 @@ fn walk_on(
         at.is_held |= !found.is_empty() && needed.needed().first_read() < at.since;
         left -= found.len();
         for key in found {
-            collect_key(tx, store, (&keyspace.inner, &key), needed, tally)?;
+            collect_key(tx, &store.history.accounts, (&keyspace.inner, &key), needed, tally)?;
         }
         if !is_at_end {
             return Ok((at, false));
