@@ -1,6 +1,5 @@
 //! Proving a store whole without changing it.
 
-use crate::audit::Named;
 use crate::error::{Error, Result, corrupt};
 use crate::handle::{Store, last_number};
 use crate::keyspace::Keyspace;
@@ -8,6 +7,7 @@ use crate::layout::{
     HAS_TOMBSTONE, PmKeyspace, STORE_BYTES, VALUE_HEAD_BYTES, VECTOR_HEAD_BYTES, VERSION_BYTES, ValueWord,
     field, number_of,
 };
+use crate::log::Named;
 use crate::snapshot::Snapshot;
 use crate::versions::{Slots, Table, Words, value_bytes};
 use std::collections::HashSet;

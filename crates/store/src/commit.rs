@@ -21,7 +21,6 @@
 
 use crate::active::Registration;
 use crate::apply::{Attempt, Change, Changes, Member, Reads, commit_beside, commit_members, only_deletes};
-use crate::audit::relieve_of_log;
 use crate::collect::Left;
 use crate::error::{Error, Result};
 use crate::handle::StoreInner;
@@ -415,7 +414,8 @@ fn make_room(tx: &mut Tx<'_>, left: &mut Left, store: &StoreInner, member: &Memb
         left.steps(tx, store, FULL_TABLES)?;
         return Ok(true);
     }
-    relieve_of_log(tx, store, only_deletes(&member.changes))
+    let log = store.history.log.get();
+    log.map_or(Ok(false), |log| log.make_room(tx, only_deletes(&member.changes)))
 }
 
 /// The changes of a transaction's writes.

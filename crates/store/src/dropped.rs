@@ -29,7 +29,6 @@
 //! The names of stores are changed under a lock of the process ([`names`]). Nobody has a handle of a dropped
 //! store: its head is claimed while the name goes.
 
-use crate::audit::{LogSlot, free_log};
 use crate::check::check_keyspace;
 use crate::collect::free_dropped;
 use crate::error::{Error, Result, corrupt};
@@ -37,6 +36,7 @@ use crate::format::{Format, format_of};
 use crate::handle::{Store, word};
 use crate::keyspace::Keyspace;
 use crate::layout::{DROPPED_FORMAT, DROPPED_KIND, PmKeyspace, ROOT_KIND, STORE_BYTES, field};
+use crate::log::{LogSlot, free_log};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Weak;
 use tembo_index::WbTree;

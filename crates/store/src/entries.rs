@@ -270,7 +270,9 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherStore`], [`Error::KeyspaceDropped`], and [`Error::NotRetained`].
+    /// [`Error::OtherStore`](crate::Error::OtherStore),
+    /// [`Error::KeyspaceDropped`](crate::Error::KeyspaceDropped), and
+    /// [`Error::NotRetained`](crate::Error::NotRetained).
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Result<Entries> {
         keyspace.check_store(&self.store)?;
         self.check_retained(keyspace)?;

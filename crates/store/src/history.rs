@@ -1,14 +1,14 @@
 //! The changes of a commit, as it tells others of them: the log, the accounts, and those who watch.
 
-use crate::audit::{Log, LogSlot};
 use crate::error::Result;
 use crate::keyspace::KeyspaceInner;
-use crate::limits::Limiter;
+use crate::limiter::Limiter;
+use crate::log::{Log, LogSlot};
 use crate::log_entry::EntryDraft;
 use crate::retention::now_unix_ns;
 use crate::space::{Accounts, Tally};
 use crate::versions::Version;
-use crate::watch::{Watched, Watches};
+use crate::watches::{Watched, Watches};
 use std::sync::Arc;
 use tembo_pool::Tx;
 

@@ -157,6 +157,8 @@ mod limits;
 mod log_entry;
 
 mod keep;
+mod limiter;
+mod log;
 mod primitives;
 pub mod remote;
 mod retention;
@@ -173,9 +175,10 @@ mod typed;
 mod versions;
 mod walk;
 mod watch;
+mod watches;
 mod writer_lane;
 
-pub use audit::{Audit, AuditRecord, AuditTrail, AuditedChange, LoggedCommits};
+pub use audit::{AuditRecord, AuditTrail, AuditedChange, LoggedCommits};
 pub use backup::{BackupSummary, Restoring};
 pub use bulk::BulkLoad;
 pub use changes::{Change, Changes};
@@ -188,7 +191,8 @@ pub use error::{Error, Result};
 pub use format::Format;
 pub use handle::{Store, WeakStore};
 pub use keyspace::Keyspace;
-pub use limits::Limits;
+pub use limiter::Limits;
+pub use log::Audit;
 pub use log_entry::{ChangedKey, LoggedCommit};
 pub use retention::Retention;
 pub use snapshot::{Kept, Snapshot};
@@ -196,7 +200,8 @@ pub use space::Space;
 pub use store::KeyVersion;
 pub use transaction::{Savepoint, Transaction};
 pub use typed::{TypedEntries, TypedKeyspace};
-pub use watch::{Changed, Event, Watch};
+pub use watch::Watch;
+pub use watches::{Changed, Event};
 
 /// Handles go to other threads, and own what they read.
 const _: () = {

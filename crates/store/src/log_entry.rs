@@ -1,4 +1,4 @@
-//! The entries of the log of commits: their bytes, and reading them. `audit.rs` has the layout.
+//! The entries of the log of commits: their bytes, and reading them. `log.rs` has the layout.
 
 use crate::error::{Error, Result, corrupt};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

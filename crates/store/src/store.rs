@@ -2,7 +2,6 @@
 
 use crate::active::Active;
 use crate::apply::Change;
-use crate::audit::LogSlot;
 use crate::collect::Left;
 use crate::commit::{Commits, Lead};
 use crate::dropped;
@@ -12,6 +11,7 @@ use crate::handle::{Store, StoreInner, last_number, word};
 use crate::history::History;
 use crate::keyspace::{Keyspace, check_name};
 use crate::layout::{ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field};
+use crate::log::LogSlot;
 use crate::retention::{Retention, steady_unix_ns, unix_ns};
 use crate::retry::retry;
 use crate::snapshot::{Kept, Snapshot};

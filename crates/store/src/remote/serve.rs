@@ -49,7 +49,7 @@ struct Clients {
     all: HashMap<u64, (UnixStream, JoinHandle<()>)>,
 }
 
-/// Serves stores at a socket until the guard is dropped, as [`Store::serve`] does.
+/// Serves stores at a socket until the guard is dropped, as [`Store::serve`](crate::Store::serve) does.
 ///
 /// # Errors
 ///
