@@ -6,36 +6,20 @@
 //! conflict with each other as with earlier commits.
 
 use crate::active::Asked;
-use crate::collect::{COLLECTED_PER_RECORD, Garbage};
-use crate::commit::LazyLeft;
+use crate::commit_queue::LazyLeft;
 use crate::error::{Error, Result};
+use crate::garbage::{COLLECTED_PER_RECORD, Garbage};
 use crate::handle::StoreInner;
 use crate::history::Noted;
 use crate::keep::Keep;
-use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::layout::{NUMBER_MAX, ValueWord};
+use crate::read_write_sets::{Change, Changes, Reads, check_conflict, only_deletes};
 use crate::retention::now_unix_ns;
 use crate::table_writer::{Loaded, write_value};
 use crate::versions::{Table, Version};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use tembo_index::{InsertHeld, InsertHint, WriterLocks};
 use tembo_pool::{BriefPin, KeptSpace, Savepoint, Tx};
-
-/// Bytes of a key that an error shows.
-const SHOWN_KEY_BYTES: usize = 64;
-
-/// A key that a transaction gives a value, or takes it off.
-#[derive(Clone, Copy)]
-pub(crate) struct Change<'a> {
-    pub(crate) keyspace: &'a Keyspace,
-    pub(crate) key: &'a [u8],
-    pub(crate) value: Option<&'a [u8]>,
-}
-
-/// The changes of a transaction.
-pub(crate) type Changes<'a> = SmallVec<[Change<'a>; 2]>;
 
 /// A transaction, with others that the same record is to make.
 pub(crate) struct Member<'a> {
@@ -143,11 +127,6 @@ fn fail_all(members: &mut [Member<'_>], made: &[(usize, u64)], error: Error) {
         let error = first.take().unwrap_or_else(|| Error::Group { reason: reason.clone() });
         members[*at].outcome = Some(Err(error));
     }
-}
-
-/// Whether a transaction only takes values off keys, and frees space in the end.
-pub(crate) fn only_deletes(changes: &[Change<'_>]) -> bool {
-    changes.iter().all(|change| change.value.is_none())
 }
 
 /// Adds the versions of one transaction.
@@ -327,53 +306,5 @@ pub(crate) fn commit_beside(
             Ok(Attempt::NeedsAll)
         }
         Err(e) => Err(e),
-    }
-}
-
-/// Refuses a key that was written after a snapshot.
-pub(crate) fn check_conflict(
-    keyspace: &KeyspaceInner,
-    key: &[u8],
-    last: Option<Version>,
-    begin: u64,
-) -> Result<()> {
-    match last {
-        Some(last) if last.number > begin => {
-            let key = key[..key.len().min(SHOWN_KEY_BYTES)].to_vec();
-            Err(Error::Conflict { keyspace: keyspace.name.clone(), key, by: last.number, snapshot: begin })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The keys and ranges that a serializable transaction has read from its snapshot.
-#[derive(Default)]
-pub(crate) struct Reads {
-    /// By the id of the keyspace.
-    pub(crate) keys: BTreeMap<u64, (Keyspace, BTreeSet<Vec<u8>>)>,
-    pub(crate) ranges: Vec<(Keyspace, (Bound<Vec<u8>>, Bound<Vec<u8>>))>,
-}
-
-impl Reads {
-    /// Refuses reads that would show something else now. A key that was deleted since is found by its
-    /// tombstone, which is there as long as the transaction is registered.
-    pub(crate) fn validate(&self, tx: &Tx<'_>, begin: u64) -> Result<()> {
-        for (keyspace, keys) in self.keys.values() {
-            keyspace.inner.check_there()?;
-            for key in keys {
-                let table = keyspace.inner.table_in(tx, key)?;
-                let last = table.map(|table| table.load(tx)).transpose()?.and_then(|loaded| loaded.last());
-                check_conflict(&keyspace.inner, key, last, begin)?;
-            }
-        }
-        for (keyspace, bounds) in &self.ranges {
-            keyspace.inner.check_there()?;
-            let mut walk = keyspace.inner.index.range(bounds.clone());
-            while let Some((key, place)) = walk.advance_place()? {
-                let last = Table::at(place)?.load(tx)?.last();
-                check_conflict(&keyspace.inner, key, last, begin)?;
-            }
-        }
-        Ok(())
     }
 }

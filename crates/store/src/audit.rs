@@ -1,6 +1,6 @@
 //! The audit trail: the commits that the log (`log.rs`) tells of, and for how long it does.
 
-use crate::commit::Lead;
+use crate::commit_queue::Lead;
 use crate::entries::is_empty;
 use crate::error::Result;
 use crate::handle::{Store, StoreInner};

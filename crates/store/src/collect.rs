@@ -8,65 +8,17 @@
 
 use crate::active::Asked;
 use crate::error::Result;
+use crate::garbage::{COLLECTED_PER_RECORD, Garbage, Left};
 use crate::handle::StoreInner;
-use crate::keyspace::{Keyspace, KeyspaceInner};
+use crate::keyspace::Keyspace;
 use crate::layout::field;
 use crate::space::Tally;
 use crate::table_writer::collect_key;
 use crate::versions::Table;
-use crate::walk::Walks;
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
-use tembo_pmem::Region;
+use std::sync::Weak;
 use tembo_pool::{KeptSpace, Tx};
 
-/// Tables that one record of a collection is about, so that it fits into its lane.
-pub(crate) const COLLECTED_PER_RECORD: usize = 32;
-/// After so many keys that were noted, a commit collects.
-const NOTED_PER_COLLECTION: usize = COLLECTED_PER_RECORD / 2;
-
-/// The rest that is to be collected.
-#[derive(Default)]
-pub(crate) struct Left {
-    /// Nearly in the order of the numbers.
-    pub(crate) garbage: VecDeque<Garbage>,
-    /// The length of `garbage` from which on a commit collects.
-    due_at: usize,
-    pub(crate) walks: Walks,
-    /// Whether the space of dropped keyspaces may still have to come back.
-    pub(crate) has_dropped: bool,
-}
-
-/// A key that has versions which are needed for now, or a tombstone.
-pub(crate) struct Garbage {
-    /// The commit that left them.
-    pub(crate) number: u64,
-    pub(crate) keyspace: Arc<KeyspaceInner>,
-    pub(crate) key: Box<[u8]>,
-}
-
 impl Left {
-    /// What an earlier process may have left in the store at `off`, whose last commit has the number `last`.
-    pub(crate) fn by_earlier(region: &Region, off: u64, last: u64) -> Result<Left> {
-        let has_dropped = region.load_u64(off + field!(PmStore.dropped))? != 0;
-        let mut left = Left { has_dropped, ..Left::default() };
-        if last != 0 {
-            left.walks.begin(last);
-        }
-        Ok(left)
-    }
-
-    /// Whether the next commit is to collect.
-    pub(crate) fn is_due(&self) -> bool {
-        self.garbage.len() > self.due_at
-    }
-
-    /// Takes keys off the queue that were collected.
-    pub(crate) fn take_off(&mut self, collected: usize) {
-        self.garbage.drain(..collected);
-        self.due_at = self.garbage.len() + NOTED_PER_COLLECTION;
-    }
-
     /// Collects what the queue of garbage leads to and nobody needs any more.
     /// Looks at up to `keys` of them.
     pub(crate) fn collect_garbage(&mut self, tx: &mut Tx<'_>, store: &StoreInner, keys: usize) -> Result<()> {
@@ -152,11 +104,6 @@ impl Left {
     /// As [`step`](Self::step), in as many records as that takes.
     pub(crate) fn steps(&mut self, tx: &mut Tx<'_>, store: &StoreInner, tables: usize) -> Result<bool> {
         in_parts(tables, |part| self.step(tx, store, part))
-    }
-
-    /// Whether there is something for a [`step`](Self::step) to do, or soon will be.
-    pub(crate) fn has_step(&self) -> bool {
-        self.has_dropped || self.walks.is_under_way()
     }
 }
 

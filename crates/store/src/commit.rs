@@ -19,22 +19,18 @@
 //! waits for one takes all turns. When it has them, either another thread has committed its transaction
 //! meanwhile, or it takes the whole queue and commits it with one record, and one fence. There is no timer.
 
-use crate::active::Registration;
-use crate::apply::{Attempt, Change, Changes, Member, Reads, commit_beside, commit_members, only_deletes};
-use crate::collect::Left;
+use crate::apply::{Attempt, Member, commit_beside, commit_members};
+use crate::commit_queue::{Commits, Lead, Request};
 use crate::error::{Error, Result};
+use crate::garbage::Left;
 use crate::handle::StoreInner;
-use crate::key_locks::KeyLocks;
-use crate::schedule::Schedule;
+use crate::read_write_sets::{Change, Changes, Reads, Writes, changes, only_deletes};
 use crate::snapshot::Snapshot;
-use crate::transaction::Writes;
-use parking_lot::{Mutex, MutexGuard};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use tembo_index::{WriterLocks, Writers};
-use tembo_pool::{Lane, Turn, Tx};
+use tembo_index::WriterLocks;
+use tembo_pool::{Turn, Tx};
 
 /// A commit beside other lanes has no more changes than this.
 const CHANGES_BESIDE_MAX: usize = 64;
@@ -44,74 +40,12 @@ const STEP_TABLES: usize = 8;
 /// Tables that a commit which finds no space looks through before it tries again.
 const FULL_TABLES: usize = 512;
 
-/// The queue, and the lanes of commits.
-pub(crate) struct Commits {
-    queue: Mutex<Vec<Arc<Request>>>,
-    /// The length of the queue.
-    queued: AtomicUsize,
-    /// None in a pool that is open for reading only.
-    writers: Option<Writers>,
-    keys: KeyLocks,
-    left: Mutex<Left>,
-    schedule: Schedule,
-}
-
-/// While this lives, nobody else changes anything of the store.
-pub(crate) struct Lead<'c> {
-    /// A transaction for the changes.
-    pub(crate) tx: Tx<'c>,
-    pub(crate) left: LazyLeft<'c>,
-}
-
-/// The rest that is to be collected, locked when it is first looked at: most commits do not.
-/// When it was, the schedule takes over what is left at the end.
-pub(crate) struct LazyLeft<'c> {
-    mutex: &'c Mutex<Left>,
-    guard: Option<MutexGuard<'c, Left>>,
-    schedule: &'c Schedule,
-}
-
-impl Drop for LazyLeft<'_> {
-    fn drop(&mut self) {
-        if let Some(left) = &self.guard {
-            self.schedule.set(left);
-        }
-    }
-}
-
-impl LazyLeft<'_> {
-    pub(crate) fn get(&mut self) -> &mut Left {
-        self.guard.get_or_insert_with(|| self.mutex.lock())
-    }
-}
-
-/// A transaction that waits to be committed.
-struct Request {
-    /// The snapshot that it reads, registered until it has an outcome: what was written since is not
-    /// collected before that. None: it conflicts with nobody.
-    begin: Option<u64>,
-    reads: Option<Reads>,
-    state: Mutex<RequestState>,
-}
-
 /// A transaction that is to be committed.
 pub(crate) struct Unit {
     pub(crate) snapshot: Snapshot,
     pub(crate) writes: Vec<Writes>,
     /// The reads of a serializable transaction.
     pub(crate) reads: Option<Reads>,
-}
-
-struct RequestState {
-    work: Work,
-    /// Until there is an outcome.
-    _registration: Option<Arc<Registration>>,
-}
-
-enum Work {
-    Waiting(Vec<Writes>),
-    Done(Result<u64>),
-    Taken,
 }
 
 /// A commit that was asked for by [`Transaction::commit_async`](crate::Transaction::commit_async): a future,
@@ -165,42 +99,6 @@ impl std::fmt::Debug for Commit {
 }
 
 impl Commits {
-    /// With a lane, unless the pool is open for reading only; and with what is left to be collected.
-    pub(crate) fn new(lane: Option<Lane>, left: Left) -> Commits {
-        let schedule = Schedule::default();
-        schedule.set(&left);
-        Commits {
-            queue: Mutex::default(),
-            queued: AtomicUsize::new(0),
-            writers: lane.map(Writers::new),
-            keys: KeyLocks::default(),
-            left: Mutex::new(left),
-            schedule,
-        }
-    }
-
-    pub(crate) fn add_lane(&self) -> Result<bool> {
-        Ok(self.writers().add()?)
-    }
-
-    fn writers(&self) -> &Writers {
-        self.writers.as_ref().expect("a store that is open for writing")
-    }
-
-    /// Waits until nobody commits, and keeps it so. The caller has checked that the store can be changed.
-    pub(crate) fn lead(&self) -> Lead<'_> {
-        Lead { tx: self.writers().begin(), left: self.lazy_left() }
-    }
-
-    /// As [`lead`](Self::lead), for who only reads: nobody commits in a store that is open for reading only.
-    pub(crate) fn hold(&self) -> Option<Lead<'_>> {
-        self.writers.is_some().then(|| self.lead())
-    }
-
-    fn lazy_left(&self) -> LazyLeft<'_> {
-        LazyLeft { mutex: &self.left, guard: None, schedule: &self.schedule }
-    }
-
     /// Commits a transaction that has written something; returns the number of the commit.
     pub(crate) fn commit(&self, store: &Arc<StoreInner>, unit: Unit) -> Result<u64> {
         if unit.reads.is_none() {
@@ -210,7 +108,7 @@ impl Commits {
             }
         }
         let begin = Some(unit.snapshot.number());
-        let request = self.enter(begin, Some(unit.snapshot), unit.writes, unit.reads);
+        let request = self.enter(begin, Some(unit.snapshot.into_registration()), unit.writes, unit.reads);
         self.wait(store, &request)
     }
 
@@ -230,24 +128,9 @@ impl Commits {
         let begin = unit.snapshot.number();
         let Unit { snapshot, writes, reads } = unit;
         let is_empty = writes.is_empty();
-        let request = (!is_empty).then(|| self.enter(Some(begin), Some(snapshot), writes, reads));
+        let request =
+            (!is_empty).then(|| self.enter(Some(begin), Some(snapshot.into_registration()), writes, reads));
         Commit { store: store.clone(), request, begin }
-    }
-
-    fn enter(
-        &self,
-        begin: Option<u64>,
-        snapshot: Option<Snapshot>,
-        writes: Vec<Writes>,
-        reads: Option<Reads>,
-    ) -> Arc<Request> {
-        let _registration = snapshot.map(Snapshot::into_registration);
-        let state = RequestState { work: Work::Waiting(writes), _registration };
-        let request = Arc::new(Request { begin, reads, state: Mutex::new(state) });
-        let mut queue = self.queue.lock();
-        queue.push(request.clone());
-        self.queued.store(queue.len(), Ordering::Relaxed);
-        request
     }
 
     /// Commits a transaction on a lane that is free; `None` if it has to wait, or be made while no other lane
@@ -260,7 +143,7 @@ impl Commits {
         begin: Option<u64>,
     ) -> Result<Option<u64>> {
         // Whoever finds a queue takes it with it.
-        if self.queued.load(Ordering::Relaxed) != 0 {
+        if self.has_waiting() {
             return Ok(None);
         }
         match self.writers().try_turn::<tembo_index::Error>()? {
@@ -327,12 +210,7 @@ impl Commits {
     }
 
     fn commit_queue(&self, store: &StoreInner, lead: &mut Lead<'_>) {
-        let group = {
-            let mut queue = self.queue.lock();
-            self.queued.store(0, Ordering::Relaxed);
-            std::mem::take(&mut *queue)
-        };
-        let waiting: Vec<Waiting> = group.into_iter().filter_map(Request::take).collect();
+        let waiting: Vec<Waiting> = self.take_queue().into_iter().filter_map(Waiting::take).collect();
         // A range that was read is compared with the index, which has what was committed, and not what is in
         // the record.
         for part in waiting.chunk_by(|_, next| !next.request.has_read_ranges()) {
@@ -394,7 +272,7 @@ impl Commits {
 
     /// Commits what nobody has waited for.
     pub(crate) fn commit_waiting(&self, store: &StoreInner) {
-        if self.queued.load(Ordering::Relaxed) != 0 {
+        if self.has_waiting() {
             self.commit_queue(store, &mut self.lead());
         }
     }
@@ -418,15 +296,6 @@ fn make_room(tx: &mut Tx<'_>, left: &mut Left, store: &StoreInner, member: &Memb
     log.map_or(Ok(false), |log| log.make_room(tx, only_deletes(&member.changes)))
 }
 
-/// The changes of a transaction's writes.
-fn changes(writes: &[Writes]) -> Changes<'_> {
-    let mut all = Changes::new();
-    for Writes { keyspace, changes } in writes {
-        all.extend(changes.iter().map(|(key, value)| Change { keyspace, key, value: value.as_deref() }));
-    }
-    all
-}
-
 /// A transaction that is being committed.
 struct Waiting {
     request: Arc<Request>,
@@ -434,38 +303,12 @@ struct Waiting {
 }
 
 impl Waiting {
+    fn take(request: Arc<Request>) -> Option<Waiting> {
+        request.take().map(|writes| Waiting { request, writes })
+    }
+
     fn member(&self) -> Member<'_> {
         let Request { begin, reads, .. } = &*self.request;
         Member { changes: changes(&self.writes), begin: *begin, reads: reads.as_ref(), outcome: None }
-    }
-}
-
-impl Request {
-    /// Takes its writes, to be committed.
-    fn take(self: Arc<Request>) -> Option<Waiting> {
-        let work = std::mem::replace(&mut self.state.lock().work, Work::Taken);
-        match work {
-            Work::Waiting(writes) => Some(Waiting { request: self, writes }),
-            _ => None,
-        }
-    }
-
-    fn outcome(&self) -> Option<Result<u64>> {
-        let work = &mut self.state.lock().work;
-        match work {
-            Work::Done(_) => match std::mem::replace(work, Work::Taken) {
-                Work::Done(outcome) => Some(outcome),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    fn has_read_ranges(&self) -> bool {
-        self.reads.as_ref().is_some_and(|reads| !reads.ranges.is_empty())
-    }
-
-    fn finish(&self, outcome: Result<u64>) {
-        *self.state.lock() = RequestState { work: Work::Done(outcome), _registration: None };
     }
 }

@@ -1,7 +1,7 @@
 //! Handles of an open store, and what all of them share.
 
 use crate::active::Active;
-use crate::commit::Commits;
+use crate::commit_queue::Commits;
 use crate::error::{Error, Result, corrupt};
 use crate::history::History;
 use crate::keyspace::Keyspace;

@@ -3,7 +3,7 @@
 //! A key's lock follows from the hash of its keyspace and itself; several keys share one. A commit takes the
 //! locks of all its keys in ascending order, so there is no deadlock, and keeps them until it has returned.
 
-use crate::apply::Change;
+use crate::read_write_sets::Change;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 use tembo_sync::{SpinLock, hash_u64, hash_u64_to_bits};

@@ -38,7 +38,7 @@
 //! ```text
 //! root -> PmStore -> keyspaces (tree: name -> PmKeyspace) -> index (tree: key -> PmTable)
 //!                 -> kept snapshots (tree: name or number -> number)
-//!                 -> PmHistory, the log of commits (audit.rs)
+//!                 -> PmHistory, the log of commits (log.rs)
 //!                    a PmLast for each lane: the number of its last commit
 //! PmTable, the version table of a key: PmVersion x 2, or one PmVector of more
 //! PmVersion: the number of the commit, and the value: in the word itself, a tombstone, or a PmValue
@@ -63,7 +63,7 @@
 //! * I6: a version that only snapshots before `PmKeyspace::cut` have is collected after the cut is durable.
 //!   Hence a snapshot that lacks versions is not taken for a whole one.
 //!
-//! `audit.rs` has those of the log, `dropped.rs` those of stores that were dropped.
+//! `log.rs` has those of the log, `dropped.rs` those of stores that were dropped.
 //!
 //! # Commit point
 //!
@@ -106,13 +106,16 @@
 //!
 //! # Reading order
 //!
-//! `layout.rs`, `versions.rs` (version tables), `sequence.rs` (numbers), `active.rs` (which snapshots are
-//! needed), `retention.rs`, `commit.rs`, `apply.rs`, `key_locks.rs`, `collect.rs`, `walk.rs`, `schedule.rs`,
-//! `transaction.rs`, `snapshot.rs`, `entries.rs`, `keyspace.rs`, `store.rs`, `check.rs`. Then the history:
-//! `history.rs` (what a commit tells others), `changes.rs`, `audit.rs`, `log_entry.rs`, `space.rs`,
-//! `limits.rs`, `collector.rs`, `watch.rs`, `dropped.rs`, `compaction.rs`, `copy.rs`. `remote` has the store
-//! that several processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a
-//! program does.
+//! A file names only files below it. From the bottom: `layout.rs`, `sequence.rs` (numbers), `active.rs`
+//! (which snapshots are needed), `retention.rs`, `versions.rs` (version tables), `keyspace.rs`, `space.rs`
+//! (accounts), `keep.rs`, `table_writer.rs`. What a commit tells others: `log_entry.rs`, `log.rs`,
+//! `limiter.rs`, `watches.rs`, and `history.rs`, which has them. What commits share: `read_write_sets.rs`,
+//! `key_locks.rs`, `garbage.rs`, `schedule.rs`, `commit_queue.rs`. All of that is in the store (`handle.rs`).
+//!
+//! Above the store: `snapshot.rs`, `entries.rs`, `walk.rs`, `collect.rs`, `apply.rs`, `commit.rs`,
+//! `transaction.rs`, `store.rs`, `check.rs`. Then the history: `changes.rs`, `audit.rs`, `limits.rs`,
+//! `collector.rs`, `watch.rs`, `dropped.rs`, `compaction.rs`, `copy.rs`. `remote` has the store that several
+//! processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a program does.
 //!
 //! # Index
 //!
@@ -156,10 +159,13 @@ mod layout;
 mod limits;
 mod log_entry;
 
+mod commit_queue;
+mod garbage;
 mod keep;
 mod limiter;
 mod log;
 mod primitives;
+mod read_write_sets;
 pub mod remote;
 mod retention;
 mod retry;

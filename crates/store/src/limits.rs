@@ -16,7 +16,7 @@
 //! The age of a snapshot is the time since it stopped being current. Nobody reads a clock when a snapshot is
 //! opened: commits note, eight times within the greatest age, which number is current.
 
-use crate::commit::Lead;
+use crate::commit_queue::Lead;
 use crate::error::Result;
 use crate::handle::{Store, StoreInner};
 use crate::keyspace::Keyspace;

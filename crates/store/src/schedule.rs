@@ -1,6 +1,6 @@
 //! When commits are to collect, as they look at it without a lock.
 
-use crate::collect::Left;
+use crate::garbage::Left;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 

@@ -1,17 +1,17 @@
 //! The store: opening, reading, changing, and what it keeps.
 
 use crate::active::Active;
-use crate::apply::Change;
-use crate::collect::Left;
-use crate::commit::{Commits, Lead};
+use crate::commit_queue::{Commits, Lead};
 use crate::dropped;
 use crate::error::{Error, Result, corrupt};
 use crate::format::{Format, format_of};
+use crate::garbage::Left;
 use crate::handle::{Store, StoreInner, last_number, word};
 use crate::history::History;
 use crate::keyspace::{Keyspace, check_name};
 use crate::layout::{ROOT_KIND, STORE_BYTES, STORE_FORMAT, ValueWord, WRITERS_MAX, field};
 use crate::log::LogSlot;
+use crate::read_write_sets::Change;
 use crate::retention::{Retention, steady_unix_ns, unix_ns};
 use crate::retry::retry;
 use crate::snapshot::{Kept, Snapshot};

@@ -1,22 +1,16 @@
 //! Transactions: Echo's local stores. Writes lie in memory until the commit.
 
-use crate::apply::Reads;
 use crate::commit::{Commit, Unit};
 use crate::entries::Entries;
 use crate::error::Result;
 use crate::handle::StoreInner;
 use crate::keyspace::Keyspace;
+use crate::read_write_sets::{Reads, Writes};
 use crate::snapshot::Snapshot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// The writes of a transaction in one keyspace: a value for each key, or none for a deletion.
-pub(crate) struct Writes {
-    pub(crate) keyspace: Keyspace,
-    pub(crate) changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-}
 
 /// A transaction: reads one snapshot, with its own writes among what it reads, and commits all of its writes
 /// or none.

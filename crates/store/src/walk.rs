@@ -7,8 +7,9 @@
 //! An open snapshot that is older than the reason may hold versions past the end of a walk. Nobody would look
 //! at them again, so another walk follows when all such snapshots are closed.
 
-use crate::active::{Active, Asked};
+use crate::active::Asked;
 use crate::error::Result;
+use crate::garbage::{Walk, Walks};
 use crate::handle::{StoreInner, word};
 use crate::keyspace::Keyspace;
 use crate::retention::Retention;
@@ -17,101 +18,20 @@ use crate::table_writer::collect_key;
 use crate::versions::Table;
 use std::ops::Bound;
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tembo_pool::{KeptSpace, Tx};
 
-/// The walk that looks for what time has passed over begins anew after this part of the shortest time that a
-/// keyspace retains.
-const WALKS_PER_WINDOW: u32 = 4;
 /// A walk looks at so many tables for each one that it may collect in.
 const LOOKS_PER_TABLE: usize = 4;
 
-/// The walk that is under way, and those that are to come.
-#[derive(Default)]
-pub(crate) struct Walks {
-    walk: Option<Walk>,
-    /// Another walk is to come for this number, when all open snapshots below it are closed.
-    after: Option<u64>,
-    /// The shortest time that a keyspace retains.
-    window: Option<Duration>,
-    /// When the last walk began.
-    last: Option<Instant>,
-}
-
-/// The last key that was looked at, by the name of its keyspace.
-#[derive(Clone)]
-struct Walk {
-    /// The number that was current when there came to be a reason. 0: time has passed.
-    since: u64,
-    keyspace: String,
-    key: Option<Vec<u8>>,
-    /// Whether an open snapshot below `since` may hold what was found.
-    is_held: bool,
-}
-
-impl Walk {
-    fn new(since: u64) -> Walk {
-        Walk { since, keyspace: String::new(), key: None, is_held: false }
-    }
-
-    /// Whether it looks at a keyspace.
-    fn has(&self, keyspace: &Keyspace) -> bool {
-        self.since != 0 || matches!(keyspace.retention(), Retention::For(_))
-    }
-}
-
 impl Walks {
-    /// Has all tables looked at: from snapshot `since` on, less is needed than before.
-    pub(crate) fn begin(&mut self, since: u64) {
-        // One that is held back is for an older number, and this one comes to it, too.
-        self.after = None;
-        self.walk = Some(Walk::new(since.max(1)));
-    }
-
-    /// Begins the first walk of this process, unless there was one: who collects looks at everything once.
-    pub(crate) fn begin_first(&mut self, active: &Active) {
-        if self.last.is_none() && self.walk.is_none() {
-            self.begin(active.current_alone());
-        }
-    }
-
-    /// Notes that a keyspace retains versions for a time.
-    pub(crate) fn note_window(&mut self, time: Duration) {
-        self.window = Some(self.window.map_or(time, |window| window.min(time)));
-        self.last.get_or_insert_with(Instant::now);
-    }
-
-    /// Whether a step has something to look at.
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.walk.is_some()
-    }
-
-    /// Whether a walk waits until snapshots are closed.
-    pub(crate) fn is_held_back(&self) -> bool {
-        self.after.is_some()
-    }
-
-    /// When the next walk for what time passes over is to begin.
-    pub(crate) fn next_window(&self) -> Option<Instant> {
-        let pause = (self.window? / WALKS_PER_WINDOW).max(Duration::from_millis(1));
-        self.last?.checked_add(pause)
-    }
-
     /// Goes on with the walk, or begins one if there is a reason; looks for tables in which there may be
     /// something to collect, and collects in up to `tables` of them. Returns whether there is more to do.
     pub(crate) fn go_on(&mut self, tx: &mut Tx<'_>, store: &StoreInner, tables: usize) -> Result<bool> {
         let needed = Asked::new(&store.active);
-        if self.walk.is_none() {
-            if let Some(since) = self.after.take_if(|since| needed.needed().first_read() >= *since) {
-                self.walk = Some(Walk::new(since));
-            } else if self.next_window().is_some_and(|at| at <= Instant::now()) {
-                self.walk = Some(Walk::new(0));
-            }
-        }
-        let Some(at) = self.walk.clone() else { return Ok(false) };
-        if at.key.is_none() && at.keyspace.is_empty() {
-            self.window = shortest_window(store)?;
-            self.last = Some(Instant::now());
+        let Some(at) = self.under_way(&needed) else { return Ok(false) };
+        if at.is_at_start() {
+            self.note_start(shortest_window(store)?);
         }
         let accounts = &store.history.accounts;
         let tally = accounts.tally();
@@ -119,10 +39,7 @@ impl Walks {
         tx.use_kept_space(KeptSpace::None);
         tx.commit_and_begin()?;
         accounts.enter(&tally);
-        if is_at_end && at.is_held {
-            self.after = Some(at.since);
-        }
-        self.walk = (!is_at_end).then_some(at);
+        self.move_to(at, is_at_end);
         Ok(!is_at_end)
     }
 }

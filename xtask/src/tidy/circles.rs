@@ -22,7 +22,7 @@ const MAX_FILES: usize = 6;
 
 /// Crates with more, which count for themselves: how many circles, and how many files these have together.
 /// Numbers may only become lower, and rows only go.
-pub(super) const LEFT: &[(&str, usize, usize)] = &[("store", 1, 10)];
+pub(super) const LEFT: &[(&str, usize, usize)] = &[];
 
 /// The arrows of a circle that a message has.
 const SHOWN_ARROWS: usize = 12;
