@@ -113,9 +113,10 @@
 //! `key_locks.rs`, `garbage.rs`, `schedule.rs`, `commit_queue.rs`. All of that is in the store (`handle.rs`).
 //!
 //! Above the store: `snapshot.rs`, `entries.rs`, `walk.rs`, `collect.rs`, `apply.rs`, `commit.rs`,
-//! `transaction.rs`, `store.rs`, `check.rs`. Then the history: `changes.rs`, `audit.rs`, `limits.rs`,
-//! `collector.rs`, `watch.rs`, `dropped.rs`, `compaction.rs`, `copy.rs`. `remote` has the store that several
-//! processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a program does.
+//! `transaction.rs`, `check.rs`, `dropped.rs`, `store.rs`. Then the history: `changes.rs`, `audit.rs`,
+//! `limits.rs`, `collector.rs`, `watch.rs`, `compaction.rs`. `remote` has the store that several processes
+//! use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a program does; `copy.rs`
+//! fills a hidden store, as `backup` does.
 //!
 //! # Index
 //!
