@@ -1,7 +1,7 @@
 //! Programs that misuse a heap do not compile, and are told why in words that are pinned here.
 //!
 //! Each file in `compile_fail/` is such a program; the text beside it is what the compiler says. Its first
-//! line names the *twin*: a test in `types.rs` that does the same rightly, and runs. After a change of the
+//! line names the *twin*: a test in `types/` that does the same rightly, and runs. After a change of the
 //! messages, look at what `TEMBO_BLESS=1 cargo test -p tembo-heap --test compile_fail` has written, and
 //! commit it.
 //!
@@ -20,6 +20,8 @@ use std::{env, fs, thread};
 const PINNED_FOR: &str = "rustc 1.95.";
 /// The programs, from the directory of this package.
 const CASES: &str = "tests/compile_fail";
+/// The twins, in modules of one test executable.
+const TWINS: &str = "tests/types";
 
 #[test]
 fn every_misuse_is_refused_with_the_words_that_are_pinned() {
@@ -51,7 +53,7 @@ fn every_misuse_is_refused_with_the_words_that_are_pinned() {
 
 #[test]
 fn every_misuse_has_a_twin_that_compiles_and_runs() {
-    let twins = fs::read_to_string("tests/types.rs").unwrap();
+    let twins: String = files_in(TWINS, "rs").iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     for case in cases() {
         let text = fs::read_to_string(&case).unwrap();
         let head: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//! ")).collect();
@@ -59,7 +61,7 @@ fn every_misuse_has_a_twin_that_compiles_and_runs() {
         let named = head.split("Twin: `").nth(1).and_then(|named| named.strip_suffix("`."));
         let named = named.unwrap_or_else(|| panic!("{}: the head names no twin: {head}", case.display()));
         let is_test = twins.contains(&format!("#[test]\nfn {named}() {{"));
-        assert!(is_test, "{}: there is no test `{named}` in types.rs", case.display());
+        assert!(is_test, "{}: there is no test `{named}` in types/", case.display());
     }
 }
 
@@ -68,18 +70,18 @@ fn no_text_is_left_of_a_case_that_is_gone() {
     if is_blessing() {
         return;
     }
-    let texts = files_with_extension("stderr").into_iter().map(|text| text.with_extension("rs"));
+    let texts = files_in(CASES, "stderr").into_iter().map(|text| text.with_extension("rs"));
     assert_eq!(texts.collect::<Vec<_>>(), cases());
 }
 
 fn cases() -> Vec<PathBuf> {
-    let cases = files_with_extension("rs");
+    let cases = files_in(CASES, "rs");
     assert!(cases.len() > 20, "only {} cases", cases.len());
     cases
 }
 
-fn files_with_extension(extension: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(CASES).unwrap().map(|entry| entry.unwrap().path());
+fn files_in(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = entries.filter(|path| path.extension() == Some(OsStr::new(extension))).collect();
     files.sort();
     files

@@ -10,7 +10,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Lines of a file that are not test code.
+/// Lines of a file, its tests included.
 const MAX_FILE_LINES: usize = 700;
 /// Lines of a function, its signature and braces included, in tests and benches too. The usual is a tenth of
 /// that.
@@ -26,10 +26,15 @@ fn check(tree: &Tree, report: &mut Report<'_>) {
 
 fn check_against(tree: &Tree, left: &[(&str, &str)], report: &mut Report<'_>) {
     for file in tree.rust_files() {
-        let lines = file.product_lines();
+        let lines = file.text.lines().count();
         if lines > MAX_FILE_LINES {
-            let what = format!("the file has {lines} lines without its tests, {MAX_FILE_LINES} is the limit");
-            report.add(file.path, 1, what, "split it where its subject splits: a file per operation");
+            let what = format!("the file has {lines} lines, {MAX_FILE_LINES} is the limit");
+            let fix = if file.is_test() {
+                "split it by theme: `tests/x.rs` becomes `tests/x/main.rs` with modules, the same executable"
+            } else {
+                "split it where its subject splits: a file per operation, and its tests in a file of their own"
+            };
+            report.add(file.path, 1, what, fix);
         }
         check_functions(&file, left, report);
     }
@@ -81,10 +86,21 @@ mod tests {
     }
 
     #[test]
-    fn tests_do_not_count_for_a_file() {
-        let tests = format!("#[cfg(test)]\nmod tests {{{}}}\n", "\n".repeat(2 * MAX_FILE_LINES));
-        assert_eq!(broken(&RULE, &[(PATH, &tests)]), [""; 0]);
-        assert_eq!(broken(&RULE, &[("crates/a/tests/t.rs", &"\n".repeat(2 * MAX_FILE_LINES))]), [""; 0]);
+    fn tests_count_for_a_file() {
+        let tests = |lines: usize| format!("#[cfg(test)]\nmod tests {{{}}}\n", "\n".repeat(lines - 2));
+        assert_eq!(broken(&RULE, &[(PATH, &tests(MAX_FILE_LINES))]), [""; 0]);
+        assert_eq!(broken(&RULE, &[(PATH, &tests(MAX_FILE_LINES + 1))]), [format!("{PATH}:1")]);
+    }
+
+    #[test]
+    fn a_test_file_one_line_too_long_is_found() {
+        let full = "use a::b;\n".repeat(MAX_FILE_LINES);
+        for path in
+            ["crates/a/tests/t.rs", "crates/a/benches/b.rs", "crates/a/src/b/tests.rs", "fuzz/src/f.rs"]
+        {
+            assert_eq!(broken(&RULE, &[(path, &full)]), [""; 0]);
+            assert_eq!(broken(&RULE, &[(path, &format!("{full}use c;\n"))]), [format!("{path}:1")]);
+        }
     }
 
     #[test]

@@ -160,11 +160,6 @@ impl<'a> RustFile<'a> {
         self.is_test() || self.test_lines.iter().any(|lines| lines.contains(&line))
     }
 
-    /// How many lines of the file are not test code.
-    pub(super) fn product_lines(&self) -> usize {
-        (1..=self.text.lines().count()).filter(|line| !self.is_test_line(*line)).count()
-    }
-
     /// The tokens without comments.
     pub(super) fn code(&self) -> Vec<Token<'a>> {
         self.tokens.iter().copied().filter(|token| !token.is_comment()).collect()

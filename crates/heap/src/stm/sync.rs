@@ -1,4 +1,4 @@
-//! Atomics of the ownership records and the clock. `tests/threads_protocol.rs` replaces them by those of a
+//! Atomics of the ownership records and the clock. `tests/threads_protocol/` replaces them by those of a
 //! model checker.
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};

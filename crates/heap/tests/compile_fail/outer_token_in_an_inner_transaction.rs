@@ -1,5 +1,5 @@
 //! The token of an outer transaction does not get into an inner one as it is; what gets it there is refused
-//! when it runs (`reentry.rs`). Twin: `a_transaction_in_a_transaction_is_part_of_it`.
+//! when it runs (`reentry/tokens.rs`). Twin: `a_transaction_in_a_transaction_is_part_of_it`.
 use tembo_heap::{Brand, Heap, Persist, Result};
 
 #[derive(Default, Persist)]
