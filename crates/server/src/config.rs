@@ -64,15 +64,15 @@ pub struct Config {
     /// A master that is a node of a cluster takes no writes without a lease of its controller, *settable* as
     /// `master-lease-mode` (`disabled`, `block-write`). `false`.
     pub needs_lease: bool,
-    /// A replica takes its master's place by a topology, though neither leases nor `min-replicas-to-write`
-    /// stop that master, *settable* as `cluster-allow-unfenced-failover`. `false`.
+    /// Whether a topology may promote a replica although neither leases nor `min-replicas-to-write` keep the
+    /// old master from writes, *settable* as `cluster-allow-unfenced-failover`. `false`.
     pub unfenced_failover: bool,
     /// The name of the file in the folder of the pool that SAVE and BGSAVE write, `dbfilename`. "dump.rdb".
     pub dump_file: String,
-    /// How much memory the data may have, and which keys go when they have more.
+    /// The limit of the data's memory, and which keys are evicted beyond it.
     pub(crate) eviction: EvictionSettings,
-    /// How long data are kept that FLUSHALL, FLUSHDB or a master's copy replaced, *settable* as
-    /// `flush-grace`. 0: not at all.
+    /// How long data that FLUSHALL, FLUSHDB or a master's copy replaced are retained, *settable* as
+    /// `flush-grace`. 0: they are not retained.
     pub flush_grace: Duration,
     /// How the server follows a master.
     pub replica: ReplicaSettings,

@@ -24,8 +24,7 @@ pub unsafe trait NamedBrand: Brand + 'static {
     fn is_open() -> &'static AtomicBool;
 }
 
-/// States that the brand of a transaction and that of an object that it links are the same. Every brand is
-/// the same as itself only.
+/// Proves that a transaction and an object that it links have the same brand. A brand equals only itself.
 #[diagnostic::on_unimplemented(
     message = "this belongs to the heap `{Self}`, and the transaction to the heap `{B}`",
     label = "of another heap than the transaction",

@@ -23,7 +23,7 @@ media_struct! {
         0 => format: u64,
         /// The root node.
         8 => root: u64,
-        /// In a map that was dropped: the head of the next one, or 0.
+        /// In a dropped map: the head of the next dropped map, or 0.
         16 => next_dropped: u64,
         /// Zero.
         24 => reserved_a: [u64; 5],

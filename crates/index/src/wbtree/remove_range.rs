@@ -81,8 +81,8 @@ impl WbTree {
             })?;
             match tx.commit() {
                 Ok(()) => {}
-                // The redo record did not fit behind a large one of somebody's, nor anywhere else. That of
-                // a single removal may.
+                // The redo record of this group found no space in the lane or outside of it. The record of a
+                // single removal may.
                 Err(e) if e.is_full() && limit > 1 => {
                     limit = 1;
                     continue;
