@@ -19,19 +19,19 @@
 //!
 //! # Commit point
 //!
-//! Dropping is one record: the name goes, the head joins the list, and the tree of an ordered map without
-//! versions becomes a cleared one. It allocates nothing, so it works in a full pool, and it takes the same
-//! time for a map of any size. A step frees one node with its records, or one block of another kind, and is
-//! part of its caller's record.
+//! Dropping is one record: it removes the name and adds the head to the list, and the tree of an ordered map
+//! without versions becomes a cleared one. It allocates nothing, so it works in a full pool, and it takes the
+//! same time for a map of any size. A step frees one node with its records, or one block of another kind, and
+//! is part of its caller's record.
 //!
 //! # Recovery
 //!
-//! None: the list on media is always valid, and the next step goes on with it. Opening does not look at it.
+//! None: the list on media is always valid, and the next step continues it. Opening does not read it.
 //!
 //! # Concurrency
 //!
-//! While a thread drops or frees a map, no other thread changes names, and nobody has a handle of the map.
-//! Freed blocks wait for pinned readers, as always.
+//! While a thread drops or frees a map, no other thread changes names, and no handle of the map exists. Freed
+//! blocks wait for pinned readers, as always.
 
 use crate::error::{Error, Result, corrupt};
 use crate::map_kind::{MapFormat, MapKind};

@@ -159,8 +159,8 @@ impl Pool {
     /// Gives the free end of the pool up, but for `slack_bytes`, if it is at least `least_bytes` long, and
     /// cuts the file there. The pool keeps its [least length](Self::min_bytes), and can grow again. Commits
     /// wait while the length changes; the file is cut after that. Where there is a journal, it is written
-    /// home first. Returns the bytes by which the pool became shorter. `alloc/tail.rs` says why nobody uses
-    /// that part, and when a crash may come.
+    /// home first. Returns the bytes by which the pool became shorter. `alloc/tail.rs` proves that no block
+    /// is in that part, and covers every moment of a crash.
     ///
     /// # Errors
     ///
@@ -219,8 +219,8 @@ impl Pool {
         self.inner.alloc.has_made_run(self.region())
     }
 
-    /// Whether a compaction was to empty a run of chunks since the last call, and nobody has found one since
-    /// that is as long as the one that was missed.
+    /// Whether a compaction was to empty a run of chunks since the last call, and no allocation has found one
+    /// since that is as long as the missed one.
     pub fn take_tried_run(&self) -> bool {
         self.inner.alloc.take_tried_run()
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use tembo_pmem::{OfProcess, Region, RegionError, offset_of};
 use uuid::Uuid;
 
-/// An open pool. Cheap to clone; closed when the last clone, lane and pin is gone.
+/// An open pool. Cheap to clone; closed when the last clone, lane and pin is dropped.
 #[derive(Clone)]
 pub struct Pool {
     pub(crate) inner: Arc<OfProcess<PoolInner>>,
@@ -153,7 +153,7 @@ impl PoolInner {
         let region = &self.log.region;
         let off = offset_of!(PmHeader, committed) as u64;
         region.store_u64(off, seal(bytes / PAGE_BYTES, COMMITTED_BITS))?;
-        // PERSIST(I5): before a new part is used, and before an old one goes.
+        // PERSIST(I5): before a new part is used, and before an old one is given up.
         region.persist(off, 8)?;
         Ok(())
     }

@@ -91,7 +91,7 @@ impl Pool {
             return Ok(());
         }
         let most_bytes = self.journal_bytes(options)?;
-        // A length that somebody chose is there from the beginning.
+        // A length that the caller chose is allocated from the beginning.
         let bytes = if options.journal_bytes.is_some() { most_bytes } else { most_bytes.min(FIRST_BYTES) };
         let mut lane = self.lane()?;
         let mut tx = lane.begin();

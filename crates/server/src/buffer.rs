@@ -176,8 +176,8 @@ impl Input {
 ///   bytes                        of this round; the executor appends to it
 /// ```
 ///
-/// A client that takes its replies has no queue. The queue's memory follows what is in it, and each chunk
-/// goes back to the system as soon as it is sent.
+/// A client that takes its replies has no queue. The queue's memory is proportional to its contents: each
+/// chunk is returned to the system as soon as it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
@@ -313,7 +313,7 @@ impl Output {
     }
 }
 
-/// Calls `write`, which is asked to take so many bytes, until it is not interrupted.
+/// Calls `write` with this number of bytes until no signal interrupts it.
 fn write_once(asked: usize, mut write: impl FnMut() -> io::Result<usize>) -> io::Result<Flushed> {
     loop {
         match write() {

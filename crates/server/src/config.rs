@@ -34,8 +34,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Other machines may read them: `metrics-public`. `false`.
     pub metrics_public: bool,
-    /// Probes are told that the event loop is stuck once it has shown no life for so long. 60 seconds, which
-    /// only a test changes.
+    /// Probes report that the event loop is stuck once it has shown no sign of life for so long. 60 seconds,
+    /// which only a test changes.
     #[doc(hidden)]
     pub stuck_after: Duration,
     /// The permissions of that socket. None: those that the process gives to files.
@@ -81,8 +81,8 @@ pub struct Config {
     /// The facts about commands that are noted, *settable* as `slowlog-log-slower-than`, `slowlog-max-len`,
     /// `latency-monitor-threshold` and `latency-tracking`. 10 ms, 128, none, yes.
     pub(crate) noted: Noted,
-    /// The time that a script has before other clients are told that it runs, *settable* as
-    /// `busy-reply-threshold` and `lua-time-limit`. 5 seconds; none: they wait.
+    /// The time that a script has before other clients get BUSY, *settable* as `busy-reply-threshold` and
+    /// `lua-time-limit`. 5 seconds; none: they wait.
     pub script_time: Option<Duration>,
     /// The configuration file, which CONFIG REWRITE writes. None.
     pub file: Option<PathBuf>,
@@ -117,7 +117,7 @@ pub struct Config {
     pub expire_per_turn: usize,
     /// Messages less important than this are not logged, *settable* as `loglevel`. [`LogLevel::Notice`].
     pub log_level: LogLevel,
-    /// Whether a service manager is told that the server is ready, alive and stopping, `supervised`.
+    /// Whether a service manager is notified that the server is ready, alive and stopping, `supervised`.
     /// [`Supervised::Auto`].
     pub supervised: Supervised,
     /// For the program that writes the log: the form of its lines, `log-format`. [`LogFormat::Text`].
@@ -301,7 +301,7 @@ impl LogFormat {
     }
 }
 
-/// Whether a service manager is told about the server.
+/// Whether a service manager is notified about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supervised {
     /// It is not.

@@ -34,7 +34,7 @@ pub(crate) struct Conn {
     pub(crate) output: Output,
     /// The part of the output that waits for the device.
     pub(crate) held: HeldOutput,
-    /// Work of a command that goes on; no other command runs until it is done.
+    /// Work of an unfinished command; no other command of the client runs until it is done.
     pub(crate) job: Option<KeysJob>,
     /// How many bytes the request under way lacks.
     pub(crate) needed: usize,

@@ -169,7 +169,7 @@ impl Executor<'_, '_> {
     fn fail(&mut self, purpose: &Purpose, why: &NoCopy) {
         match purpose {
             Purpose::Save(temporary) => {
-                // The error that led here is the one to tell of.
+                // The earlier error is the one that is reported.
                 let _ = std::fs::remove_file(temporary);
                 self.end_save(Err(why.to_string()));
             }

@@ -58,7 +58,7 @@ impl Executor<'_, '_> {
                 File::open(&folder)?.sync_all()
             });
             if named.is_err() {
-                // The error that led here is the one to tell of.
+                // The earlier error is the one that is reported.
                 let _ = std::fs::remove_file(&temporary);
             }
             named

@@ -1,8 +1,7 @@
 //! The databases of a pool as a file of Redis, in steps.
 //!
-//! A pool that nobody writes to is read as it is. In a server that goes on, the [point in
-//! time](crate::keyspace::point) has what commands have changed since the beginning, and is told how far the
-//! file is.
+//! A pool without writers is read as it is. In a running server, the [point in time](crate::keyspace::point)
+//! keeps what commands have changed since the beginning; the export reports its progress to it.
 
 use std::io::{self, Write};
 use std::ops::Bound;
@@ -25,7 +24,7 @@ use crate::keyspace::replication::hidden_maps;
 use crate::kinds::{KindCounts, rdb_kind};
 use crate::version::REDIS_VERSION;
 
-/// After so many keys and elements, whoever waits for an export is told how far it is.
+/// After so many keys and elements, an export reports its progress.
 const RECORDS_PER_SIGN: u32 = 256;
 
 /// Why an export ended early.
@@ -97,8 +96,8 @@ impl From<Malformed> for Failure {
     }
 }
 
-/// Writes all keys of a pool's databases as a file that Redis 7.0 and later versions load; `progress` is told
-/// of each key. The pool may be open for reading only, and must have no writer meanwhile.
+/// Writes all keys of a pool's databases as a file that Redis 7.0 and later versions load; `progress` gets
+/// each key. The pool may be open for reading only, and must have no writer meanwhile.
 ///
 /// Takes memory for one value of the pool at a time, and no more than a record of a large collection.
 ///

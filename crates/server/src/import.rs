@@ -169,7 +169,7 @@ fn note_unread(left_out: &mut BTreeMap<Reason, LeftOut>, event: &Event<'_>) {
     }
 }
 
-/// Reads a whole file; `progress` is told how many bytes of it, now and then.
+/// Reads a whole file; `progress` gets the number of bytes read, at intervals.
 ///
 /// # Errors
 /// Whatever is wrong with the file, with its place.
@@ -215,8 +215,8 @@ pub fn survey<R: Read>(
     Ok(survey)
 }
 
-/// Puts the keys of a file into a pool, in place of those with the same names; what has no place here is left
-/// out. `progress` is told how many bytes of the file were read, now and then.
+/// Puts the keys of a file into a pool, in place of those with the same names. Data that the server has no
+/// place for are left out. `progress` gets the number of bytes read, at intervals.
 ///
 /// Durable when it returns. If it fails or is interrupted, some of the keys are in the pool, each with its
 /// whole value; importing the file again leads to the same end.

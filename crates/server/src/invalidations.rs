@@ -92,7 +92,7 @@ impl PubSub {
         }
     }
 
-    /// Gives to `visit` those who are told, and how.
+    /// Calls `visit` with each client that gets a message, and its form.
     pub(crate) fn readers(&mut self, message: &Invalidation, mut visit: impl FnMut(ClientRef, Notice)) {
         let changers: BTreeSet<u64> = message.keys.iter().flatten().map(|(_, changer)| *changer).collect();
         for id in &message.clients {

@@ -59,8 +59,8 @@
 //! - **Bits** that are set to what they are, and elements that change no register of a HyperLogLog, leave
 //!   OBJECT ENCODING as it is. A command on a corrupt HyperLogLog changes nothing.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
-//! - **Fragmentation.** Space between records comes back by itself while the server runs; MEMORY PURGE begins
-//!   that at once, and answers before it is done.
+//! - **Fragmentation.** The server frees the space between records by itself while it runs; MEMORY PURGE
+//!   begins that at once, and answers before it is done.
 //! - **Users** are in files, as in Redis, and not in the pool. Rules may name commands of Redis that are not
 //!   here; TEMBO.COUNT and TEMBO.UNLINK need all keys that begin so.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.

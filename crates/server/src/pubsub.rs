@@ -9,15 +9,15 @@
 //!
 //! # After the commit
 //!
-//! A message that is published while the batch has writes is *pending*: whoever receives it may act on what
-//! those writes did. The commit makes it *committed*, and a failed commit drops it. Messages are delivered in
-//! the order in which they were published.
+//! A message that is published while the batch has writes is *pending*: a receiver may act on the effects of
+//! those writes. The commit makes it *committed*, and a failed commit drops it. Messages are delivered in the
+//! order in which they were published.
 //!
 //! # Who receives a message
 //!
-//! Those who had subscribed when it was published, and still have when it is delivered. Subscriptions and
-//! messages are numbered in one sequence; a message goes to subscriptions with smaller numbers. A client that
-//! gives a subscription up first gets what is on its way.
+//! Clients that were subscribed when it was published, and still are when it is delivered. Subscriptions and
+//! messages are numbered in one sequence; a message is delivered to subscriptions with smaller numbers. A
+//! client that unsubscribes first gets the messages that are under way.
 //!
 //! # Memory
 //!

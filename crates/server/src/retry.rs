@@ -80,8 +80,8 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Gives back what is there beside the data, for a transaction that found no space: a copy, then what is
-    /// to be reclaimed, then replaced states.
+    /// Frees space beside the data, for a transaction that found none: that of a copy, then space to be
+    /// reclaimed, then replaced states.
     pub(crate) fn give_room(&mut self) -> Answer {
         if !self.give_up_copy() && !self.keys.is_reclaiming() {
             self.keys.give_up_kept()?;

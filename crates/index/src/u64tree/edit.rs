@@ -162,7 +162,7 @@ impl<E: Fn() -> RecordEdit> Operation for Change<'_, E> {
         // As in a lookup.
         let pin = tree.pool.pin_briefly();
         // Another processor may have the lines, so they are prefetched for a store. With a single writer,
-        // prefetching a line for a store that never comes is useless.
+        // prefetching a line for a store that never happens is useless.
         let fetch = if tree.bias.is_shared() { Fetch::ToStore } else { Fetch::ToLoad };
         let attempt = match tree.find_place_by(search, key, &pin, fetch) {
             SearchEnd::Leaf(leaf) => tree.try_edit(search, leaf, key, edit())?,

@@ -111,7 +111,7 @@ pub(crate) const NEXT_DROPPED_AT: u64 = offset_of!(PmU64Tree, next_dropped) as u
 pub(super) const RESERVED_OF_LEAF: [(u64, u64); 1] = [(offset_of!(PmU64Leaf, reserved) as u64, 4)];
 pub(super) const RESERVED_OF_INNER: [(u64, u64); 1] = [(offset_of!(PmU64Inner, reserved) as u64, 6)];
 
-/// Offsets of the fields of objects. The object's offset comes from media and may be anything.
+/// Offsets of the fields of objects. The object's offset was read from media and may have any value.
 pub(crate) const fn root_off(header: u64) -> u64 {
     header.saturating_add(offset_of!(PmU64Tree, root) as u64)
 }

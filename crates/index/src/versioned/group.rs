@@ -217,7 +217,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
     ///
     /// # Errors
     ///
-    /// The error of `body`; [`Error::Abandoned`](crate::Error::Abandoned) if `body` goes on after a change
+    /// The error of `body`; [`Error::Abandoned`](crate::Error::Abandoned) if `body` continues after a change
     /// that failed half-way; [`Error::Pool`](crate::Error::Pool). After an error nothing has changed.
     pub fn batch<T>(&self, body: impl FnOnce(&mut VersionedBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
         self.write_alone(|builder, tx| body(&mut VersionedBatch { builder, tx }))

@@ -177,7 +177,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Ok(())
     }
 
-    /// Builds a leaf. The space past its last entry is not written: it is not live, so nobody reads it.
+    /// Builds a leaf. The space past its last entry is not written: it is not live, so no reader reads it.
     pub(crate) fn build_leaf(&mut self, items: &Items) -> Result<u64> {
         let off = self.tx.alloc(LEAF_BYTES)?;
         self.lock(off);
@@ -241,7 +241,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         self.write_inner(&image, children.len())
     }
 
-    /// Writes an inner node up to its last child; nobody reads the space behind it.
+    /// Writes an inner node up to its last child; no reader reads the space behind it.
     pub(crate) fn write_inner(&mut self, image: &[u8; INNER_BYTES as usize], count: usize) -> Result<u64> {
         let off = self.tx.alloc(INNER_BYTES)?;
         let bytes = field!(PmInner.children) as usize + 8 * count;

@@ -144,7 +144,7 @@ fn locate<'m>(
     let rest = after(key, base, node.off)?;
     let prefix = prefix8(rest);
     let mut left = node.count_up_to(prefix);
-    // Separators with the same prefix, if there are any, are the last ones counted.
+    // Separators with the same prefix, if any, are the last ones counted.
     while left > 0 && node.prefix(left - 1) == prefix {
         if is_left(compare_tied(view, node, left - 1, key, rest)?) {
             break;

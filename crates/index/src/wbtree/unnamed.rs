@@ -9,7 +9,7 @@
 //! * Nobody borrows such a value: it is never asked for with [`get`](WbTree::get),
 //!   [`advance`](super::Range::advance) or the like, only by its place.
 //! * A record stays where it is until its key is removed, or is put again, or the owner
-//!   [compacts](WbTree::compact_at) the tree: then it keeps no places, and nobody changes words of values.
+//!   [compacts](WbTree::compact_at) the tree: then it keeps no places, and no thread changes words of values.
 //! * Of two threads that change words of one value, or one that does and one that removes its key, one waits
 //!   until the other's commit has returned (L3 of the pool's log). The tree's own locks do not see to that.
 //! * Who changes words beside other writers holds a pin from before the lookup to after the commit.
@@ -90,7 +90,7 @@ impl KeyPlace<'_> {
         self.place.found.map(|found| found.entry.place())
     }
 
-    /// Puts a record of the key, which is not there.
+    /// Puts a record of the key, which is absent.
     ///
     /// # Errors
     ///
@@ -300,8 +300,8 @@ impl WbTree {
         Ok(self.remove(tx, &key)?)
     }
 
-    /// Locks the place of a key that is not there, to [insert](InsertHeld::insert) it in a transaction beside
-    /// those of other writers; once in a transaction. `locks` are those of the [turn](tembo_pool::Turn) whose
+    /// Locks the place of an absent key, to [insert](InsertHeld::insert) it in a transaction beside those of
+    /// other writers; once in a transaction. `locks` are those of the [turn](tembo_pool::Turn) whose
     /// transaction it is. The result is held until the commit has returned.
     ///
     /// # Errors

@@ -68,8 +68,8 @@ impl SlabRef {
     /// # Safety
     ///
     /// `slab` comes from an [`Arc`] of which the table has a share. The reference is not used after the last
-    /// block for which it is kept was released, or, if it is kept for none, after the table's share may be
-    /// gone.
+    /// block for which it is kept was released. If it is kept for no block, it is not used after the table
+    /// may have dropped its share.
     pub(crate) unsafe fn new(slab: NonNull<Slab>) -> SlabRef {
         SlabRef { slab }
     }
@@ -260,7 +260,7 @@ impl Slab {
         self.words.iter().map(|word| word.busy.load(Ordering::SeqCst)).collect()
     }
 
-    /// Whether all blocks that are not free are allocated on media, and nobody is freeing one.
+    /// Whether all blocks that are not free are allocated on media, and no thread is freeing one.
     pub(super) fn has_no_waiting_block(&self) -> bool {
         let mut words = self.words.iter();
         words.all(|word| word.busy.load(Ordering::SeqCst) == word.media.load(Ordering::Acquire))

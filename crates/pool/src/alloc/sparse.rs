@@ -1,4 +1,5 @@
-//! Sparse slabs: which of them a compaction empties, and how nobody allocates from them meanwhile.
+//! Sparse slabs: the choice of those that a compaction empties, and the guard against allocations from them
+//! meanwhile.
 //!
 //! A closed slab is *held*, as one is that a lane allocates from, so no release puts it into a partial list.
 //! Nothing of that is on media. When the compaction ends, or when a pool is found full, closed slabs go back
@@ -58,7 +59,7 @@ impl Allocator {
     }
 
     /// Closes the run that costs least for the chunks that were missed. With the space that is kept behind
-    /// it, nobody is refused the run.
+    /// it, no request for the run is refused.
     fn close_for(
         &self,
         shared: &mut Shared,
@@ -141,7 +142,7 @@ impl Allocator {
     }
 
     fn open_all(&self, shared: &mut Shared) {
-        // ORDER: before anybody can allocate from these slabs.
+        // ORDER: before any thread can allocate from these slabs.
         self.has_closed.store(false, Ordering::Release);
         shared.evacuated = None;
         for slab in std::mem::take(&mut shared.closed) {
@@ -152,7 +153,7 @@ impl Allocator {
         }
     }
 
-    /// Whether nobody allocates from the slabs that were closed last.
+    /// Whether no lane allocates from the slabs that were closed last.
     pub(crate) fn has_closed(&self) -> bool {
         self.has_closed.load(Ordering::Acquire)
     }

@@ -13,8 +13,8 @@
 //!
 //! Builds from before these groups refuse a pool with any bit. A new bit goes into [`Feature`], and
 //! [`Pool::enable`] sets it before the first thing of its kind is written; nothing else is needed. Every file
-//! has [`Feature::Opening`] from its creation on, or from its next opening for writing, and so has each with
-//! chunks of 16 KiB or more [`Feature::FineClasses`] and [`Feature::WideClasses`]. (A file without the first
+//! gets [`Feature::Opening`] at its creation, or at its next opening for writing. A file with chunks of 16
+//! KiB or more gets [`Feature::FineClasses`] and [`Feature::WideClasses`] likewise. (A file without the first
 //! may have `opening` set: an intermediate build wrote it.)
 //!
 //! # Media layout

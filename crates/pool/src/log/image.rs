@@ -24,7 +24,7 @@ pub(crate) struct RecordImage {
     /// complete, and so are words from `len` on.
     words: Vec<u64>,
     len: usize,
-    /// Where the covers begin, if there are any.
+    /// The position of the covers, if the record has covers.
     covers_at: Option<usize>,
     complete: bool,
 }

@@ -208,8 +208,8 @@ impl LineOwnerTable {
             let word = &shared[hash(*line)];
             let mut displaced = word.load(Ordering::Acquire);
             while displaced != mine {
-                // The checkpoint comes before the entry is overwritten: a lane that looks here meanwhile must
-                // find the entry, or its record must be dead.
+                // The checkpoint precedes the new entry: a lane that reads the table meanwhile must find the
+                // old entry, or its record must be dead.
                 checkpoint_owner(lanes, me, displaced)?;
                 match word.compare_exchange(displaced, mine, Ordering::AcqRel, Ordering::Acquire) {
                     Ok(_) => break,

@@ -66,7 +66,7 @@ pub(crate) struct StoredLines {
     table: Vec<(u32, u32)>,
     /// The present generation. Entries of other generations count as empty.
     generation: u32,
-    /// A bit for each line, by hash. A clear bit means that the line is not there.
+    /// A bit for each line, by hash. A clear bit means that the line is absent.
     filter: u64,
 }
 
@@ -121,7 +121,7 @@ impl StoredLines {
         }
     }
 
-    /// The words that are going to be stored in the line at `off`, if any.
+    /// The words to be stored in the line at `off`, if any.
     #[inline]
     pub(crate) fn at(&self, off: u64) -> Option<&StoredLine> {
         if self.filter & filter_bit(off) == 0 {

@@ -79,8 +79,7 @@ impl Tx<'_> {
         self.lane.writes.lines.get(off)
     }
 
-    /// The words of the line at `off` that are going to be stored by line, if there are any: bit i of the
-    /// mask stands for word i.
+    /// The words of the line at `off` to be stored by line, if any: bit i of the mask stands for word i.
     #[inline]
     pub fn line_words(&self, off: u64) -> Option<(u8, &[u64; 8])> {
         let line = self.lane.writes.lines.at(off)?;

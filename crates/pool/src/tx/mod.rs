@@ -50,7 +50,7 @@ use write_set::WriteSet;
 /// ([`store_line_words`](Self::store_line_words), [`store_line`](Self::store_line),
 /// [`store_whole_line`](Self::store_whole_line)) are cheaper, are **not** seen by `load` and **not** taken
 /// back by savepoints; [`line_word`](Self::line_word), [`line_words`](Self::line_words) and
-/// [`has_line_words`](Self::has_line_words) tell of them. No word is stored in both ways by one transaction.
+/// [`has_line_words`](Self::has_line_words) return them. No word is stored in both ways by one transaction.
 ///
 /// Other threads see nothing of either before it is durable. Dropping the transaction takes everything back.
 /// Isolation from other writers is the caller's task: no other lane may change the same words until

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A backup is taken as a replica would take it, because the protocol of replicas has what a backup needs: a
-//! copy that is a point in time, with its place in the stream of effects, and the stream from a place on. So
-//! the server goes on, the backup may be taken on another machine, of a replica or of a Redis, and nothing of
-//! the server's memory is read by a second program.
+//! copy that is a point in time, with its place in the stream of effects, and the stream from a place on. The
+//! server keeps running, the backup may run on another machine, a replica or a Redis may be its source, and
+//! no second program reads the server's memory.
 //!
 //! # Format
 //!

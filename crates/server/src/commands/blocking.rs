@@ -48,7 +48,7 @@ pub(super) fn wait(
     let Some(command) = ctx.state.registry.get(request.name()) else {
         return false;
     };
-    // A command that has run again in vain goes on waiting.
+    // A command that ran again without a result keeps waiting.
     if ctx.session.waiting.is_none() {
         let mut requests = RequestQueue::default();
         requests.push(request);

@@ -126,7 +126,7 @@ pub(crate) struct Command {
     /// How many arguments it takes, its name included; at least so many if negative.
     pub(crate) arity: i32,
     pub(crate) flags: u32,
-    /// To look at a key is no use of it, by which a policy of eviction goes.
+    /// A look at a key does not count as a use for eviction.
     pub(crate) only_looks: bool,
     pub(crate) keys: KeyRange,
     pub(crate) tips: &'static [&'static str],

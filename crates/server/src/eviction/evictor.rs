@@ -116,7 +116,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Gives up what was replaced longest ago, before a key goes and before a write is refused.
+    /// Gives up the data that were replaced longest ago, before a key is evicted or a write refused.
     #[cold]
     fn give_up_for_memory(&mut self, now: Instant) {
         let until = Instant::now() + self.state.config.eviction.time_limit();

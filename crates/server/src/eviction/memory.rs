@@ -44,7 +44,7 @@ impl EvictionLimit {
     }
 }
 
-/// The memory of the data, and what goes next.
+/// The memory of the data, and the next candidates for eviction.
 #[derive(Debug)]
 pub(crate) struct Eviction {
     /// The limit as others see it.
@@ -95,8 +95,8 @@ impl Eviction {
 }
 
 /// The bytes of the pool that are in use, less those in holes, those that will be free, and those of the
-/// backlog: to keep a slow replica from losing its place, no key goes. Nor does one for what a copy keeps,
-/// which would keep that key, too.
+/// backlog: no key is evicted to keep a slow replica's place in the backlog. Nor is one evicted for the data
+/// that a copy retains: the copy would retain that key, too.
 fn measure(keys: &Keyspace<'_>) -> u64 {
     let (pool, replication) = (keys.pool(), &keys.replication);
     let stats = pool.stats();

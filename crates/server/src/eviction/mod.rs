@@ -6,8 +6,8 @@
 //! and estimated from the sizes of new keys in between.
 //!
 //! Keys are evicted between batches, in the batch that the next commands share, so that an eviction costs no
-//! fence of its own; replicas are told a DEL. In a full pool a command that finds no space has keys evicted
-//! for it, and is run again.
+//! fence of its own; replicas get a DEL. In a full pool a command that finds no space has keys evicted for
+//! it, and is run again.
 
 pub(crate) mod access;
 pub(crate) mod candidate;

@@ -157,7 +157,7 @@ pub(crate) struct Keyspace<'p> {
     pub(crate) pubsub: PubSub,
     pub(crate) replication: Replication,
     pub(crate) stats: KeyspaceStats,
-    /// The uses of keys, if a policy of eviction goes by them.
+    /// The uses of keys, if a policy of eviction needs them.
     pub(crate) accesses: Option<Box<Accesses>>,
     /// Bytes that new keys have taken, less those of evicted ones, about, since the memory was last measured.
     pub(crate) new_bytes: i64,
@@ -410,8 +410,8 @@ impl<'p> Keyspace<'p> {
         Ok(found)
     }
 
-    /// The rest that goes with the value of `key`, without a look-up where no key of the database has a
-    /// deadline and there are no large collections.
+    /// The other data that are removed with the value of `key`. Takes no look-up if the database has no
+    /// deadlines and no large collections.
     pub(crate) fn old(&mut self, database: usize, key: &[u8]) -> Answer<Old> {
         if self.expires_len(database)? == 0 && !self.has_elements()? {
             return Ok(Old::default());
@@ -529,7 +529,7 @@ impl<'p> Keyspace<'p> {
         self.put(database, key, Meta { deadline, ..meta }, old.kept(), &[&payload])
     }
 
-    /// Removes `key`, which is present; `old` goes with it.
+    /// Removes `key`, which is present, and `old` with it.
     pub(crate) fn remove(&mut self, database: usize, key: &[u8], old: Old) -> Answer {
         let listed = old.listed;
         let Keyspace {

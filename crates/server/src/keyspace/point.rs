@@ -55,8 +55,8 @@ const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
 /// A database with so many keys is kept key by key when it is cleared; a larger one ends the copy.
 const CLEARED_KEYS_MAX: u64 = 1024;
-/// The number of large collections that are remembered as copied. Later ones cost old records that nobody
-/// reads.
+/// The number of large collections that are remembered as copied. For later ones, old records are kept
+/// without need.
 const DONE_MAX: usize = 1 << 20;
 
 /// Numbers of the maps of elements.

@@ -1,7 +1,7 @@
 //! The clients that wait for keys, by key and in order of arrival.
 //!
-//! A write to a key that someone waits for makes the key *ready*. [`crate::waiting`] then lets the clients
-//! try again. A write costs one comparison if nobody waits.
+//! A write to a key for which a client waits makes the key *ready*. [`crate::waiting`] then lets the clients
+//! try again. A write costs one comparison if no client waits.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -42,7 +42,7 @@ impl Waiters {
         keys.into_iter().map(|(_, key)| key.clone()).collect()
     }
 
-    /// A number for a client that comes now.
+    /// The number of the next client.
     pub(crate) fn draw(&mut self) -> u64 {
         self.next += 1;
         self.next

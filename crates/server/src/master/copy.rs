@@ -2,10 +2,9 @@
 //!
 //! # Consistency
 //!
-//! The copy is a point in time: that of the offset that goes with it. It is written by the
-//! [copier](crate::copier), in steps, into a file without a name in the folder of the pool. Replicas that ask
-//! until it is whole share it. It is then sent in slices; what was written since its beginning waits in the
-//! backlog.
+//! The copy is a point in time: that of its offset. It is written by the [copier](crate::copier), in steps,
+//! into a file without a name in the folder of the pool. Replicas that ask until it is whole share it. It is
+//! then sent in slices; what was written since its beginning waits in the backlog.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -25,7 +24,7 @@ use crate::keyspace::history::Position;
 use crate::log::MessageKind;
 use crate::replica::handshake::nameless;
 
-/// A copy that is to be written, or who is told why there is none.
+/// The copy to be written, or the replicas that get the reason for its absence.
 pub(crate) type Begun = Result<(Export<File>, Purpose), Box<(Purpose, NoCopy)>>;
 
 impl Executor<'_, '_> {

@@ -14,7 +14,7 @@
 //! # A replica is never ahead
 //!
 //! The bytes of the stream are read from what is committed, after the commit, and are held like replies until
-//! the device has them. A master that is killed comes back with all that any replica has.
+//! the device has them. A master that is killed restarts with all data that any replica has.
 //!
 //! # A replica costs no memory
 //!
@@ -67,7 +67,7 @@ pub(crate) struct Replica {
     pub(crate) ip: Option<String>,
     /// It can go on under another id.
     pub(crate) takes_new_ids: bool,
-    /// It asked by SYNC: it is told no id, and tells nothing.
+    /// It asked by SYNC: it gets no id, and acknowledges nothing.
     pub(crate) is_plain: bool,
     /// It is a client that takes a backup: it is not listed, and does not count as a replica.
     pub(crate) is_backup: bool,

@@ -78,7 +78,7 @@ impl AppliedStream {
         self.input.len() - self.used >= self.needed
     }
 
-    /// Gives the room of what is applied to what comes.
+    /// Reuses the room of applied bytes for new ones.
     pub(super) fn tidy(&mut self) {
         if self.used > 0 && (self.used == self.input.len() || self.used > 1 << 20) {
             self.input.drain(..self.used);

@@ -141,7 +141,7 @@ impl<'p> Link<'p> {
             LinkStage::Down => {}
             LinkStage::Asking(is_cancelled) => is_cancelled.store(true, Ordering::Relaxed),
             LinkStage::Loading(loading, ..) => {
-                // Its batch goes first: it has the pool's writer.
+                // Its batch ends first, since it has the pool's writer.
                 drop(loading);
                 executor.commit_batch(None);
                 if let Err(fault) = executor.keys.give_up_arrival() {

@@ -1,4 +1,4 @@
-//! The CDDS B-Tree: an ordered map of byte strings. Every version that somebody holds can be read.
+//! The CDDS B-Tree: an ordered map of byte strings. Every held version can be read.
 //!
 //! The head of `versioned/mod.rs` applies as well.
 //!
@@ -32,7 +32,7 @@
 //!   (`LIVE_MIN`): n keys take at most n / 6 leaves and a 6th of those at each level above. (`check_live`)
 //! * I10: let e and v be held versions, e the earlier one, and let an entry of an inner node of v lead to a
 //!   child that e has as well. If an entry in the child or below it began or ended after e and up to v, the
-//!   stamp of the entry in that node is later than e. Exception: if nobody held e when version e + 1 was
+//!   stamp of the entry in that node is later than e. Exception: if e was not held when version e + 1 was
 //!   begun, the stamps of e + 1 may still be deferred (`deferred_stamps.rs`). (`check_stamp`, for named
 //!   versions and the newest)
 //!

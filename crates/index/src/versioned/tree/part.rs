@@ -326,7 +326,7 @@ impl VersionedPart {
 
 impl Drop for VersionedPart {
     fn drop(&mut self) {
-        // Other writers get the lock when the fields are dropped, so this comes first.
+        // Other writers get the lock when the fields are dropped, so this is done first.
         self.shared.batch_thread.store(0, Ordering::Relaxed);
     }
 }

@@ -45,8 +45,8 @@ impl Keyspace<'_> {
         std::mem::replace(&mut self.parts.in_one_batch, in_one_batch)
     }
 
-    /// Lets collections be built in parts that take with them whatever else is in the batch. This is for a
-    /// caller that runs no commands: nobody waits for replies.
+    /// Lets collections be built in parts, each of which commits all other changes of the batch, too. For a
+    /// caller that runs no commands, so that no client waits for a reply.
     pub(crate) fn set_parts_take_others(&mut self, words_max: usize) {
         (self.parts.in_one_batch, self.parts.takes_others) = (false, true);
         self.parts.words_max = words_max;

@@ -258,8 +258,8 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// As [`store`](Self::store), for a collection that a command has changed: tells of that and, if no
-    /// elements are left, of the end of the key.
+    /// As [`store`](Self::store), for a collection that a command has changed. Notifies of the change and, if
+    /// no elements are left, of the removal of the key.
     pub(crate) fn store_changed(&mut self, key: &[u8], collection: Collection, event: &str) -> Answer {
         let (database, is_empty) = (collection.database, collection.len() == 0);
         let class = match collection.meta.kind {
