@@ -30,8 +30,8 @@ const GROUP_WORDS: usize = 128 << 10;
 /// The numbers of objects, by their offsets.
 type Numbers = HashMap<u64, usize, foldhash::fast::FixedState>;
 
-/// Copies the heap of a pool into another one, which has none. `note` is told how many objects were copied.
-/// Nobody may write to the heap meanwhile.
+/// Copies the heap of a pool into another one, which has none. `note` gets the number of copied objects. No
+/// thread may write to the heap meanwhile.
 ///
 /// # Errors
 ///

@@ -244,8 +244,8 @@ impl AddressRange {
             return Err(RegionError::io("unmapping the end of the pool file", Errno::NOMEM));
         }
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the target lies in the range this object reserved, and nobody has a reference into it from
-        // `from` on: the region was made shorter before.
+        // SAFETY: the target lies in the range this object reserved, and no reference into it from `from` on
+        // exists: the region was made shorter before.
         let outcome = unsafe {
             mm::mmap_anonymous(
                 self.base.add(from as usize).cast(),

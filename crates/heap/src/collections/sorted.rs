@@ -125,8 +125,7 @@ pub struct Sorted<'t, B: Brand, K: Persist> {
     pub(crate) order: Ref<'t, B, Order>,
     /// The distance between two keys.
     pub(crate) entry_bytes: usize,
-    /// The distance from the order to the children, if there are any: a word for their kind, and one for
-    /// each.
+    /// The distance from the order to the children, if any: a word for their kind, and one for each.
     pub(crate) children_off: Option<usize>,
     pub(crate) keys: std::marker::PhantomData<fn() -> K>,
 }

@@ -76,7 +76,7 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let mut heaps = HEAPS.lock();
-        // Within the lock, so that nobody finds the heap in use and no step under way.
+        // Within the lock, so that no thread finds the heap in use and no step under way.
         self.shared = None;
         heaps.steps -= 1;
     }

@@ -39,7 +39,8 @@ impl Journal {
     }
 
     /// Writes everything home that was recorded, and drops the private pages of ranges of free space: offsets
-    /// and bytes. The file may lose them from then on: no record has lines of them, and nobody stores there.
+    /// and bytes. The file may lose them from then on: no record has lines of them, and no thread stores to
+    /// them.
     ///
     /// # Errors
     ///

@@ -104,8 +104,8 @@ impl Ring {
         medium.write(self.place.off + (change % 2) * HEAD_STEP_BYTES, &head.encode(self.place.seed))
     }
 
-    /// Notes in the heads that a synchronisation has failed, so that nobody resumes the ring. If that is not
-    /// to be had either, nothing depends on it.
+    /// Notes in the heads that a synchronisation has failed, so that no process resumes the ring. If this
+    /// write fails, too, nothing depends on it.
     pub(super) fn note_failure(&self, medium: &dyn Medium) {
         for off in [0, HEAD_STEP_BYTES].map(|copy| self.place.off + copy) {
             let mut bytes = [0; HEAD_BYTES];

@@ -13,10 +13,9 @@
 //!   it is given back. The word has the end of the last record with a line of the page, since before the
 //!   record's contents were copied.
 //! * P3: *equal*. A page is given back only when it equals the file byte for byte, and when all its records
-//!   are before the durable tail, with no store to it from the comparison until it is dropped. Whoever loads
-//!   from it sees the same before and after.
-//!   Pages of free space that the file loses are dropped without that: nobody stores to them, and no record
-//!   has lines of them ([`PrivatePages::forget`]).
+//!   are before the durable tail, with no store to it from the comparison until it is dropped. A load returns
+//!   the same before and after. Pages of free space that the file loses are dropped without that: no thread
+//!   stores to them, and no record has lines of them ([`PrivatePages::forget`]).
 //! * P4: *home stays*. Nobody else changes the file's pages meanwhile (`writer` of the journal), and later
 //!   write-backs change only pages with newer records, which are private again: a page that shows the file
 //!   never changes under its readers. A record that copies lines of such a page has what the file has.
@@ -30,8 +29,8 @@
 //! its page is not given back. Threads that find their page being given back wait, for some microseconds.
 //!
 //! A record's end is stored to the table before its lines are copied, with a fence between them, and the
-//! other side has one between the last store to a page and the load of its word. So either the word tells of
-//! the record, or the copied lines are those that the file has.
+//! other side has one between the last store to a page and the load of its word. So either the word shows the
+//! record, or the copied lines equal those of the file.
 
 mod limit;
 mod slots;
@@ -241,7 +240,7 @@ impl PrivatePages {
         }
         let page_bytes = self.page_bytes() as usize;
         let pairs = candidates.into_iter().zip(contents.chunks_exact(page_bytes));
-        // Without the exclusion: most of those that differ are found before anybody has to wait.
+        // Without the exclusion: most of the pages that differ are found before a thread has to wait.
         let mut equal: Vec<_> = pairs.filter(|(found, page)| self.equals(found.page, page)).collect();
         if equal.is_empty() {
             return 0;
@@ -330,7 +329,7 @@ impl PrivatePages {
     /// Lets pages of a mapped file show the file again; whether the system does that.
     fn discard(&self, off: u64, bytes: u64) -> bool {
         // SAFETY: the pages are mapped by the region from its file, privately. They equal it (P3), and no
-        // load sees a difference; or they are free space, and nobody loads what they had.
+        // load sees a difference; or they are free space, whose contents are not loaded any more.
         let outcome = unsafe {
             rustix::mm::madvise(
                 self.base.add(off as usize).cast(),

@@ -22,7 +22,7 @@ pub struct RegionOptions {
     pub prefault: bool,
     /// Whether a file on tmpfs lies in huge pages of 2 MiB, if the system supports that (Linux 6.1 and
     /// later). No effect on other files. The existing contents are moved into huge pages when the file is
-    /// opened, which takes about 0.5 s per GiB if they are not there yet.
+    /// opened, which takes about 0.5 s per GiB if they are not in huge pages yet.
     pub huge_pages: bool,
     /// Bytes of private memory beyond which a region with a journal gives pages back that are at home, and
     /// slows its fences: the more, the more it has, up to a quarter above. `None`: a quarter of the memory
