@@ -129,8 +129,8 @@ impl Pool {
         }
     }
 
-    /// Writes home what the journal has, where there is one, so that those who wait for the rest under a lock
-    /// wait for little.
+    /// Writes the journal's records home, if the pool has a journal, so that a later write-back under a lock
+    /// is short.
     pub(crate) fn write_journal_home(&self) -> Result<()> {
         /// Records that others wait for.
         const LEFT_BYTES: u64 = 1 << 20;

@@ -381,8 +381,8 @@ impl Pool {
         self.punch(RUN_BYTES_MIN)
     }
 
-    /// Whether no thread has written in a second lane, and nothing else has made commits look for those of
-    /// other lanes. From then on a commit takes longer, until the pool is opened again.
+    /// Whether commits need not look for lines of other lanes. Once a thread has written in a second lane, or
+    /// for another reason, they must, and a commit takes longer until the pool is opened again.
     pub fn has_one_lane(&self) -> bool {
         !self.inner.log.line_owners.is_on()
     }

@@ -166,8 +166,9 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
 
     /// Retires a node, and undoes the transaction's stores to it.
     ///
-    /// ORDER: readers reach the node until the word that leads to it is exchanged, and that comes after such
-    /// stores. They would find intermediate values of keys, and blocks that the transaction has given back.
+    /// ORDER: readers can reach the node until the word that leads to it is exchanged, which happens after
+    /// those stores. Otherwise they would find intermediate values of keys, and blocks that the transaction
+    /// has given back.
     pub(crate) fn retire_node(&mut self, node: u64, bytes: u64) -> Result<()> {
         for word in self.tx.logged_words(node, bytes) {
             let before = self.region().load_u64(word).map_err(tembo_pool::Error::from)?;

@@ -92,8 +92,8 @@ impl LineOwnerTable {
         self.on.load(Ordering::SeqCst)
     }
 
-    /// Begins to register owners, and checkpoints every lane. Until some thread has done so, only the first
-    /// lane writes. From then on `lane` may register too.
+    /// Begins to register owners, and checkpoints every lane. Until this call, only the first lane writes.
+    /// From then on `lane` may register, too.
     pub(crate) fn turn_on(&self, lanes: Lanes<'_>, lane: u32) -> Result<()> {
         let mut complete = self.complete.lock();
         if lane < self.columns_max {
