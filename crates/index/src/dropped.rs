@@ -6,14 +6,14 @@
 //! PmHeader::dropped ──▶ head of a map ──next_dropped──▶ head of a map ──▶ 0
 //! ```
 //!
-//! The first word of a head says which kind of map it is. The head leads to what is left of the map. In an
-//! ordered map without versions that is a cleared tree (`wbtree/clear.rs`). In the other kinds, freeing a
-//! child sets the word in its inner node to 0; queues and named snapshots are emptied from the front, as
+//! The first word of a head has the kind of the map. The head leads to the blocks that are left of the map.
+//! In an ordered map without versions that is a cleared tree (`wbtree/clear.rs`). In the other kinds, freeing
+//! a child sets the word in its inner node to 0; queues and named snapshots are emptied from the front, as
 //! always.
 //!
 //! # Invariants
 //!
-//! * I1: what is left of a dropped map leads to each of its blocks exactly once, and to nothing else
+//! * I1: the head of a dropped map leads to each of its remaining blocks exactly once, and to nothing else
 //!   (`check_dropped`).
 //! * I2: an inner node is freed after all its children, and a leaf after all its records.
 //!

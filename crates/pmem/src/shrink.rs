@@ -136,7 +136,7 @@ mod tests {
         Region::map_file(file.try_clone().unwrap(), 4 * MIB, &options, Access::ReadWrite).unwrap()
     }
 
-    /// A region is cut and grows again, at the same addresses, and has zeros in what is new.
+    /// A region is cut and grows again, at the same addresses, and the new part is zero.
     #[test]
     fn what_was_cut_is_out_of_reach_and_comes_back_as_zeros() {
         for durability in [Durability::PageCache, Durability::Synced] {

@@ -145,8 +145,8 @@ impl Pool {
         self.inner.alloc.recalls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the pool has grown since the last call although at least 16 MiB, and a quarter of what is in
-    /// use, lay in holes: a compaction could have made room. One load.
+    /// Whether the pool has grown since the last call although holes had at least 16 MiB, and a quarter of
+    /// the space in use: a compaction could have made room. One load.
     pub fn take_outgrown_waste(&self) -> bool {
         self.inner.alloc.take_outgrown_waste()
     }

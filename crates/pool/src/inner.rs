@@ -67,7 +67,7 @@ impl Pool {
         if self.was_left_behind() { Err(ErrorKind::Forked.into()) } else { Ok(()) }
     }
 
-    /// As [`check_process`](Self::check_process), where there is no way to return an error.
+    /// As [`check_process`](Self::check_process), for a caller that cannot return an error.
     ///
     /// # Panics
     ///
@@ -126,8 +126,8 @@ impl PoolInner {
             return Err(ErrorKind::ReadOnly.into());
         }
         if self.log.has_failed() {
-            // PERSIST(I6): there is nothing to wait for. The fence tells whether the device failed: such a
-            // region refuses every fence.
+            // PERSIST(I6): no store is pending. The fence reports whether the device failed: such a region
+            // refuses every fence.
             self.log.region.fence()?;
         }
         Ok(())

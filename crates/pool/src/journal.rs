@@ -169,8 +169,8 @@ impl Pool {
     }
 }
 
-/// Whether the file is a pool with a journal. One that cannot be read is opened in the usual way, which tells
-/// why.
+/// Whether the file is a pool with a journal. An unreadable file is opened in the usual way, which reports
+/// the reason.
 fn has_journal(path: &Path) -> bool {
     let Ok(file) = header::open_file(path, false) else { return false };
     let mut page = vec![0; PAGE_BYTES as usize];

@@ -74,7 +74,8 @@ impl Pool {
         pool.map(|pool| pool.with_length_of(options))
     }
 
-    /// Takes the least length from the options, and cuts what a crash has left behind the pool's end.
+    /// Takes the least length from the options, and cuts the part of the file that a crash has left behind
+    /// the pool's end.
     fn with_length_of(self, options: &Options) -> Pool {
         self.set_min_bytes(options.min_bytes.unwrap_or(options.initial_bytes));
         if !options.read_only {

@@ -187,7 +187,7 @@ impl Walk<'_> {
         Ok(listed)
     }
 
-    /// Objects in blocks to which nothing leads. Their counts tell whether they are in circles or leaked.
+    /// Unreachable objects. Their counts show whether they are in circles or leaked.
     fn find_apart(&mut self, marks: &Marks) -> Result<Vec<u64>> {
         let mut apart = Vec::new();
         for block in marks.unreached() {

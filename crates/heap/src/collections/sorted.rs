@@ -143,7 +143,7 @@ pub struct Found {
     pub(crate) order: Order,
     /// The entry with the key, or the entry before which the key belongs.
     pub(crate) at: usize,
-    /// 1 if the key is there, else 0. It is a whole word, so that copying all fields does not wait for a
+    /// 1 if the key exists, else 0. It is a whole word, so that copying all fields does not wait for a
     /// partial store.
     is_there: u64,
     /// The offset of the child before it, 0 in a leaf, and the kind of the children.

@@ -176,8 +176,8 @@ impl HeapCompaction {
         Ok(())
     }
 
-    /// Visits objects, and moves what they own; fewer together, or nothing, where others write. Returns the
-    /// bytes that were moved.
+    /// Visits objects, and moves the objects that they own; moves fewer at a time, or none, while other
+    /// transactions conflict. Returns the number of moved bytes.
     fn visit_all(&mut self, shared: &HeapShared, chosen: &Compaction, spots: &[Spot]) -> Result<u64> {
         let HeapCompaction { pin, met, .. } = &*self;
         let pin = pin.as_ref().expect("the walk has begun");

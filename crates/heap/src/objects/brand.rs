@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells the heaps of a program apart.
+/// Distinguishes the heaps of a program.
 pub trait Brand {}
 
 /// The brand of a heap that is open for the length of a closure. No other heap has it.

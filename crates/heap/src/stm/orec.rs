@@ -142,8 +142,8 @@ impl Orecs {
 
     #[inline(always)]
     pub(crate) fn load(&self, index: u32) -> Orec {
-        // ORDER: acquire, paired with the release in `release`: a thread that sees a version sees what was
-        // committed with it. Sequentially consistent with loads of the clock; see the module.
+        // ORDER: acquire, paired with the release in `release`: a thread that sees a version sees the stores
+        // of its commit. Sequentially consistent with loads of the clock; see the module.
         Orec(load_in_order(self.word(index)))
     }
 

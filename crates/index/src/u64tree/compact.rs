@@ -30,9 +30,9 @@ pub struct U64CompactionStep {
 
 impl U64Tree {
     /// Moves nodes that lie in the compaction's slabs: those on the way to `from`, and the leaves from there
-    /// on up to the end of the node above, which has up to 124; and says where to go on. The contents do not
-    /// change. Changes of the moved leaves wait, and those that divide or join leaves; readers never. Costs
-    /// two fences for each leaf.
+    /// on up to the end of the node above, which has up to 124; and returns the key at which the next step
+    /// continues. The contents do not change. Changes of the moved leaves wait, and so do changes that divide
+    /// or join leaves; readers never wait. Costs two fences for each leaf.
     ///
     /// # Errors
     ///

@@ -137,7 +137,8 @@ struct LeafAt<'g> {
 }
 
 impl LeafAt<'_> {
-    /// Whether the leaf still has that version and no change is under way, so that what was read is durable.
+    /// Whether the leaf still has that version and no change is under way, so that the words that were read
+    /// are durable.
     #[inline(always)]
     fn is_so(self) -> bool {
         is_durable_since(&self.leaf.version, self.version)

@@ -16,8 +16,8 @@ pub(crate) const SLOTS: usize = 124;
 pub(crate) const MAX_LEVEL: u64 = 16;
 
 media_struct! {
-    /// The header of a tree of fixed-size keys: a line that records change, and one that holds what belongs
-    /// to the largest key, whose complement marks an unused slot. The latter is changed directly.
+    /// The header of a tree of fixed-size keys: a line that redo records change, and a line for the largest
+    /// key, whose complement marks an unused slot. The latter line is changed directly.
     pub(crate) struct PmU64Tree: 128 {
         /// `wB+8 v1\n`.
         0 => format: u64,

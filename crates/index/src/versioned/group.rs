@@ -131,7 +131,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.make_one(&Change::Insert(key, value))
     }
 
-    /// Replaces the value of a key if the key is there; returns whether it was. Otherwise as
+    /// Replaces the value of a key if the key exists; returns whether it did. Otherwise as
     /// [`put`](Self::put).
     ///
     /// # Errors

@@ -128,7 +128,7 @@ impl Shared {
         self.intent.store(current + 1, Ordering::SeqCst);
         retained.gather(current, |versions| {
             // Slots are read before snapshots: a thread that makes a snapshot stays in a slot until the
-            // snapshot is there.
+            // snapshot is listed.
             self.readers.collect(versions);
             versions.extend(self.held.lock().keys());
             versions.extend(self.kept.lock().iter().map(|kept| kept.version.number));

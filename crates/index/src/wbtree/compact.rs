@@ -29,9 +29,10 @@ pub struct CompactionStep {
 }
 
 impl WbTree {
-    /// Moves what lies in the compaction's blocks at the leaf of `from` and on the way there, and says where
-    /// to go on. The contents do not change. Takes time in proportion to a leaf and the records that it
-    /// copies, up to 128 KiB and one record; the transaction must be empty, and is committed by the caller.
+    /// Moves the leaf of `from`, its records and the nodes on the way there, as far as they lie in the
+    /// compaction's slabs; returns the key at which the next step continues. The contents do not change.
+    /// Takes time in proportion to a leaf and the records that it copies, up to 128 KiB and one record; the
+    /// transaction must be empty, and is committed by the caller.
     ///
     /// # Errors
     ///
@@ -153,7 +154,7 @@ fn first_to_move(path: &Path<'_>, compaction: &Compaction) -> Result<Option<usiz
     Ok(None)
 }
 
-/// Whether a separator of a node, or what they share, lies in a block that is to be moved.
+/// Whether a separator of a node, or the block of their shared bytes, is to be moved.
 fn has_separator(node: &Inner<'_>, compaction: &Compaction) -> Result<bool> {
     for i in 0..node.count() - 1 {
         if let SeparatorWord::Block(block) = node.separator_place(i)?

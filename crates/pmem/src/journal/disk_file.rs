@@ -51,7 +51,8 @@ impl DiskFile {
         DiskFile { file: file.clone(), whole, ring, mapped: OnceLock::new(), shared: Mutex::default() }
     }
 
-    /// Synchronises with a description; where there is none of its own, one after the other.
+    /// Synchronises through a file description. If ring and pages share one, their synchronisations follow
+    /// each other.
     fn all(&self, own: Option<&File>) -> io::Result<()> {
         if let Some(file) = own {
             return file.synchronise();

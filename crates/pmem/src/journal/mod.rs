@@ -1,4 +1,4 @@
-//! A journal of lines: what a fence means on a disk, where pages are written back in any order.
+//! A journal of lines. It gives fences their meaning on a disk, where pages are written back in any order.
 //!
 //! The memory of such a region is private: no store reaches the file by itself. A flush notes lines. A fence
 //! appends the contents of the lines that its thread noted as one *record* to a ring in the file. The ring is
@@ -124,8 +124,8 @@
 //! # Source
 //!
 //! Redo logging with fuzzy checkpoints is textbook matter. D1: the log has physical lines at the level of
-//! flush and fence, so that nothing above knows of it. D2: a checkpoint writes what the log has, and not what
-//! memory has: no page is copied while it changes, and home is never ahead of the log (I3).
+//! flush and fence, so that nothing above knows of it. D2: a checkpoint writes the contents of the log, not
+//! of memory: no page is copied while it changes, and home is never ahead of the log (I3).
 
 mod disk_file;
 mod growth;
@@ -169,7 +169,7 @@ const SLOWED_MAX: Duration = Duration::from_millis(4);
 /// Classes of synchronisations by their duration: up to 32 us, up to 64 us and so on, the last all others.
 const DURATION_CLASSES: usize = 20;
 
-/// Where a journal lies in its file, and what makes its checksums differ from those of others.
+/// The range of a journal in its file, and the number by which checksums of journals differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalPlace {
     /// The first byte of the ring; a multiple of 4 KiB.
@@ -448,7 +448,7 @@ impl Journal {
         notes::give_back(&self.identity, noted);
         match self.interval {
             None if puts_off => Ok(()),
-            // A synchronisation lags: commits wait, so that what a failure costs stays within the interval.
+            // A synchronisation lags: commits wait, so that a failure loses at most the interval.
             Some(interval) if self.lock().age() < interval => Ok(()),
             _ => self.wait_until_durable(end),
         }
@@ -620,7 +620,7 @@ impl State {
         self.oldest_under_way.or(self.oldest).map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// After a failure nothing can be promised any more: the kernel may have dropped what it could not write.
+    /// After a failure no promise can be kept: the kernel may have dropped the pages that it could not write.
     fn check(&self) -> Result<(), SyncError> {
         match &self.failure {
             None => Ok(()),

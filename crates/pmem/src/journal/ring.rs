@@ -140,7 +140,7 @@ impl Ring {
         if rest.is_empty() { Ok(()) } else { medium.write(self.place.off + RECORDS_AT, rest) }
     }
 
-    /// Waits until what was written from one position to another is on the device.
+    /// Waits until the device has the bytes between two positions.
     pub(super) fn synchronise(&self, medium: &dyn Medium, from: u64, to: u64) -> io::Result<()> {
         let (off, room) = self.find(from);
         let (bytes, room) = (to - from, room as u64);

@@ -16,9 +16,9 @@
 //!   are before the durable tail, with no store to it from the comparison until it is dropped. A load returns
 //!   the same before and after. Pages of free space that the file loses are dropped without that: no thread
 //!   stores to them, and no record has lines of them ([`PrivatePages::forget`]).
-//! * P4: *home stays*. Nobody else changes the file's pages meanwhile (`writer` of the journal), and later
-//!   write-backs change only pages with newer records, which are private again: a page that shows the file
-//!   never changes under its readers. A record that copies lines of such a page has what the file has.
+//! * P4: *home stays*. No other thread changes the file's pages meanwhile (`writer` of the journal), and
+//!   later write-backs change only pages with newer records, which are private again: a page that shows the
+//!   file never changes under its readers. A record that copies lines of such a page has the file's contents.
 //!
 //! # Concurrency
 //!
@@ -55,7 +55,7 @@ const BATCH_BYTES: u64 = 512 << 10;
 pub(crate) enum Backing {
     /// The kernel maps the file where a page is not private.
     Mapped,
-    /// Anonymous memory of a simulator, which does by copying what the kernel would do.
+    /// Anonymous memory of a simulator, which copies where the kernel would map.
     Copied,
 }
 
@@ -232,8 +232,8 @@ impl PrivatePages {
         self.table.end()
     }
 
-    /// Gives those of the pages back that are as the file has them, `contents` (P3). The caller holds the
-    /// right to write home (P4). Returns how many.
+    /// Gives back those of the pages that equal the file's `contents` (P3). The caller holds the right to
+    /// write home (P4). Returns how many.
     pub(crate) fn give_back(&self, candidates: Vec<Candidate>, contents: &[u8]) -> u64 {
         if self.is_refused.load(Ordering::Relaxed) {
             return 0;
@@ -278,7 +278,7 @@ impl PrivatePages {
                 }
             }
             for (found, _) in run {
-                // A record that has come meanwhile has what the file has. Its end stays in the table.
+                // A record written meanwhile has the file's contents. Its end stays in the table.
                 let word = self.table.word(found.page);
                 if word.compare_exchange(found.word, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                     count += 1;

@@ -40,7 +40,7 @@ pub(super) struct Shared {
     pub(super) has_emptied_first: bool,
     /// The chunks of the run that the last compaction was to empty, or 0.
     pub(super) made_chunks: u64,
-    /// A compaction was to make the run that is missed, or one that was.
+    /// A compaction was to make the missed run, or an earlier one.
     pub(super) has_tried_run: bool,
     /// The zone that last supplied new chunks, and the zone that the media word names as such.
     pub(super) newest: usize,
@@ -344,8 +344,8 @@ impl Allocator {
         }
     }
 
-    /// Makes blocks available again that no reader or record can look at any more. `arena` is that of the
-    /// calling lane. Takes the lock only for extents, and for slabs that no lane holds: full ones, and those
+    /// Makes blocks available again that no reader or record can reach any more. `arena` belongs to the
+    /// calling lane. Takes the lock only for extents, and for slabs that no lane holds: full slabs, and slabs
     /// that were read for this block.
     pub(crate) fn release(&self, blocks: impl Iterator<Item = Block>, arena: Option<&Arena>) {
         // The loop still refers to slabs after it has released their blocks; the pin keeps them alive.

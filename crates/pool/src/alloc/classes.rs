@@ -370,7 +370,7 @@ mod tests {
     }
 
     /// The table of waste, for sizes up to 64 KiB with chunks of 16 KiB: per range, the most bytes that a
-    /// block has beyond what was asked for, in thousandths of that. Beyond the largest class blocks are whole
+    /// block has beyond the requested size, in thousandths of that. Beyond the largest class blocks are whole
     /// chunks.
     #[test]
     fn the_table_of_waste() {

@@ -79,7 +79,7 @@ pub(crate) struct Tally<'a> {
     extent_chunks: u64,
     /// Free chunks outside.
     free_chunks: u64,
-    /// By the chunks of a slab: those of the free chunks outside that such slabs can take.
+    /// For each number of chunks of a slab: the free chunks outside of the run that such slabs can take.
     run_chunks: [u64; SIZES],
     /// Bytes that are in use inside, and its chunks.
     moved_bytes: u64,
@@ -119,7 +119,7 @@ impl<'a> Tally<'a> {
         tally
     }
 
-    /// The chunks of new slabs that a class needs, and those of one slab.
+    /// The chunks of all new slabs that a class needs, and the chunks of one slab.
     fn needed(&self, class: usize) -> (u64, usize) {
         let Some(shape) = self.allocator.classes.get(class) else { return (0, 0) };
         let homeless = self.moving[class].saturating_sub(self.room[class] * FILLED_AT_MOST_PERCENT / 100);
@@ -334,8 +334,8 @@ impl Allocator {
         self.shared.lock().evacuated.is_some()
     }
 
-    /// After the moves of a compaction: remembers what is left of these spans. `is_sure` says that everything
-    /// has moved that could, whatever the room.
+    /// After the moves of a compaction: remembers the blocks left in these spans. `is_sure`: every movable
+    /// block has moved, so that more room would change nothing.
     pub(crate) fn note_stuck(&self, region: &Region, spans: &[Range<u64>], is_sure: bool) {
         let mut shared = self.shared.lock();
         for span in spans {

@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use tembo_pmem::{Region, prefetch_for_store, size_of};
 
-/// A slab that this process uses. The fields that freeing a block loads come first, in other lines than those
-/// that change.
+/// A slab that this process uses. The fields that are loaded when a block is freed are first, in other lines
+/// than the fields that change.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slab {
@@ -42,7 +42,7 @@ pub(crate) struct Slab {
 struct SlabWord {
     /// Bits of blocks that cannot be taken: those of the media bitmap, of blocks that a transaction has
     /// reserved, and of freed blocks that readers or live records may still look at. Only the lane that owns
-    /// the slab sets bits; anyone may clear them.
+    /// the slab sets bits; any thread may clear them.
     busy: AtomicU64,
     /// The media bitmap without the blocks that open transactions free. Copied to DRAM because a load from a
     /// line that has just been flushed takes as long as the flush.

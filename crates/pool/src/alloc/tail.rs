@@ -25,7 +25,7 @@
 //!
 //! Cut before the commit point: the frontier may be lower; all chunks above it are free, and it rises again
 //! with the next block. After it: the file may be longer than the pool. An opening for writing cuts it, and
-//! growth does before it adds anything. Nobody looks at what lies there.
+//! so does growth before it adds anything. No code reads that part.
 
 use super::allocator::{Allocator, Shared};
 use super::zone::Zone;
@@ -37,7 +37,7 @@ use tembo_pmem::Region;
 pub(crate) struct CutRule {
     /// The pool stays this long.
     pub floor_bytes: u64,
-    /// Bytes behind the last block that stay, besides those that are kept for removals.
+    /// Bytes that stay behind the last block, in addition to those that are kept for removals.
     pub slack_bytes: u64,
     /// Nothing is done for less than this.
     pub least_bytes: u64,

@@ -146,7 +146,7 @@ impl NewFile {
                 // One that a process left that was killed, or that another thread has.
                 Err(Errno::EXIST) if attempt < ATTEMPTS_MAX => attempt += 1,
                 Err(Errno::EXIST) => return Err(Error::io("creating", &temporary, Errno::EXIST)),
-                // Errors tell the name that was asked for.
+                // Errors contain the name that the caller gave.
                 Err(e) => return Err(explain("creating", path, e)),
             }
         }

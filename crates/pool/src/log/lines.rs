@@ -7,7 +7,7 @@ use tembo_sync::hash_u64;
 /// Words of a line.
 const WORDS: usize = 8;
 /// Unused words after those of a line, so that eight can be copied from any word on: that costs less than
-/// copying only the words that count.
+/// copying only the stored words.
 const MARGIN: usize = WORDS - 1;
 
 /// The words of one line that are stored.
@@ -218,7 +218,7 @@ impl StoredLines {
         line
     }
 
-    /// Makes room for one more line, in the list and among those that are not in the table.
+    /// Makes room for one more line, in the list and in the part of it that the table lacks.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self) {

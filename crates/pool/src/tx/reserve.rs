@@ -60,7 +60,8 @@ impl Lane {
             let room = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks: usable };
             let mut found = inner.alloc.reserve(region, &mut self.arena, wanted, &room);
             if kept_space == KeptSpace::All {
-                // What a removal notes is soon free again, wherever it lies. What moves stays.
+                // A block for the notes of a removal is soon free again, wherever it lies. A block that moves
+                // stays.
                 found = self.or_reserve_larger(found, wanted, &room);
             }
             match found {

@@ -167,7 +167,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                 return Ok(table);
             }
         }
-        // Those that reached over the borders of parts are left.
+        // Entries that reached over the borders of parts are left.
         for segment in segments_of(table.buckets)..segments_of(2 * table.buckets) {
             table.free_segment(tx, segment)?;
         }

@@ -32,8 +32,8 @@ struct Search<'s, 'c> {
 }
 
 impl Search<'_, '_> {
-    /// Looks at a node and at what is below it; returns the hash where to go on, if it stopped before the
-    /// end.
+    /// Visits a node and the nodes below it; returns the hash at which the next call continues, if it stopped
+    /// before the end.
     fn visit(&mut self, off: u64, path: u64, depth: usize) -> Result<Option<u64>> {
         self.nodes_left = self.nodes_left.saturating_sub(1);
         let node = TrieNode::open(self.region, off, depth)?;

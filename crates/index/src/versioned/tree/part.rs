@@ -175,7 +175,7 @@ impl VersionedPart {
         self.change(tx, savepoint, |builder, tx| builder.insert(tx, key, value))
     }
 
-    /// Replaces the value of a key if the key is there; returns whether it is. O(log n).
+    /// Replaces the value of a key if the key exists; returns whether it does. O(log n).
     ///
     /// # Errors
     ///

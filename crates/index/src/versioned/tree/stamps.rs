@@ -103,8 +103,7 @@ impl TreeBuilder {
         node.stamp(slot).max(due.unwrap_or(0))
     }
 
-    /// Stores the stamps that this version raises in nodes that were there before, and lists those that it
-    /// defers.
+    /// Stores the stamps that this version raises in older nodes, and lists those that it defers.
     pub(super) fn store_stamps(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         // Sorted, so that equal changes make equal redo records.
         self.drafts.touched.entries.sort_unstable();
