@@ -198,9 +198,10 @@ impl Pool {
         self.inner.min_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// The bytes of the run of chunks that a large block, or a slab of several chunks, has lately not found.
-    /// 0 if none is missed, or one of a slab is while less than an eighth of the pool is unused: it is full
-    /// then. The next compaction, or the one after it, will empty one. A few locks.
+    /// The length of the run of chunks that a large block, or a slab of several chunks, did not find
+    /// recently; 0 if no run is missed. Also 0 if a slab misses it, and less than an eighth of the pool is
+    /// unused: the pool is full then. The next compaction, or the one after it, empties such a run. Takes a
+    /// few locks.
     pub fn missed_run_bytes(&self) -> u64 {
         const UNUSED_PART: u64 = 8;
         let missed = self.inner.alloc.missed_chunks();
@@ -214,7 +215,7 @@ impl Pool {
         missed * self.geometry().chunk()
     }
 
-    /// Whether the last compaction was to empty a run of chunks, and has.
+    /// Whether the last compaction was to empty a run of chunks, and did.
     pub fn has_made_run(&self) -> bool {
         self.inner.alloc.has_made_run(self.region())
     }

@@ -255,7 +255,7 @@ impl Output {
         }
     }
 
-    /// Ends a round: lays what is not sent into the queue, and gives the buffer back.
+    /// Ends a round: moves unsent bytes into the queue, and gives the buffer back.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         let sent = if self.queue.is_empty() { std::mem::take(&mut self.sent) } else { 0 };
         if sent < self.bytes.len() {

@@ -7,7 +7,7 @@
 //! all after the pool has grown over its holes. A write that finds no space has all of it done at once.
 //!
 //! Growth beside a compaction that is under way counts from a sixteenth of the pool on: writes and moves
-//! share what is free until the first slabs are empty.
+//! share the free space until the first slabs are empty.
 
 use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};
@@ -271,8 +271,8 @@ impl Compactor {
         self.unused_not_below = if gained { 0 } else { unused + UNUSED_BYTES };
     }
 
-    /// Cuts the file, if its end is free; returns whether it became shorter. Asked for, to what is in use;
-    /// else some room is left to grow into.
+    /// Cuts the file, if its end is free; returns whether it became shorter. On request, to the last block in
+    /// use; otherwise some room for growth is left.
     fn cut(&mut self, pool: &Pool) -> bool {
         let outcome = if self.is_asked { pool.cut(1 << 20, 0) } else { pool.cut_unasked() };
         let bytes = outcome.unwrap_or(0);

@@ -4,7 +4,7 @@ use crate::executor::Executor;
 use crate::state::State;
 
 impl Executor<'_, '_> {
-    /// Does what is due of a compaction. No batch is open.
+    /// Does the due part of a compaction. No batch is open.
     pub(crate) fn compact(&mut self) {
         let State { compactor, config, now, stats, neighbour, .. } = &mut *self.state;
         let commands = stats.commands + neighbour.as_ref().map_or(0, |neighbour| neighbour.commands());

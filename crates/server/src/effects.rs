@@ -149,7 +149,7 @@ impl Effects {
         self.is_told
     }
 
-    /// Takes back what was told since a mark.
+    /// Takes back the effects since a mark.
     pub(crate) fn take_back(&mut self, mark: Mark) {
         self.unit.truncate(mark.effects);
         self.bytes.truncate(mark.bytes);

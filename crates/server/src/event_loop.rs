@@ -62,7 +62,7 @@ use crate::stop::Stop;
 use crate::token::{LISTENER, MASTER, WAKER};
 
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
-/// How long a client that sends no more may take nothing of what is left for it.
+/// How long a client that sends no more may leave its remaining replies unread.
 const LINGER_MAX: Duration = Duration::from_secs(60);
 /// Commands after which the clients that have been served get their replies before others are served.
 const COMMANDS_PER_ROUND: u64 = 4096;
@@ -275,7 +275,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.tidying = self.executor.tidy(self.executor.state.config.expire_per_turn);
         }
         self.executor.hold_to_maxmemory();
-        // After the tidying, which begins a batch of its own: those who waited for the end of a pause too.
+        // After the tidying, which begins a batch of its own: clients that waited for the end of a pause,
+        // too.
         if self.executor.keys.waiters.has_ready() {
             self.executor.serve_waiting(None);
         }
@@ -358,7 +359,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.hold_to_memory();
     }
 
-    /// Sends what was held and is durable now.
+    /// Sends held replies that are durable now.
     fn release_held(&mut self) {
         if !self.device.is_holding() {
             return;

@@ -165,13 +165,13 @@ struct Piece {
     place: Vec<u8>,
     kind: Kind,
     count: u64,
-    /// Elements that were come to.
+    /// Elements that were visited.
     found: u64,
 }
 
 impl<W: Write> Export<W> {
-    /// Begins with what is committed now, and with more facts in the head of the file. Keys whose time has
-    /// come at `now`, counted from the Unix epoch, are left out, if that is given.
+    /// Begins an export of the committed keys, with `aux` as further facts in the head of the file. With
+    /// `now`, counted from the Unix epoch, keys that have expired by then are left out.
     pub(crate) fn begin<'a>(
         pool: &Pool,
         sink: W,

@@ -276,7 +276,7 @@ impl<'p> Importing<'p> {
         Ok(importing)
     }
 
-    /// Gives back the space of what was removed, also by an import that was interrupted.
+    /// Frees the space of removed keys, also those of an interrupted import.
     fn reclaim(&mut self) -> Result<(), ImportError> {
         while self.keys.is_reclaiming() {
             self.keys.reclaim().map_err(|fault| self.failed(fault))?;

@@ -43,7 +43,8 @@
 //!   ever. A call may look at more keys than COUNT says.
 //! - **TEMBO.COUNT, TEMBO.UNLINK, TEMBO.ONCE** are not in Redis: keys by their beginnings, and commands that
 //!   run once however often they are sent.
-//! - **TEMBO.UNFLUSH** brings back what a flush or a master's copy replaced, if `flush-grace` kept it.
+//! - **TEMBO.UNFLUSH** restores the data that a flush or a master's copy replaced, if `flush-grace` retained
+//!   them.
 //! - **KEYS** on a large database is not a snapshot: other clients are served meanwhile.
 //! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since
 //!   a deadline is stored with the value. Keys are evicted under a `maxmemory-policy` only.

@@ -36,7 +36,7 @@ use crate::session::Session;
 use crate::subscriptions::{Subscribers, SubscriptionKind};
 use crate::tracking::Tracking;
 
-/// Receptions that may wait before those who publish wait.
+/// Receptions that may wait before publishers wait.
 const RECEPTIONS_MAX: u64 = 4096;
 /// Bytes of messages that may.
 const OUTBOX_BYTES_MAX: usize = 16 << 20;
@@ -197,7 +197,7 @@ impl PubSub {
         receptions
     }
 
-    /// Shows a command to those who monitor.
+    /// Shows a command to clients that monitor.
     pub(crate) fn show_command(&mut self, line: Vec<u8>) {
         let receptions = self.monitors.len() as u64;
         self.post(MessageBody::Monitored(line.into()), receptions, false);
@@ -261,7 +261,7 @@ impl PubSub {
         !self.outbox.is_empty() || self.delivery.is_some()
     }
 
-    /// Whether those who publish should wait.
+    /// Whether publishers should wait.
     pub(crate) fn is_backlogged(&self) -> bool {
         self.receptions > RECEPTIONS_MAX || self.bytes > OUTBOX_BYTES_MAX
     }
@@ -274,7 +274,7 @@ impl PubSub {
         Some(message)
     }
 
-    /// Gives to `visit` those who are to receive a message, each with the pattern, if one brings it.
+    /// Calls `visit` with each receiver of a message, and the pattern through which it receives it, if any.
     pub(crate) fn recipients(&self, message: &Message, mut visit: impl FnMut(ClientRef, Option<&Rc<[u8]>>)) {
         let before =
             |subscribers: &Subscribers, pattern, visit: &mut dyn FnMut(ClientRef, Option<&Rc<[u8]>>)| {

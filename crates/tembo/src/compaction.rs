@@ -365,14 +365,14 @@ impl Pool {
         self.shared.pool.set_min_bytes(bytes);
     }
 
-    /// Whether the last compaction was to make such a piece, and has.
+    /// Whether the last compaction was to make such a piece, and did.
     pub fn has_made_run(&self) -> bool {
         self.shared.pool.has_made_run()
     }
 
-    /// The bytes of the piece of free space that a change has not found; 0 if none is missed, or a short one
-    /// is, for a slab, and less than an eighth of the pool is unused: it is full then. The next compaction,
-    /// or the one after it, makes such a piece.
+    /// The length of the piece of free space that a change did not find; 0 if no piece is missed. Also 0 if
+    /// the piece is a short one, for a slab, and less than an eighth of the pool is unused: the pool is full
+    /// then. The next compaction, or the one after it, makes such a piece.
     pub fn missed_run_bytes(&self) -> u64 {
         self.shared.pool.missed_run_bytes()
     }

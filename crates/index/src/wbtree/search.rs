@@ -25,8 +25,8 @@ pub(crate) enum Goal<'k> {
 }
 
 impl<'k> Goal<'k> {
-    /// Bytes that begin with everything that the keys of a node on the path share. On the path to the first
-    /// or last leaf no node has two fences, so the keys share nothing.
+    /// A key that begins with the bytes that the keys of each node on the path share. On the path to the
+    /// first or last leaf no node has two fences, so its keys share no bytes, and this is empty.
     pub(crate) fn key(self) -> &'k [u8] {
         match self {
             Goal::First | Goal::Last => &[],

@@ -1,4 +1,4 @@
-//! ACL LOG: what was denied lately.
+//! ACL LOG: recent denials.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

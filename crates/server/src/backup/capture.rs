@@ -96,9 +96,9 @@ struct Facts {
 /// `progress` gets the number of bytes of each part. Durable as far as `sink` is.
 ///
 /// # Errors
-/// Those of the connection, of the server and of `sink`; [`BackupError::Gone`] if the server has no longer
-/// what happened since the earlier backup. What was written until then has no end, and is refused by all who
-/// read it.
+/// Those of the connection, of the server and of `sink`; [`BackupError::Gone`] if the server no longer has
+/// the stream since the earlier backup. The output written until then has no end, so that every reader
+/// refuses it.
 pub fn take(
     source: &Source,
     since: Option<StreamPlace>,

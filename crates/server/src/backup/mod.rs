@@ -152,7 +152,7 @@ pub enum BackupError {
     /// The copy in the file is broken, although its records are as they were written.
     #[error("the copy in it is broken, {0}")]
     Copy(tembo_rdb::Error),
-    /// The data hold what a pool cannot hold.
+    /// The data have values that a pool cannot hold.
     #[error("it holds what the server lacks: {0}")]
     LeftOut(String),
     /// The files do not fit together.

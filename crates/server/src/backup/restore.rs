@@ -156,7 +156,7 @@ fn copy<R: Read>(
                 let number = tembo_wire::number::parse_u64(value);
                 database = number.filter(|number| *number < DATABASES as u64).unwrap_or(0) as u8;
             }
-            // It would go on in the stream without what came before.
+            // It would continue the stream without the part before.
             Ok(Some(tembo_rdb::Event::Aux { name: MOVES_AUX, value }))
                 if is_of_replica && !value.trim_ascii().is_empty() =>
             {

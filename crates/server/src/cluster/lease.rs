@@ -152,7 +152,7 @@ mod tests {
         assert!(!lease.holds(at(0)), "the first one of a connection gives none");
         lease.take(election(1, b'a'), id(b'a'), LENGTH, Some(at(5)));
         assert!(lease.holds(Duration::from_millis(14_899)) && !lease.holds(Duration::from_millis(14_900)));
-        // A shorter one does not end what the controller waits for.
+        // A shorter lease does not shorten the controller's wait.
         lease.take(election(1, b'a'), id(b'a'), at(1), Some(at(6)));
         assert_eq!(lease.rest(at(10)), Duration::from_millis(4900));
     }

@@ -1,7 +1,7 @@
 //! Strings as rows of bits: SETBIT, GETBIT, BITCOUNT, BITPOS and BITOP. Bit 0 is the highest of the first
 //! byte.
 //!
-//! A change writes the string anew, as SETRANGE does, so that it costs what a string of that length costs.
+//! A change writes the string anew, as SETRANGE does, at the cost of a string of that length.
 
 use std::ops::Range;
 

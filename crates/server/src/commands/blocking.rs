@@ -1,5 +1,4 @@
-//! Beginning to wait for a key: what the commands that may wait have in common. The rest is in
-//! [`crate::waiting`].
+//! Beginning to wait for a key: the common part of commands that may wait. The rest is in [`crate::waiting`].
 
 use std::time::{Duration, Instant};
 

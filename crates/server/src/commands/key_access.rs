@@ -1,4 +1,4 @@
-//! The access of a command to each of its keys, for those who may not use all keys.
+//! The access of a command to each of its keys, for users that may not use all keys.
 //!
 //! A key whose access the table does not tell is taken as read and written.
 

@@ -1,4 +1,4 @@
-//! What a batch changes, for walks that see it.
+//! The changes of a batch, for walks that see them.
 
 use std::collections::BTreeSet;
 

@@ -52,8 +52,8 @@ impl Keyspace<'_> {
         self.finish_removal(database, removed)
     }
 
-    /// Removes the keys in ranges of places. `is_removed` tells which keys they may be. The caller tells
-    /// those who track keys, and calls [`finish_removal`](Self::finish_removal).
+    /// Removes the keys in ranges of places. `is_removed` selects the keys that may be removed. The caller
+    /// notifies clients that track keys, and calls [`finish_removal`](Self::finish_removal).
     pub(super) fn remove_ranges(
         &mut self,
         database: usize,

@@ -1,4 +1,4 @@
-//! Giving back the space of what was cleared or given up, in bounded steps.
+//! Frees the space of cleared and given-up data, in bounded steps.
 
 use super::Keyspace;
 use super::batch::writer;

@@ -59,8 +59,8 @@ impl Keyspace<'_> {
         self.keeping.maps.iter().flatten().map(|maps| maps.data.len()).sum()
     }
 
-    /// Removes all keys of these databases, and keeps them where that is wanted, in constant time. The caller
-    /// tells those who track keys.
+    /// Removes all keys of these databases, and retains them if requested, in constant time. The caller
+    /// notifies clients that track keys.
     pub(crate) fn flush(&mut self, databases: std::ops::Range<usize>) -> Answer {
         let mut full = Vec::new();
         let keeps = self.keeping.grace_ms > 0 && self.layout() == Layout::Plain;
@@ -232,7 +232,7 @@ impl Keyspace<'_> {
         self.clock_ms().saturating_add(self.keeping.grace_ms)
     }
 
-    /// Tells those who watch keys of a database that all its keys are others.
+    /// Notifies clients that watch keys of a database that all its keys were replaced.
     fn note_replaced(&mut self, database: usize) {
         self.watches.touch_all(database);
         if let Some(changes) = &mut self.changes {

@@ -141,7 +141,7 @@ impl Keyspace<'_> {
         Ok(())
     }
 
-    /// Up to `limit` entries of tokens whose time has come. Reads what is committed.
+    /// Up to `limit` entries of expired tokens. Reads committed entries.
     pub(super) fn due_tokens(&self, limit: usize) -> Answer<Vec<Vec<u8>>> {
         let mut due = Vec::new();
         if let Some(collections) = &self.collections {

@@ -64,7 +64,7 @@ impl Waiters {
         self.count += 1;
     }
 
-    /// Ends the wait of a client, with what it began with.
+    /// Ends the wait of a client. The keys and the deadline are those with which it began.
     pub(crate) fn remove(
         &mut self,
         number: u64,
@@ -118,7 +118,7 @@ impl Waiters {
         !self.ready.is_empty()
     }
 
-    /// The key that was ready first, and those who wait for it, in order.
+    /// The key that was ready first, and the clients that wait for it, in order.
     pub(crate) fn take_ready(&mut self) -> Option<(usize, Rc<[u8]>, Vec<ClientRef>)> {
         let (database, key) = self.ready.pop_front()?;
         let clients = self.keys[database].get(&key).map(|queue| queue.values().copied().collect());

@@ -188,8 +188,8 @@ impl<S: Read + Write> TlsStream<S> {
         }
     }
 
-    /// Takes records from the socket once, and answers what has to be answered; whether the socket is
-    /// empty, and how many bytes it gave.
+    /// Takes records from the socket once, and answers them if needed; returns whether the socket is empty,
+    /// and the number of bytes that it gave.
     fn receive(&mut self) -> io::Result<(usize, bool)> {
         let was_handshaking = self.session.is_handshaking();
         let mut probe = Probe { socket: &mut self.socket, is_emptied: false, first: None };

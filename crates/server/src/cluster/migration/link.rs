@@ -201,7 +201,7 @@ fn refused(value: &Value) -> String {
         Value::Error(text) | Value::Simple(text) => &text[..],
         _ => text,
     };
-    // Errors may quote what is in a key; a line is enough.
+    // Errors may quote the contents of a key; a line is enough.
     let text: Vec<u8> = text.iter().copied().take(200).collect();
     format!("the target answered: {}", text.escape_ascii())
 }

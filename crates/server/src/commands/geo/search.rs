@@ -81,7 +81,7 @@ pub(super) fn georadiusbymember_ro(ctx: &mut Context<'_, '_>, request: &Request<
     search(ctx, request, SearchForm::Radius { by_member: true, may_store: false })
 }
 
-/// Reads a length; `refused` is the error for what is no number.
+/// Reads a length; `refused` is the error for a text that is not a number.
 fn read_length(arg: &[u8], refused: &'static str) -> Answer<f64> {
     score::read(arg).ok_or(Fault::Error(refused))
 }
