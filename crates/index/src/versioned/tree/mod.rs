@@ -37,11 +37,10 @@
 //!   versions and the newest)
 //!
 //! A comparison of e with v therefore skips, without opening it, a child that both lead to if its stamp in
-//! the node of v is e or earlier. I10 does not speak of versions that are not held. A stamp is raised only if
-//! a held version needs it: without snapshots no stamp is ever stored, and with one snapshot only the first
-//! change below an entry stores its stamp. A copy of an entry takes its stamp along. An entry that takes the
-//! place of another need not raise the stamp: everything below its new child began with the child, which no e
-//! has.
+//! the node of v is e or earlier. I10 is about held versions only. A stamp is raised only if a held version
+//! needs it: without snapshots no stamp is ever stored, and with one snapshot only the first change below an
+//! entry stores its stamp. A copy of an entry takes its stamp along. An entry that replaces another need not
+//! raise the stamp: its child is new, and so is everything below, so that no e has that child.
 //!
 //! For a tree, I4 means this: the start, key and value words of an entry in a held version never change, and
 //! its end stays later than that version. An entry's place is reused only when no version that has the entry
