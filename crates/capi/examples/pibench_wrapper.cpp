@@ -1,10 +1,12 @@
 // The library as an index for PiBench (https://github.com/sfu-dis/pibench): see docs/guide/capi.md.
 //
-//   c++ -std=c++17 -O2 -shared -fPIC -I PIBENCH/include -I include pibench_wrapper.cpp -ltembo_capi -o libtembo_pibench.so
+//   c++ -std=c++17 -O2 -shared -fPIC -I PIBENCH/include -I include pibench_wrapper.cpp -ltembo_capi \
+//       -o libtembo_pibench.so
 //
-// Keys and values of 8 bytes go to a fixed map, which is the fast one; others to a map of byte strings. PiBench's 8-byte
-// keys are numbers as the machine stores them, and so are the keys of a fixed map. With TEMBO_DURABILITY=N in the environment
-// (a tembo_durability) the pool has another durability than the file offers by itself.
+// Keys and values of 8 bytes go to a fixed map, which is the fast one; others to a map of byte strings.
+// PiBench's 8-byte keys are numbers as the machine stores them, and so are the keys of a fixed map. With
+// TEMBO_DURABILITY=N in the environment (a tembo_durability) the pool has another durability than the file
+// offers by itself.
 #include "tembo.h"
 #include "tree_api.hpp"
 

@@ -1,5 +1,6 @@
 /*
- * Several threads on the same two maps: each inserts its own keys, all race for common ones, and readers scan meanwhile.
+ * Several threads on the same two maps: each inserts its own keys, all race for common ones, and readers scan
+ * meanwhile.
  *
  *   cc -std=c11 threads.c -ltembo_capi -lpthread -o threads && ./threads new.pool 4 10000
  */

@@ -1,6 +1,6 @@
 /*
- * Every function of tembo.h once: a pool, a map of 8-byte keys, a map of byte strings, a store, and all again after
- * closing.
+ * Every function of tembo.h once: a pool, a map of 8-byte keys, a map of byte strings, a store, and all again
+ * after closing.
  *
  *   cc -std=c11 tour.c -ltembo_capi -o tour && ./tour planets.pool
  *

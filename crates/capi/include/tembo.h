@@ -115,8 +115,8 @@ typedef enum tembo_status {
 /* The failures that an acknowledged change has to survive. */
 typedef enum tembo_durability {
     /*
-     * Persistent memory where the file lies on it, TEMBO_RELAXED on a disk, TEMBO_PAGE_CACHE in a file system in
-     * memory.
+     * Persistent memory where the file lies on it, TEMBO_RELAXED on a disk, TEMBO_PAGE_CACHE in a file system
+     * in memory.
      */
     TEMBO_AUTO = 0,
     /* Persistent memory, or the pool is not opened: survives power failure. */
@@ -128,15 +128,16 @@ typedef enum tembo_durability {
     /* Flushes and fences as on persistent memory, on any file: for measuring. Survives kill -9. */
     TEMBO_EMULATED = 4,
     /*
-     * A journal in the file, synchronised with the device each second: survives kill -9; after a power failure
-     * the pool is as it was after some change, at most a second earlier.
+     * A journal in the file, synchronised with the device each second: survives kill -9; after a power
+     * failure the pool is as it was after some change, at most a second earlier.
      */
     TEMBO_RELAXED = 5,
     /* The same journal, synchronised with the device at every change: survives power failure. */
     TEMBO_JOURNALED = 6
 } tembo_durability;
 
-/* Flags of tembo_fixed_open, tembo_map_open, tembo_store_open and tembo_keyspace_open, and of tembo_options. */
+/* Flags of tembo_fixed_open, tembo_map_open, tembo_store_open and tembo_keyspace_open, and of
+ * tembo_options. */
 enum {
     /* A map that does not exist is created, durably. */
     TEMBO_CREATE = 1,
@@ -151,7 +152,8 @@ enum {
 
 /* A flag of tembo_transaction_begin. */
 enum {
-    /* The commit is refused also if a key, or a range, that the transaction has read was written meanwhile. */
+    /* The commit is refused also if a key, or a range, that the transaction has read was written
+     * meanwhile. */
     TEMBO_SERIALIZABLE = 1
 };
 

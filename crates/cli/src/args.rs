@@ -156,7 +156,8 @@ pub(crate) struct PoolChoices {
     /// Write large values through the caches, not past them (also: TEMBO_NON_TEMPORAL=0)
     #[arg(long)]
     pub(crate) no_non_temporal: bool,
-    /// Map every page when the pool is opened or grows; opening takes longer, and no page fault comes later
+    /// Map every page when the pool is opened or grows; opening takes longer, and there are no page faults
+    /// later
     #[arg(long)]
     pub(crate) prefault: bool,
     /// Keep a pool on tmpfs in huge pages; large pools are read faster, and grow more slowly in some virtual

@@ -237,7 +237,7 @@ pub(crate) fn restore(arguments: &Restore) -> Outcome {
     if arguments.files.iter().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
         return Err(Failure::Usage("standard input is one backup only: `-` is named twice".to_owned()));
     }
-    // Until the end: nobody opens the pool before it is replaced.
+    // Until the end: no process opens the pool before it is replaced.
     let replaced = Replaced::of(arguments)?;
     let path = replaced.as_ref().map_or(&arguments.pool, |replaced| &replaced.path);
     let sources = arguments.files.iter().map(|file| Ok(open(file)?.0)).collect::<Outcome<Vec<_>>>()?;
@@ -253,7 +253,7 @@ pub(crate) fn restore(arguments: &Restore) -> Outcome {
     if let Some(count) = arguments.root_count {
         options = options.root_count(count);
     }
-    // As short as a pool can be: it grows with what comes.
+    // As short as a pool can be: it grows with its contents.
     let pool = options.initial_bytes(0).create_in_file(unfinished.file(), path)?;
     let mut restoring = Restoring::default();
     (restoring.replica_of, restoring.to_offset) = (arguments.replica_of.clone(), arguments.to_offset);
@@ -291,7 +291,7 @@ fn check(pool: &Pool) -> Outcome {
     Ok(())
 }
 
-/// A pool that is to be replaced: nobody opens it before it is.
+/// A pool to be replaced, which no process opens before it is.
 struct Replaced {
     /// Its own name, no symbolic link.
     path: PathBuf,
@@ -301,7 +301,7 @@ struct Replaced {
 
 impl Replaced {
     /// The file that has the name of the pool, if there is one and it may be replaced: a pool, whole or not,
-    /// that nobody has open.
+    /// that no process has open.
     fn of(arguments: &Restore) -> Outcome<Option<Replaced>> {
         let named = &arguments.pool;
         if named.symlink_metadata().is_err() {

@@ -1,8 +1,8 @@
-//! The errors that an error comes from.
+//! The causes of an error.
 
 use tembo::{IndexError, PoolError};
 
-/// The error of the pool that an error of the store comes from, if it does.
+/// The error of the pool that caused an error of the store, if any.
 pub(crate) fn pool_error(error: &tembo::Error) -> Option<&PoolError> {
     match error {
         tembo::Error::Pool(error) | tembo::Error::Index(IndexError::Pool(error)) => Some(error),

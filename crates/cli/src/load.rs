@@ -69,7 +69,7 @@ fn create_from(path: &Path, options: &Options, input: impl BufRead) -> Outcome<u
     }
     let mut reader = reader(input)?;
     let unfinished = Unfinished::new(path).map_err(Failure::at_file("creating", path))?;
-    // As short as a pool can be: it grows with what comes.
+    // As short as a pool can be: it grows with its contents.
     let pool = options.clone().initial_bytes(0).create_in_file(unfinished.file(), path)?;
     let entries = fill(&pool, &mut reader)?;
     drop(pool);

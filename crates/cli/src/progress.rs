@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// Progress of one long piece of work. Invisible when standard error is not a terminal; gone when dropped.
+/// Progress of one long piece of work. Invisible when standard error is not a terminal; erased when dropped.
 pub(crate) struct Progress {
     bar: ProgressBar,
     /// Steps not yet shown: redrawing for every one of millions would cost more than the work.

@@ -82,7 +82,7 @@ pub(crate) fn import(arguments: &Import) -> Outcome {
         fill(&pool, file)?
     } else {
         let unfinished = Unfinished::new(path).map_err(Failure::at_file("creating", path))?;
-        // As short as a pool can be: it grows with what comes.
+        // As short as a pool can be: it grows with its contents.
         let pool = options.initial_bytes(0).create_in_file(unfinished.file(), path)?;
         let imported = fill(&pool, file)?;
         drop(pool);

@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &Serve) -> Outcome {
     let config = configure(arguments)?;
     let format = config.log_format;
     crate::log::start(format);
-    // The address comes first: a pool is made only for a server that can be reached.
+    // The address is bound first: a pool is made only for a server that can be reached.
     let listener = Listener::of(&config).map_err(cannot_serve)?;
     let memcached = arguments.memcached.listen()?;
     let path = pool_path(arguments, &config);

@@ -15,8 +15,8 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Looks for the owner of a pool that could not be opened. A failure that has other reasons stays what it
-    /// is; if nobody serves the pool, it says what to do about that.
+    /// Looks for the owner of a pool that could not be opened. A failure for other reasons is returned
+    /// unchanged. If no process serves the pool, the failure says how to serve it.
     pub(crate) fn of(pool: &Path, failure: Failure) -> Outcome<Served> {
         if failure.kind() != Kind::InUse {
             return Err(failure);
@@ -25,7 +25,7 @@ impl Served {
         for socket in sockets(pool) {
             match RemoteStore::names(&socket) {
                 Ok(names) => return Ok(Served { socket, names }),
-                // Nobody has made a socket there.
+                // No process has made a socket there.
                 Err(_) if socket.symlink_metadata().is_err() => {}
                 Err(e) => refusal = Some(format!("; at {}: {e}", socket.display())),
             }

@@ -1,5 +1,5 @@
-//! Pools that were open when the machine stopped, or were copied meanwhile: refused, or checked first where
-//! that is accepted.
+//! Pools that were open when the machine stopped, or were copied while they were open. The command refuses
+//! them, or checks them first with `--accept-unclean`.
 
 use crate::causes::with_causes;
 use crate::failure::{Failure, Outcome};

@@ -1,5 +1,5 @@
-//! Files that get their names when everything is in them: nobody ever sees a part of one, and what is
-//! interrupted leaves nothing behind.
+//! Files that get their names when they are complete: no program ever sees a part of one, and an interrupted
+//! one leaves nothing behind.
 //!
 //! The file is made without a name. Where the file system cannot do that, it has another name meanwhile,
 //! which a signal that ends the process removes; one that a killed process left is taken away by the next
@@ -23,7 +23,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 
-/// A file that is being filled. Dropped, it is gone, unless it got its name.
+/// A file that is being filled. Dropping it removes the file, unless it got its name.
 pub(crate) struct Unfinished {
     file: File,
     temporary: Option<Passing>,
@@ -44,7 +44,7 @@ impl Unfinished {
         Unfinished::begin(path)
     }
 
-    /// [`new`](Self::new), with a file that nobody but its owner reads.
+    /// [`new`](Self::new), with a file that only its owner can read.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A file or directory that goes when this is dropped, or when a signal ends the process.
+/// A file or directory that is removed when this is dropped, or when a signal ends the process.
 pub(crate) struct Passing {
     path: PathBuf,
 }
@@ -174,7 +174,7 @@ impl Passing {
         Passing { path }
     }
 
-    /// A directory with all that is in it.
+    /// A directory with its contents.
     pub(crate) fn directory(path: &Path) -> Passing {
         Passing::file(path.to_owned())
     }

@@ -56,8 +56,8 @@ pub trait Scenario: Sync {
     /// Applies an operation to the model.
     fn apply_model(&self, model: &mut Self::Model, op: &Self::Op);
 
-    /// States other than before and after that a crash inside `op` may leave, for an operation that is
-    /// several transactions. After such a crash `op` is performed again.
+    /// The intermediate states that a crash inside `op` may leave, if `op` is several transactions. After
+    /// such a crash, `op` is performed again.
     fn between(&self, before: &Self::Model, op: &Self::Op) -> Vec<Self::Model> {
         let _ = (before, op);
         Vec::new()

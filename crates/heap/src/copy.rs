@@ -1,5 +1,5 @@
-//! Copies of heaps in other pools, with shared objects: every pointer of the copy leads to the copy of what
-//! it led to. The types are those of the heap's own description.
+//! Copies of heaps in other pools, with shared objects: every pointer of the copy leads to the copy of its
+//! target. The types are from the heap's own description.
 //!
 //! # Order
 //!
@@ -30,13 +30,13 @@ const GROUP_WORDS: usize = 128 << 10;
 /// The numbers of objects, by their offsets.
 type Numbers = HashMap<u64, usize, foldhash::fast::FixedState>;
 
-/// Copies the heap of a pool into another one, which has none. `note` is told how many objects were copied.
-/// Nobody may write to the heap meanwhile.
+/// Copies the heap of a pool into another one, which has none. `note` gets the number of copied objects. No
+/// thread may write to the heap meanwhile.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotAHeap`], [`ErrorKind::Migrating`], corruption, and those of commits. What was made in the
-/// other pool is lost space there then.
+/// [`ErrorKind::NotAHeap`], [`ErrorKind::Migrating`], corruption, and those of commits. After an error, the
+/// space of the unfinished copy is lost in the other pool.
 pub fn copy(from: &Pool, to: &Pool, mut note: impl FnMut(u64)) -> Result<()> {
     if to.root(ROOT_NAME)?.is_some() {
         return Err(ErrorKind::InUse.into());
@@ -101,7 +101,7 @@ pub fn are_same(one: &Pool, other: &Pool) -> Result<bool> {
     };
     for (ours_off, theirs_off) in ours.objects.iter().zip(&theirs.objects) {
         let (image, copy) = (a.image(*ours_off)?, b.image(*theirs_off)?);
-        // A weak pointer to what is dead is as good as a null one.
+        // A weak pointer to a dead object is as good as a null one.
         let leads = image.leads.iter().map(|lead| number(&ours, lead)).filter(|(.., to)| to.is_some());
         let copied = copy.leads.iter().map(|lead| number(&theirs, lead)).filter(|(.., to)| to.is_some());
         if image.kind != copy.kind || image.words != copy.words || !leads.eq(copied) {

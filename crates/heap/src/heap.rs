@@ -118,7 +118,7 @@ impl<R: Persist + Default> Heap<Scoped<'static>, R> {
         body(Heap::of(open_shared::<R>(pool, None)?))
     }
 
-    /// As [`try_with_pool`](Self::try_with_pool), with some parts of the heap left out, to measure what they
+    /// As [`try_with_pool`](Self::try_with_pool), with some parts of the heap left out, to measure their
     /// cost. Nothing else can use the pool afterwards.
     #[cfg(feature = "research")]
     pub fn try_with_layer<O, E: From<Error>>(

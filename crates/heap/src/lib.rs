@@ -87,7 +87,7 @@
 //! NV-heaps, all of section 3. D1: types replace its run-time checks. D2: pointers have 8 bytes instead of
 //! 16, and objects 16 bytes of metadata instead of 80. D3: changes are redone from one record with one fence,
 //! rather than undone from copies with one fence each. D4: weak pointers lead to the object itself, whose
-//! memory stays until the last of them is gone, rather than to a proxy. D5: dying objects wait in a list
+//! memory stays until the last of them is dropped, rather than to a proxy. D5: dying objects wait in a list
 //! through the first words of their own heads, so that destruction needs no stack, and resumes after a crash.
 //!
 //! # Order of the modules

@@ -9,7 +9,7 @@ pub enum Layer {
     Base,
     /// Transactions count pointers, and objects die by themselves. One thread.
     Safe,
-    /// Transactions are logged: after a crash each is there in full or not at all. One thread.
+    /// Transactions are logged: after a crash each is complete or absent. One thread.
     SequentialTx,
     /// The heap as programs have it.
     ConcurrentTx,

@@ -6,32 +6,32 @@
 //! PmHeader::dropped ──▶ head of a map ──next_dropped──▶ head of a map ──▶ 0
 //! ```
 //!
-//! The first word of a head says which kind of map it is. The head leads to what is left of the map. In an
-//! ordered map without versions that is a cleared tree (`wbtree/clear.rs`). In the other kinds, freeing a
-//! child sets the word in its inner node to 0; queues and named snapshots are emptied from the front, as
+//! The first word of a head has the kind of the map. The head leads to the blocks that are left of the map.
+//! In an ordered map without versions that is a cleared tree (`wbtree/clear.rs`). In the other kinds, freeing
+//! a child sets the word in its inner node to 0; queues and named snapshots are emptied from the front, as
 //! always.
 //!
 //! # Invariants
 //!
-//! * I1: what is left of a dropped map leads to each of its blocks exactly once, and to nothing else
+//! * I1: the head of a dropped map leads to each of its remaining blocks exactly once, and to nothing else
 //!   (`check_dropped`).
 //! * I2: an inner node is freed after all its children, and a leaf after all its records.
 //!
 //! # Commit point
 //!
-//! Dropping is one record: the name goes, the head joins the list, and the tree of an ordered map without
-//! versions becomes a cleared one. It allocates nothing, so it works in a full pool, and it takes the same
-//! time for a map of any size. A step frees one node with its records, or one block of another kind, and is
-//! part of its caller's record.
+//! Dropping is one record: it removes the name and adds the head to the list, and the tree of an ordered map
+//! without versions becomes a cleared one. It allocates nothing, so it works in a full pool, and it takes the
+//! same time for a map of any size. A step frees one node with its records, or one block of another kind, and
+//! is part of its caller's record.
 //!
 //! # Recovery
 //!
-//! None: the list on media is always valid, and the next step goes on with it. Opening does not look at it.
+//! None: the list on media is always valid, and the next step continues it. Opening does not read it.
 //!
 //! # Concurrency
 //!
-//! While a thread drops or frees a map, no other thread changes names, and nobody has a handle of the map.
-//! Freed blocks wait for pinned readers, as always.
+//! While a thread drops or frees a map, no other thread changes names, and no handle of the map exists. Freed
+//! blocks wait for pinned readers, as always.
 
 use crate::error::{Error, Result, corrupt};
 use crate::map_kind::{MapFormat, MapKind};

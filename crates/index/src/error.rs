@@ -135,7 +135,7 @@ pub(crate) fn corrupt(what: &'static str, off: u64, expected: impl ToString, fou
     Error::Pool(tembo_pool::Error::corrupt(what, off, expected, found))
 }
 
-/// A bug: the value found comes from this crate's own state, not from media.
+/// A bug: the value found is from this crate's own state, not from media.
 #[cold]
 pub(crate) fn internal(what: &'static str, off: u64, expected: impl ToString, found: impl ToString) -> Error {
     Error::Pool(tembo_pool::Error::internal(what, off, expected, found))

@@ -1,4 +1,4 @@
-//! The kinds of maps, and how their heads are told apart.
+//! The kinds of maps, and how their heads are distinguished.
 
 use crate::error::{Result, corrupt};
 use crate::u64tree::layout as fixed;

@@ -24,13 +24,13 @@ pub(crate) struct Conn {
     skip: usize,
     /// The next command has so many bytes at least, as far as is known.
     pub(crate) needs: usize,
-    /// A command that is done by half goes on at this byte of its line.
+    /// A half-executed command continues at this byte of its line.
     pub(crate) paused_at: Option<usize>,
     pub(crate) may: bool,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) queued: bool,
-    /// The client has sent all that it will.
+    /// The client will send no more.
     pub(crate) ended: bool,
     /// It is disconnected once its replies are sent.
     pub(crate) closing: bool,

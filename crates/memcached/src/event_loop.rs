@@ -2,7 +2,7 @@
 //!
 //! A turn receives once from each ready client, runs its whole commands, up to a number, commits the changes
 //! of all of them with one fence, and then sends the replies. A client that does not take its replies is not
-//! read from, and a command whose replies are long goes on when they are taken, so that a client's memory is
+//! read from, and a command with long replies continues when they are taken, so that a client's memory is
 //! bounded: by the longest value, a line of keys, and about a megabyte and a value of replies.
 
 use crate::conn::Conn;
@@ -82,7 +82,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until it is stopped.
     pub(crate) fn run(mut self) -> Result<(), Error> {
         let mut events = Events::with_capacity(EVENTS_PER_POLL);
         while !self.handle.is_requested() {

@@ -1,13 +1,13 @@
-//! Eviction: when the data in the pool have more memory than they may, items go that were not used lately.
+//! Eviction: when the data in the pool exceed their limit, items that were not used recently are evicted.
 //!
-//! A clock hand goes through the items in the order of their keys. Each item has a counter in memory, which a
-//! use raises and the hand lowers, and goes when the hand finds it at zero (the GCLOCK algorithm: Smith,
+//! A clock hand visits the items in the order of their keys. Each item has a counter in memory, which a use
+//! raises and the hand lowers. The hand evicts an item whose counter is zero (the GCLOCK algorithm: Smith,
 //! "Sequentiality and prefetching in database systems", 1978). The counters are found by a hash of the key,
 //! so that two items may share one; both then stay a little longer. They take 2 to 8 bytes for each item, are
 //! lost with the process, and no read writes to the pool.
 //!
-//! Items go between commands, in the batch that the next commands share. In a full pool a command that finds
-//! no space has items evicted for it, and is run again.
+//! Items are evicted between commands, in the batch that the next commands share. In a full pool a command
+//! that finds no space has items evicted for it, and is run again.
 
 use foldhash::fast::RandomState;
 use std::cell::Cell;
@@ -36,13 +36,13 @@ const SLABS_PER_TICK: usize = 4096;
 /// The memory that a pool's data may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// Bytes beyond which items go.
+    /// Bytes beyond which items are evicted.
     pub bytes: u64,
-    /// Only items with a deadline go.
+    /// Only items with a deadline are evicted.
     pub only_with_deadline: bool,
 }
 
-/// Tells the present limit; `None`: nothing is evicted. It is asked before each turn.
+/// Returns the present limit; `None`: nothing is evicted. It is called before each turn.
 #[derive(Clone)]
 pub struct LimitSource(Arc<dyn Fn() -> Option<MemoryLimit> + Send + Sync>);
 
@@ -133,7 +133,7 @@ impl Eviction {
         self.shrink_counters();
     }
 
-    /// Has counters for all items, if it has any.
+    /// Grows the counters with the number of items, unless there are none.
     fn grow_counters(&mut self) {
         while !self.uses.is_empty() && (self.uses.len() as u64) < COUNTERS_PER_ITEM * self.items_max {
             // Each counter's items are found at one of two places from now on.

@@ -17,8 +17,8 @@
 //! * I1: an item's value has at least 17 bytes. `deadline` is a time in seconds since 1970, or 0 for none. An
 //!   item whose deadline is not later than now is absent, whether it was removed or not.
 //! * I2: `unique` numbers of items are below `unique_end`, but for those that a client chose (the flag `E`),
-//!   and the server gives each once. A process that opens the
-//!   map goes on from `unique_end`, so the numbers rise over restarts.
+//!   and the server gives each once. A process that opens the map continues from `unique_end`, so the numbers
+//!   rise over restarts.
 //! * I3: an item is absent from `flush_at` on, if that is not 0, unless it was stored later; the map is
 //!   emptied at that time, before anything is stored in it.
 //!

@@ -198,7 +198,7 @@ impl<'p> Items<'p> {
         }
         let (map, state) = (self.map, self.state);
         let begin = self.batch()?.savepoint();
-        // The state goes with the items, and comes back with the number that memcached takes here, too.
+        // The state is removed with the items, and made again with the number that memcached takes here, too.
         let cleared = self.batch()?.clear(map).map_err(Failure::from);
         let flushed = cleared.and_then(|()| self.change_state(State { flush_at: 0, ..state }));
         let flushed = flushed.and_then(|()| self.next_unique());

@@ -35,7 +35,7 @@
 //!   disconnected, and so is one that speaks TLS, the protocol of Redis, or HTTP.
 //! - **Commands for memcached's own memory** (`slabs`, `lru`, `lru_crawler`, `cache_memlimit`, `watch`,
 //!   `extstore`) are unknown here.
-//! - **Beyond loopback** nobody is served without [`Config::accounts`].
+//! - **Beyond loopback** no client is served without [`Config::accounts`].
 //!
 //! # Events
 //!

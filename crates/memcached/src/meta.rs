@@ -369,7 +369,7 @@ impl Turn<'_, '_> {
         if let (true, Some(expected), Some(old)) = (invalidates, item.expected, self.items.head(item.key)?)
             && expected < old.unique
         {
-            // An older value than the one that is there: it is stored, and somebody is to bring a newer one.
+            // An older value than the one that is there: it is stored, and a client has to bring a newer one.
             let head = ItemHead { marks: item.head.marks | MARK_STALE, ..item.head };
             outcome = Some(self.store(&NewItem { head, expected: None, ..*item })?);
         }

@@ -18,7 +18,7 @@ pub(crate) enum Step {
     Done(usize),
     /// Not all of it has arrived; it has so many bytes at least.
     Needs(usize),
-    /// Its replies have become long. It goes on at this byte once they are sent.
+    /// Its replies have become long. It continues at this byte once they are sent.
     Paused(usize),
     /// It ran; this many bytes after it are a value that is not wanted.
     Skip(usize, usize),

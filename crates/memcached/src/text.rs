@@ -7,9 +7,9 @@ use crate::request::{
     put_number, signed, words_of,
 };
 
-/// The version that clients are told: that of memcached whose protocol this is, and ours.
+/// The version for clients: that of the memcached whose protocol this is, and ours.
 pub(crate) const VERSION: &str = concat!("1.6.18-tembo-", env!("CARGO_PKG_VERSION"));
-/// Replies of this length are sent before a command goes on.
+/// Replies of this length are sent before a command continues.
 const PAUSE_BYTES: usize = 1 << 20;
 
 /// A command's surroundings.

@@ -21,7 +21,7 @@ const LAST_SHARE: u64 = 8;
 pub(crate) const TRIES_MAX: u32 = 64;
 /// With so much of the memory in holes between items, the pool is compacted for such a command.
 const HOLES_PERCENT: u64 = 10;
-/// After a hand that went round in vain, none goes for so long.
+/// After a round without a victim, the hand rests for this time.
 const FUTILE_PERIOD: Duration = Duration::from_millis(100);
 
 /// An item that may go.

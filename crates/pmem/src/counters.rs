@@ -39,7 +39,7 @@ thread_local! {
 /// The write-backs and fences of a thread so far, in all regions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WriteBacks {
-    /// Cache lines whose write-back was started, those that went past the caches too.
+    /// Cache lines whose write-back was started, including those stored past the caches.
     pub lines: u64,
     /// Fences that ordered something.
     pub fences: u64,

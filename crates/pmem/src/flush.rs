@@ -181,7 +181,8 @@ pub(crate) unsafe fn copy_non_temporal(dst: *mut u8, src: &[u8]) {
 }
 
 /// Whether a line that is written past the caches is durable sooner than one that is stored and written back:
-/// on AMD's processors, where it takes two thirds of the time. `TEMBO_NON_TEMPORAL=1` tries it on others.
+/// on AMD's processors, where it takes two thirds of the time. `TEMBO_NON_TEMPORAL=1` selects it on other
+/// processors.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn streams_single_lines() -> bool {
     let vendor = core::arch::x86_64::__cpuid(0);

@@ -1,8 +1,8 @@
 //! Regions are out of reach for children of `fork`.
 //!
-//! A child has its parent's memory, and so every handle that the parent has, but none of its threads: locks
-//! that those held stay locked, and what they were changing stays half changed. It shares the mapped file,
-//! and the descriptor that has the file's lock. Nothing that the parent has open can be used by both.
+//! A child has its parent's memory, and so every handle of the parent, but none of its threads: locks that
+//! these held stay locked, and their unfinished changes stay unfinished. It shares the mapped file, and the
+//! descriptor that has the file's lock. Parent and child cannot both use an object that the parent has open.
 //!
 //! So a handler runs in every child before `fork` returns (`pthread_atfork`). It makes each region's address
 //! range inaccessible, so that no store reaches the file. It sets the lengths of regions that asked for it to

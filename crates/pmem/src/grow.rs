@@ -119,8 +119,8 @@ impl Region {
         }
     }
 
-    /// Writes the pages of a range back to their device, whatever the domain; where there is a journal, what
-    /// was fenced. Does nothing where there is no file.
+    /// Writes the pages of a range back to their device, in any domain; with a journal, only fenced lines.
+    /// Does nothing without a file.
     ///
     /// # Errors
     ///
@@ -137,9 +137,9 @@ impl Region {
         self.write_back(start, end).map_err(|e| SyncError { message: e.to_string() })
     }
 
-    /// Writes all changed pages of the file, by any process, and its length back to the device, whatever the
-    /// domain; where there is a journal, what was fenced. Takes as long as the device needs. Does nothing
-    /// where there is no file.
+    /// Writes all pages of the file that any process changed, and its length, back to the device, in any
+    /// domain; with a journal, only fenced lines. Takes as long as the device needs. Does nothing without a
+    /// file.
     ///
     /// # Errors
     ///

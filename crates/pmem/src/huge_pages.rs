@@ -11,7 +11,7 @@ fn is_on_tmpfs(file: &File) -> bool {
 }
 
 /// Moves the first `bytes` bytes of a mapped file into huge pages, where that is possible: on tmpfs, if the
-/// system has any, and where anything is allocated.
+/// system has huge pages, and only allocated parts.
 pub(crate) fn gather_into_huge(file: &File, range: &AddressRange, bytes: u64) {
     /// After this many failures without a success, the rest is not tried.
     const FAILURES_MAX: u64 = 8;
@@ -28,7 +28,7 @@ pub(crate) fn gather_into_huge(file: &File, range: &AddressRange, bytes: u64) {
 }
 
 /// Allocates the bytes from `old` to `new` in huge pages, where that is possible: on tmpfs, if the system has
-/// any.
+/// huge pages.
 pub(crate) fn allocate_huge(file: &File, old: u64, new: u64) {
     let (from, to) = (round_up(old, HUGE_PAGE_BYTES), new & !(HUGE_PAGE_BYTES - 1));
     if from >= to || !is_on_tmpfs(file) || file.set_len(new).is_err() {

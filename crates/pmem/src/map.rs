@@ -54,7 +54,7 @@ pub(crate) struct AddressRange {
     raw_bytes: usize,
     base: *mut u8,
     bytes: usize,
-    /// Where the anonymous part ends, if there is one.
+    /// The end of the anonymous part, if the range has one.
     anonymous_end: AtomicU64,
     /// Whether a foreign mapping may lie in the range. Then nothing more is mapped there, and the range is
     /// not unmapped.
@@ -109,7 +109,7 @@ impl AddressRange {
     }
 
     /// A range of at least `wanted` bytes of which the first `mapped`, whole pages, are anonymous memory with
-    /// *any* contents; what is mapped behind them later reads as zero.
+    /// *any* contents; pages that are mapped behind them later read as zero.
     pub(crate) fn reserve_dirty(wanted: u64, mapped: u64) -> Result<AddressRange, RegionError> {
         let range = match IDLE.take() {
             Some(idle) if idle.bytes() == round_up(wanted, BASE_ALIGN as u64) => idle,
@@ -227,8 +227,8 @@ impl AddressRange {
             Ok(elsewhere) => _ = unsafe { mm::munmap(elsewhere, (to - from) as usize) },
             Err(_) => {}
         }
-        // Either the whole reservation is still there, or a foreign mapping has a part of it. There is no way
-        // to tell.
+        // Either the whole reservation still exists, or a foreign mapping has a part of it. The two cannot be
+        // distinguished.
         self.has_hole.store(true, Ordering::Relaxed);
         // A child has the region's pages then, and of the file nothing but them.
         self.entry.iter().for_each(|entry| entry.disarm());
@@ -244,8 +244,8 @@ impl AddressRange {
             return Err(RegionError::io("unmapping the end of the pool file", Errno::NOMEM));
         }
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the target lies in the range this object reserved, and nobody has a reference into it from
-        // `from` on: the region was made shorter before.
+        // SAFETY: the target lies in the range this object reserved, and no reference into it from `from` on
+        // exists: the region was made shorter before.
         let outcome = unsafe {
             mm::mmap_anonymous(
                 self.base.add(from as usize).cast(),

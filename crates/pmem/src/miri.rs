@@ -70,7 +70,7 @@ pub(crate) unsafe fn mprotect(at: *mut c_void, bytes: usize, _: MprotectFlags) -
     Ok(())
 }
 
-/// Makes memory read as zero again, if that is what is advised.
+/// Makes memory read as zero again, if the advice is to do so.
 ///
 /// # Safety
 ///

@@ -47,7 +47,7 @@ pub trait Observer: Send + Sync {
     fn load(&self, thread: ThreadTag, off: u64, bytes: u64) {
         let _ = (thread, off, bytes);
     }
-    /// Line `line` is asked for ahead of its use. It may be outside the region.
+    /// Line `line` is prefetched. It may be outside the region.
     fn prefetch(&self, thread: ThreadTag, line: u64) {
         let _ = (thread, line);
     }

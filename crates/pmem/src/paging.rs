@@ -1,14 +1,14 @@
 //! How the kernel brings the pages of a file into memory.
 //!
-//! A file in memory, and one on a disk that fits into memory, are asked for in huge pages, and with what lies
-//! around a missing page. Where a file on a disk is larger than half of the memory that the process may use,
-//! most of what comes with a page is pushed out before it is needed, and pushes out what is: there, pages
-//! come one by one, and those that are needed soon can be asked for together
+//! The kernel may use huge pages for a file in memory, and for one on a disk that fits into memory, and may
+//! read the neighbours of a missing page. For a file on a disk that is larger than half of the memory that
+//! the process may use, most of these neighbours would be evicted before they are needed, and would evict
+//! pages in use. Such a file is read page by page, and pages that are needed soon can be read together
 //! ([`Region::ask_for`](crate::Region::ask_for)).
 //!
-//! To ask for a page that is there costs microseconds for nothing, and what is in use may fit into memory
-//! where the file does not. Therefore the first of many calls look whether their pages are there, and the
-//! others ask only if some were not.
+//! A request for a page that is in memory costs microseconds for nothing, and the pages in use may fit into
+//! memory although the file does not. Therefore the first of many calls check whether their pages are in
+//! memory, and the others request pages only if some were missing.
 
 use crate::Domain;
 use crate::map::{AddressRange, Sharing};
@@ -24,17 +24,17 @@ const PART: u64 = 2;
 /// The calls of a cycle: the first ones look, and the others do as these have found.
 const CALLS: u64 = 4096;
 const LOOKS: u64 = 64;
-/// Others ask if so many pages were not there.
+/// The other calls of a cycle request pages if the first ones found so many missing.
 const MISSING_MIN: u64 = 2;
 
 /// The paging of a region.
 #[derive(Debug)]
 pub(crate) struct Paging {
-    /// Beyond this length pages come one by one.
+    /// Beyond this length pages are read one by one.
     limit_bytes: u64,
     is_single: AtomicBool,
     calls: AtomicU64,
-    /// Pages that the last calls have looked for in vain.
+    /// Pages that the last calls found missing.
     missing: AtomicU64,
 }
 
@@ -80,7 +80,7 @@ impl Paging {
         }
     }
 
-    /// Whether pages are asked for, or it is time to look.
+    /// Whether pages are requested, or it is time to look again.
     pub(crate) fn is_asking(&self) -> bool {
         let lacks = self.missing.load(Ordering::Relaxed) >= MISSING_MIN;
         lacks || self.calls.load(Ordering::Relaxed) % CALLS < LOOKS
@@ -90,7 +90,7 @@ impl Paging {
         self.missing.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether pages come one by one.
+    /// Whether pages are read one by one.
     #[inline(always)]
     pub(crate) fn is_single(&self) -> bool {
         self.is_single.load(Ordering::Relaxed)

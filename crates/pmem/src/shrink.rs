@@ -1,14 +1,14 @@
 //! Cutting the end of a region, and of its file.
 //!
-//! The region becomes shorter first ([`Region::shrink`]): no access reaches the part that goes from then on.
-//! Then its addresses are reserved as they were before the region grew, and at last the file is cut
+//! The region becomes shorter first ([`Region::shrink`]): no access reaches the part that is cut off from
+//! then on. Then its addresses are reserved as they were before the region grew, and at last the file is cut
 //! ([`Region::cut_file`]): a load from a mapping behind the end of its file would end the process. The caller
-//! has the shorter length durable before the region becomes shorter. A file that a crash has left longer than
-//! that is cut when it is opened next, or before it grows.
+//! makes the shorter length durable before the region becomes shorter. A file that a crash has left longer
+//! than that is cut when it is opened next, or before it grows.
 //!
-//! Records of a journal may have lines of the part that goes. Replay would write them behind the end of the
-//! file, and they would come back in space that has to read as zero. So everything is written home before the
-//! region becomes shorter, the record of the shorter length too, and replay begins behind all that.
+//! Records of a journal may have lines of the part that is cut off. Replay would write them behind the end of
+//! the file, and they would reappear in space that has to read as zero. So everything is written home before
+//! the region becomes shorter, the record of the shorter length too, and replay begins behind all that.
 
 use crate::map::{Sharing, round_up};
 use crate::region::Region;
@@ -31,9 +31,9 @@ impl Region {
         is_of_file || has_journal || self.domain() == Domain::Simulated
     }
 
-    /// Makes the region shorter: `bytes` long, whole pages, if it is longer. Nobody uses the part that goes,
-    /// and all that was stored there may be lost. Lines of it that were noted are left out of later fences.
-    /// The file keeps its length until [`cut_file`](Self::cut_file).
+    /// Shortens the region to `bytes`, whole pages, if it is longer. The part that is cut off is unused, and
+    /// its contents may be lost. Lines of it that were noted are left out of later fences. The file keeps its
+    /// length until [`cut_file`](Self::cut_file).
     ///
     /// # Errors
     ///
@@ -52,10 +52,11 @@ impl Region {
             self.mark_cut(bytes)?;
         }
         let cut_bytes = self.len() - bytes;
-        // Before what is recorded goes home: later records have no lines behind the end.
+        // Before the records are written home: later records have no lines behind the end.
         self.set_len(bytes);
         if let Some(journal) = self.journal() {
-            // PERSIST: no record has lines of the part that goes; that of the shorter length is at home.
+            // PERSIST: no record has lines of the part that is cut off; the record of the shorter length is
+            // at home.
             journal.vacate(&[(bytes, cut_bytes)])?;
         }
         Ok(())
@@ -86,8 +87,8 @@ impl Region {
             return Ok(0);
         }
         if let Some(journal) = self.journal() {
-            // PERSIST: after a kill in a cut, what was found in the ring may have lines of the part that
-            // goes.
+            // PERSIST: after a kill in a cut, records found in the ring may have lines of the part that is
+            // cut off.
             let vacated = journal.vacate(&[(bytes, length - bytes)]);
             vacated.map_err(|e| RegionError::io("cutting the file", std::io::Error::other(e)))?;
         }
@@ -135,7 +136,7 @@ mod tests {
         Region::map_file(file.try_clone().unwrap(), 4 * MIB, &options, Access::ReadWrite).unwrap()
     }
 
-    /// A region is cut and grows again, at the same addresses, and has zeros in what is new.
+    /// A region is cut and grows again, at the same addresses, and the new part is zero.
     #[test]
     fn what_was_cut_is_out_of_reach_and_comes_back_as_zeros() {
         for durability in [Durability::PageCache, Durability::Synced] {

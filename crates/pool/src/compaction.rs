@@ -145,8 +145,8 @@ impl Pool {
         self.inner.alloc.recalls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the pool has grown since the last call although at least 16 MiB, and a quarter of what is in
-    /// use, lay in holes: a compaction could have made room. One load.
+    /// Whether the pool has grown since the last call although holes had at least 16 MiB, and a quarter of
+    /// the space in use: a compaction could have made room. One load.
     pub fn take_outgrown_waste(&self) -> bool {
         self.inner.alloc.take_outgrown_waste()
     }
@@ -159,8 +159,8 @@ impl Pool {
     /// Gives the free end of the pool up, but for `slack_bytes`, if it is at least `least_bytes` long, and
     /// cuts the file there. The pool keeps its [least length](Self::min_bytes), and can grow again. Commits
     /// wait while the length changes; the file is cut after that. Where there is a journal, it is written
-    /// home first. Returns the bytes by which the pool became shorter. `alloc/tail.rs` says why nobody uses
-    /// that part, and when a crash may come.
+    /// home first. Returns the bytes by which the pool became shorter. `alloc/tail.rs` proves that no block
+    /// is in that part, and covers every moment of a crash.
     ///
     /// # Errors
     ///
@@ -198,9 +198,10 @@ impl Pool {
         self.inner.min_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// The bytes of the run of chunks that a large block, or a slab of several chunks, has lately not found.
-    /// 0 if none is missed, or one of a slab is while less than an eighth of the pool is unused: it is full
-    /// then. The next compaction, or the one after it, will empty one. A few locks.
+    /// The length of the run of chunks that a large block, or a slab of several chunks, did not find
+    /// recently; 0 if no run is missed. Also 0 if a slab misses it, and less than an eighth of the pool is
+    /// unused: the pool is full then. The next compaction, or the one after it, empties such a run. Takes a
+    /// few locks.
     pub fn missed_run_bytes(&self) -> u64 {
         const UNUSED_PART: u64 = 8;
         let missed = self.inner.alloc.missed_chunks();
@@ -214,13 +215,13 @@ impl Pool {
         missed * self.geometry().chunk()
     }
 
-    /// Whether the last compaction was to empty a run of chunks, and has.
+    /// Whether the last compaction was to empty a run of chunks, and did.
     pub fn has_made_run(&self) -> bool {
         self.inner.alloc.has_made_run(self.region())
     }
 
-    /// Whether a compaction was to empty a run of chunks since the last call, and nobody has found one since
-    /// that is as long as the one that was missed.
+    /// Whether a compaction was to empty a run of chunks since the last call, and no allocation has found one
+    /// since that is as long as the missed one.
     pub fn take_tried_run(&self) -> bool {
         self.inner.alloc.take_tried_run()
     }

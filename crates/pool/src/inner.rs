@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use tembo_pmem::{OfProcess, Region, RegionError, offset_of};
 use uuid::Uuid;
 
-/// An open pool. Cheap to clone; closed when the last clone, lane and pin is gone.
+/// An open pool. Cheap to clone; closed when the last clone, lane and pin is dropped.
 #[derive(Clone)]
 pub struct Pool {
     pub(crate) inner: Arc<OfProcess<PoolInner>>,
@@ -67,7 +67,7 @@ impl Pool {
         if self.was_left_behind() { Err(ErrorKind::Forked.into()) } else { Ok(()) }
     }
 
-    /// As [`check_process`](Self::check_process), where there is no way to return an error.
+    /// As [`check_process`](Self::check_process), for a caller that cannot return an error.
     ///
     /// # Panics
     ///
@@ -126,8 +126,8 @@ impl PoolInner {
             return Err(ErrorKind::ReadOnly.into());
         }
         if self.log.has_failed() {
-            // PERSIST(I6): there is nothing to wait for. The fence tells whether the device failed: such a
-            // region refuses every fence.
+            // PERSIST(I6): no store is pending. The fence reports whether the device failed: such a region
+            // refuses every fence.
             self.log.region.fence()?;
         }
         Ok(())
@@ -153,7 +153,7 @@ impl PoolInner {
         let region = &self.log.region;
         let off = offset_of!(PmHeader, committed) as u64;
         region.store_u64(off, seal(bytes / PAGE_BYTES, COMMITTED_BITS))?;
-        // PERSIST(I5): before a new part is used, and before an old one goes.
+        // PERSIST(I5): before a new part is used, and before an old one is given up.
         region.persist(off, 8)?;
         Ok(())
     }

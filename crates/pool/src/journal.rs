@@ -91,7 +91,7 @@ impl Pool {
             return Ok(());
         }
         let most_bytes = self.journal_bytes(options)?;
-        // A length that somebody chose is there from the beginning.
+        // A length that the caller chose is allocated from the beginning.
         let bytes = if options.journal_bytes.is_some() { most_bytes } else { most_bytes.min(FIRST_BYTES) };
         let mut lane = self.lane()?;
         let mut tx = lane.begin();
@@ -129,8 +129,8 @@ impl Pool {
         }
     }
 
-    /// Writes home what the journal has, where there is one, so that those who wait for the rest under a lock
-    /// wait for little.
+    /// Writes the journal's records home, if the pool has a journal, so that a later write-back under a lock
+    /// is short.
     pub(crate) fn write_journal_home(&self) -> Result<()> {
         /// Records that others wait for.
         const LEFT_BYTES: u64 = 1 << 20;
@@ -169,8 +169,8 @@ impl Pool {
     }
 }
 
-/// Whether the file is a pool with a journal. One that cannot be read is opened in the usual way, which tells
-/// why.
+/// Whether the file is a pool with a journal. An unreadable file is opened in the usual way, which reports
+/// the reason.
 fn has_journal(path: &Path) -> bool {
     let Ok(file) = header::open_file(path, false) else { return false };
     let mut page = vec![0; PAGE_BYTES as usize];

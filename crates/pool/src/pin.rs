@@ -64,7 +64,7 @@ impl BriefPin<'_> {
     }
 }
 
-/// The claim of an object ([`Pool::claim`], [`Pool::hold`]): nobody else in this process can open it until
+/// The claim of an object ([`Pool::claim`], [`Pool::hold`]): no other code of this process can open it until
 /// this is dropped.
 pub struct OpenGuard {
     pool: Pool,

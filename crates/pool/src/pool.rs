@@ -27,7 +27,7 @@ use tembo_pmem::{Access, Durability, OfProcess, Region};
 use tembo_sync::register_heavy_fence;
 use uuid::Uuid;
 
-/// The shortest run of free space that goes back to the file system.
+/// The shortest run of free space that is returned to the file system.
 const RUN_BYTES_MIN: u64 = 1 << 20;
 
 /// Sizes of a pool that are known without reading it.
@@ -74,7 +74,8 @@ impl Pool {
         pool.map(|pool| pool.with_length_of(options))
     }
 
-    /// Takes the least length from the options, and cuts what a crash has left behind the pool's end.
+    /// Takes the least length from the options, and cuts the part of the file that a crash has left behind
+    /// the pool's end.
     fn with_length_of(self, options: &Options) -> Pool {
         self.set_min_bytes(options.min_bytes.unwrap_or(options.initial_bytes));
         if !options.read_only {
@@ -190,7 +191,7 @@ impl Pool {
     ///
     /// As for [`open`](Self::open).
     pub fn open_in(mut region: Region) -> Result<Pool> {
-        // SAFETY: nobody else has the region yet.
+        // SAFETY: no other code has the region yet.
         let page = unsafe { region.bytes(0, region.len().min(PAGE_BYTES))? }.to_vec();
         let header = Header::parse(&page, region.len())?;
         region.truncate(header.committed_bytes);
@@ -251,7 +252,7 @@ impl Pool {
             min_bytes: AtomicU64::new(0),
         };
         let inner = Arc::new(OfProcess::new(inner));
-        // SAFETY: nobody moves the region out of the `Arc`, and a child never drops it.
+        // SAFETY: no code moves the region out of the `Arc`, and a child never drops it.
         unsafe { inner.log.region.be_empty_in_children() };
         Ok(Pool { inner })
     }
@@ -369,7 +370,7 @@ impl Pool {
     }
 
     /// As [`trim`](Self::trim), in the lane of a transaction that has changed nothing. A pool with one writer
-    /// goes on with one lane then; it waits meanwhile.
+    /// keeps one lane in this way; the writer waits meanwhile.
     ///
     /// # Errors
     ///
@@ -381,8 +382,8 @@ impl Pool {
         self.punch(RUN_BYTES_MIN)
     }
 
-    /// Whether no thread has written in a second lane, and nothing else has made commits look for those of
-    /// other lanes. From then on a commit takes longer, until the pool is opened again.
+    /// Whether commits need not look for lines of other lanes. Once a thread has written in a second lane, or
+    /// for another reason, they must, and a commit takes longer until the pool is opened again.
     pub fn has_one_lane(&self) -> bool {
         !self.inner.log.line_owners.is_on()
     }

@@ -48,7 +48,7 @@ impl HeldHere {
 
 impl Drop for HeldHere {
     fn drop(&mut self) {
-        // When a thread is ending, its list may be gone already.
+        // When a thread ends, its list may have been dropped already.
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
             if let Some(at) = held.iter().rposition(|(lock, _)| *lock == self.lock) {

@@ -123,9 +123,9 @@ impl<L: Default> Writers<L> {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Keeps threads from beginning to write while the result lives. A thread that has begun goes on and may
-    /// change something once more; after that nothing changes. This does not wait, so the caller may have a
-    /// turn itself, or locks that others wait for.
+    /// Keeps threads from beginning to write while the result lives. A thread that has begun may still make
+    /// one change; after that nothing changes. This does not wait, so the caller may have a turn itself, or
+    /// locks for which other threads wait.
     pub fn hold_back(&self) -> HeldBack<'_> {
         self.scans.fetch_add(1, Ordering::Relaxed);
         HeldBack(&self.scans)
@@ -283,7 +283,7 @@ impl<L: Default> Writers<L> {
         Turn { tx, locks: if self.count() == 1 { None } else { self.locks.get() }, number }
     }
 
-    /// The turn of a writer that nobody has.
+    /// The turn of a free writer.
     #[inline]
     fn free_turn(&self) -> Option<Turn<'_, L>> {
         let (count, preferred) = (self.count(), PREFERRED.get());

@@ -56,7 +56,7 @@ impl<W: Write> Writer<W> {
         self.out.length(deadlines)
     }
 
-    /// Begins a key whose value has `count` elements: a string has one.
+    /// Begins a key whose value has `count` elements. A string counts as one element.
     pub fn begin(&mut self, key: &[u8], meta: KeyMeta, kind: Kind, count: u64) -> io::Result<()> {
         assert!(self.value.is_none(), "a value is not whole yet");
         if let Some(deadline_ms) = meta.deadline_ms {

@@ -258,8 +258,8 @@ fn list(lua: &Lua, texts: &[&[u8]]) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// Gives an error that ends a script the place where it was raised: the value is a table with `err`, `source`
-/// and `line`.
+/// Adds the source and line to an error that ends a script. Returns a table with `err`, `source` and `line`,
+/// or nil for an abort.
 fn explain(lua: &Lua, error: Value) -> mlua::Result<Value> {
     let table = match error {
         Value::Error(error) => match meaning(&error) {

@@ -58,8 +58,9 @@ impl Shared {
         }
     }
 
-    /// Makes values of Lua out of so many bytes, without the limit of memory if they are far from it: under
-    /// the limit the binding makes each in a protected call, with two functions that are garbage after it.
+    /// Makes values of Lua from this number of bytes. If the memory in use is far from its limit, the limit
+    /// is off meanwhile: with it, the binding makes each value in a protected call, with two functions that
+    /// are garbage afterwards.
     pub(crate) fn unlimited<T>(&self, lua: &Lua, bytes: usize, make: impl FnOnce() -> T) -> T {
         let most = bytes.saturating_mul(GROWTH_MAX).saturating_add(lua.used_memory() + SPARE_BYTES);
         self.with_limit(lua, most > self.memory_max, make)

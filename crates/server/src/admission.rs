@@ -1,8 +1,8 @@
 //! New clients: who is let in.
 //!
-//! Where there are as many clients as there may be, strangers make room for new ones, the oldest first:
-//! those in a handshake of TLS, those that have sent nothing, and those that have not given the password
-//! that they need. Connections that others open and leave keep nobody out.
+//! When the number of clients is at its maximum, *strangers* are disconnected in favour of new clients, the
+//! oldest first: those in a handshake of TLS, those that have sent nothing, and those that have not given the
+//! password that they need. Connections that are opened and left idle exclude no client.
 
 use std::io::{self, Write};
 use std::time::Duration;

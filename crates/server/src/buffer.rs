@@ -176,8 +176,8 @@ impl Input {
 ///   bytes                        of this round; the executor appends to it
 /// ```
 ///
-/// A client that takes its replies has no queue. The queue's memory follows what is in it, and each chunk
-/// goes back to the system as soon as it is sent.
+/// A client that takes its replies has no queue. The queue's memory is proportional to its contents: each
+/// chunk is returned to the system as soon as it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
@@ -255,7 +255,7 @@ impl Output {
         }
     }
 
-    /// Ends a round: lays what is not sent into the queue, and gives the buffer back.
+    /// Ends a round: moves unsent bytes into the queue, and gives the buffer back.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         let sent = if self.queue.is_empty() { std::mem::take(&mut self.sent) } else { 0 };
         if sent < self.bytes.len() {
@@ -313,7 +313,7 @@ impl Output {
     }
 }
 
-/// Calls `write`, which is asked to take so many bytes, until it is not interrupted.
+/// Calls `write` with this number of bytes until no signal interrupts it.
 fn write_once(asked: usize, mut write: impl FnMut() -> io::Result<usize>) -> io::Result<Flushed> {
     loop {
         match write() {

@@ -1,7 +1,7 @@
 //! Memory for replies that wait for a client.
 //!
-//! It is mapped, and so goes back to the system when it is dropped. What an allocator is given back it may
-//! keep: one small block behind hundreds of megabytes is enough.
+//! It is mapped, so that dropping it returns its memory to the system. An allocator may keep freed memory:
+//! one small block after hundreds of megabytes is enough.
 
 use std::rc::Rc;
 

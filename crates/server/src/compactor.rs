@@ -7,7 +7,7 @@
 //! all after the pool has grown over its holes. A write that finds no space has all of it done at once.
 //!
 //! Growth beside a compaction that is under way counts from a sixteenth of the pool on: writes and moves
-//! share what is free until the first slabs are empty.
+//! share the free space until the first slabs are empty.
 
 use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ const LEARNING_PERCENT: u64 = 10;
 const WORTH_BYTES: u64 = 16 << 20;
 /// From so much unused space on, if it is a quarter of the file, the end of the pool is emptied, and cut.
 const UNUSED_BYTES: u64 = 64 << 20;
-/// The share of the pool by which it may grow over its holes beside a compaction that makes way for clients.
+/// The share of the pool by which it may grow in spite of holes while a compaction yields to clients.
 const GROWTH_SHARE: u64 = 16;
 /// As `WORTH_BYTES`, for a write that finds no space.
 const WORTH_BYTES_IF_FULL: u64 = 1 << 20;
@@ -128,8 +128,8 @@ impl Compactor {
         self.next
     }
 
-    /// Does what is due, after so many commands of clients. No batch is open. A pool that refuses is asked
-    /// again later.
+    /// Does the work that is due, after so many commands of clients. No batch is open. If the pool refuses,
+    /// it is tried again later.
     pub(crate) fn run(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant, commands: u64) {
         let has_outgrown = settings.is_on && self.knows_all && pool.take_outgrown_waste();
         if now < self.next && !has_outgrown {
@@ -163,9 +163,9 @@ impl Compactor {
         pool.stats().pool_bytes > self.length_before + self.length_before / GROWTH_SHARE
     }
 
-    /// Does all of it at once, for a write that found no space; returns whether that has made room. If a
-    /// compaction is under way, that one goes first; its slabs were chosen when the pool had others, and
-    /// clients may have taken the room that it needs, so that another one follows if it makes no room.
+    /// Compacts at once, for a write that found no space; returns whether that made room. A compaction under
+    /// way ends first. Its slabs were chosen earlier, and clients may have taken the room that it needs: if
+    /// it makes no room, another compaction follows.
     pub(crate) fn make_room(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
         let is_futile = !self.run.may_be_made(pool) && pool.spare_bytes() < self.not_below_if_full;
         if !settings.is_on || self.running.is_none() && is_futile {
@@ -271,8 +271,8 @@ impl Compactor {
         self.unused_not_below = if gained { 0 } else { unused + UNUSED_BYTES };
     }
 
-    /// Cuts the file, if its end is free; returns whether it became shorter. Asked for, to what is in use;
-    /// else some room is left to grow into.
+    /// Cuts the file, if its end is free; returns whether it became shorter. On request, to the last block in
+    /// use; otherwise some room for growth is left.
     fn cut(&mut self, pool: &Pool) -> bool {
         let outcome = if self.is_asked { pool.cut(1 << 20, 0) } else { pool.cut_unasked() };
         let bytes = outcome.unwrap_or(0);

@@ -34,8 +34,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Other machines may read them: `metrics-public`. `false`.
     pub metrics_public: bool,
-    /// Probes are told that the event loop is stuck once it has shown no life for so long. 60 seconds, which
-    /// only a test changes.
+    /// Probes report that the event loop is stuck once it has shown no sign of life for so long. 60 seconds,
+    /// which only a test changes.
     #[doc(hidden)]
     pub stuck_after: Duration,
     /// The permissions of that socket. None: those that the process gives to files.
@@ -64,15 +64,15 @@ pub struct Config {
     /// A master that is a node of a cluster takes no writes without a lease of its controller, *settable* as
     /// `master-lease-mode` (`disabled`, `block-write`). `false`.
     pub needs_lease: bool,
-    /// A replica takes its master's place by a topology, though neither leases nor `min-replicas-to-write`
-    /// stop that master, *settable* as `cluster-allow-unfenced-failover`. `false`.
+    /// Whether a topology may promote a replica although neither leases nor `min-replicas-to-write` keep the
+    /// old master from writes, *settable* as `cluster-allow-unfenced-failover`. `false`.
     pub unfenced_failover: bool,
     /// The name of the file in the folder of the pool that SAVE and BGSAVE write, `dbfilename`. "dump.rdb".
     pub dump_file: String,
-    /// How much memory the data may have, and which keys go when they have more.
+    /// The limit of the data's memory, and which keys are evicted beyond it.
     pub(crate) eviction: EvictionSettings,
-    /// How long data are kept that FLUSHALL, FLUSHDB or a master's copy replaced, *settable* as
-    /// `flush-grace`. 0: not at all.
+    /// How long data that FLUSHALL, FLUSHDB or a master's copy replaced are retained, *settable* as
+    /// `flush-grace`. 0: they are not retained.
     pub flush_grace: Duration,
     /// How the server follows a master.
     pub replica: ReplicaSettings,
@@ -81,8 +81,8 @@ pub struct Config {
     /// The facts about commands that are noted, *settable* as `slowlog-log-slower-than`, `slowlog-max-len`,
     /// `latency-monitor-threshold` and `latency-tracking`. 10 ms, 128, none, yes.
     pub(crate) noted: Noted,
-    /// The time that a script has before other clients are told that it runs, *settable* as
-    /// `busy-reply-threshold` and `lua-time-limit`. 5 seconds; none: they wait.
+    /// The time that a script has before other clients get BUSY, *settable* as `busy-reply-threshold` and
+    /// `lua-time-limit`. 5 seconds; none: they wait.
     pub script_time: Option<Duration>,
     /// The configuration file, which CONFIG REWRITE writes. None.
     pub file: Option<PathBuf>,
@@ -117,7 +117,7 @@ pub struct Config {
     pub expire_per_turn: usize,
     /// Messages less important than this are not logged, *settable* as `loglevel`. [`LogLevel::Notice`].
     pub log_level: LogLevel,
-    /// Whether a service manager is told that the server is ready, alive and stopping, `supervised`.
+    /// Whether a service manager is notified that the server is ready, alive and stopping, `supervised`.
     /// [`Supervised::Auto`].
     pub supervised: Supervised,
     /// For the program that writes the log: the form of its lines, `log-format`. [`LogFormat::Text`].
@@ -301,7 +301,7 @@ impl LogFormat {
     }
 }
 
-/// Whether a service manager is told about the server.
+/// Whether a service manager is notified about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supervised {
     /// It is not.

@@ -1,4 +1,4 @@
-//! One client's connection: its socket, its buffers and what is going on with it.
+//! One client's connection: its socket, its buffers and its state.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -16,7 +16,7 @@ use crate::config::{OutputLimit, OutputLimits};
 use crate::held::HeldOutput;
 use crate::session::{BufferSizes, Session, Standing};
 
-/// The limit on what is kept of its replies that a client breaks.
+/// The limit on kept replies that a client exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OverOutput {
     /// Too much.
@@ -34,7 +34,7 @@ pub(crate) struct Conn {
     pub(crate) output: Output,
     /// The part of the output that waits for the device.
     pub(crate) held: HeldOutput,
-    /// Work of a command that goes on; no other command runs until it is done.
+    /// Work of an unfinished command; no other command of the client runs until it is done.
     pub(crate) job: Option<KeysJob>,
     /// How many bytes the request under way lacks.
     pub(crate) needed: usize,
@@ -142,7 +142,7 @@ impl Conn {
         }
     }
 
-    /// Gives the socket what the encryption has for it.
+    /// Sends the records of the encryption to the socket.
     #[cold]
     fn push(&mut self) {
         match self.stream.push() {
@@ -176,7 +176,7 @@ impl Conn {
         can_send || can_go_on || self.job.is_some()
     }
 
-    /// Which limit on what is kept of its replies the connection breaks, at the end of a round.
+    /// The limit on kept replies that the connection exceeds at the end of a round.
     pub(crate) fn check_output(&mut self, limit: &OutputLimit, now: Instant) -> Option<OverOutput> {
         let unsent = self.output.unsent() as u64;
         if limit.soft_bytes == 0 || unsent <= limit.soft_bytes {

@@ -10,7 +10,8 @@
 //! A step takes a millisecond, or as long as one key takes. A copy that needs a database which a command
 //! clears is begun anew; after the second time it is written in one turn.
 //!
-//! A pool that has no room for what a copy keeps gives up the copy and not the command.
+//! If the pool has no room for the records that a copy keeps, the server gives up the copy and not the
+//! command.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -46,7 +47,7 @@ pub(crate) struct Forcing {
     pub(crate) begun: Instant,
 }
 
-/// The copy that is under way, and those who wait.
+/// The copy under way, and the clients that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Copier {
     pub(crate) running: Option<Box<RunningCopy>>,

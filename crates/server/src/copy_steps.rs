@@ -101,7 +101,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Begins the copy anew, of what is committed now.
+    /// Begins the copy anew, of the data that are committed now.
     fn restart(&mut self, purpose: &Purpose) -> Result<(), NoCopy> {
         if self.keys.replication.is_arriving {
             return Err(NoCopy::Lost(Lost::Replaced));
@@ -169,7 +169,7 @@ impl Executor<'_, '_> {
     fn fail(&mut self, purpose: &Purpose, why: &NoCopy) {
         match purpose {
             Purpose::Save(temporary) => {
-                // The error that led here is the one to tell of.
+                // The earlier error is the one that is reported.
                 let _ = std::fs::remove_file(temporary);
                 self.end_save(Err(why.to_string()));
             }
@@ -177,7 +177,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Gives up what is under way, as the server stops; a file that is whole is completed.
+    /// Gives up unfinished copies, as the server stops; a whole file is completed.
     pub(crate) fn stop_copying(&mut self) {
         if let Some(running) = self.state.copier.running.take()
             && let Purpose::Save(temporary) = &running.purpose

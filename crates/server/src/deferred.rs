@@ -4,7 +4,7 @@ use crate::executor::Executor;
 use crate::state::State;
 
 impl Executor<'_, '_> {
-    /// Does what is due of a compaction. No batch is open.
+    /// Does the due part of a compaction. No batch is open.
     pub(crate) fn compact(&mut self) {
         let State { compactor, config, now, stats, neighbour, .. } = &mut *self.state;
         let commands = stats.commands + neighbour.as_ref().map_or(0, |neighbour| neighbour.commands());
@@ -14,7 +14,7 @@ impl Executor<'_, '_> {
     /// Does a little of the deferred work: reclaims space of cleared databases, and removes up to `limit`
     /// expired keys in the batch that this begins. Returns whether there may be more to do.
     ///
-    /// A pool that refuses is asked again later: expired keys are invisible in any case.
+    /// If the pool refuses, it is tried again later: expired keys are invisible in any case.
     pub(crate) fn tidy(&mut self, limit: usize) -> bool {
         let reclaimed = self.keys.reclaim();
         // A replica's keys expire by the master's word.

@@ -1,4 +1,4 @@
-//! Delivering messages to those who have subscribed, in slices.
+//! Delivers messages to subscribers, in slices.
 //!
 //! A message for many costs a system call for each of them, so a turn does a part of that and then serves
 //! others. A message that is long is in memory once for all of its receivers: their outputs share it.
@@ -98,7 +98,7 @@ fn encode_invalidation(reply: &mut ReplyWriter<'_>, message: &Invalidation, noti
 pub(crate) struct Delivery {
     pub(crate) message: Message,
     pub(crate) frames: Vec<Frames>,
-    /// Those who receive it, each with the place of its frames.
+    /// Its receivers, each with the place of its frames.
     pub(crate) targets: Vec<(ClientRef, usize)>,
     pub(crate) next: usize,
 }

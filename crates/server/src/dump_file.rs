@@ -2,9 +2,9 @@
 //!
 //! # Consistency
 //!
-//! The file has what was committed when the save began. The [copier](crate::copier) writes it in steps,
-//! between the commands of clients, who do not wait. BGSAVE answers at once, and SAVE when the file is on the
-//! device.
+//! The file has the data that were committed when the save began. The [copier](crate::copier) writes it in
+//! steps, between the commands of clients, who do not wait. BGSAVE answers at once, and SAVE when the file is
+//! on the device.
 //!
 //! # Commit point
 //!
@@ -28,7 +28,7 @@ use crate::log::MessageKind;
 use crate::master::copy::Begun;
 
 impl Executor<'_, '_> {
-    /// Begins a save of what is committed.
+    /// Begins a save of the committed data.
     pub(crate) fn begin_save(&mut self) -> Begun {
         let name = format!("temp-{}.rdb", std::process::id());
         let temporary = Path::new(&self.state.folder).join(name);
@@ -58,7 +58,7 @@ impl Executor<'_, '_> {
                 File::open(&folder)?.sync_all()
             });
             if named.is_err() {
-                // The error that led here is the one to tell of.
+                // The earlier error is the one that is reported.
                 let _ = std::fs::remove_file(&temporary);
             }
             named

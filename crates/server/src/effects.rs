@@ -1,8 +1,8 @@
 //! The stream of effects: the words in which a master tells its replicas what its commands did.
 //!
-//! A command that changed something is told as its client sent it, unless its handler says other words
-//! ([`Effects::tell`]), or the table below has them: a replica must come to the same data at another time and
-//! with other luck.
+//! A command that changed something is propagated as its client sent it, unless its handler gives another
+//! form ([`Effects::tell`]), or the table below does: a replica must arrive at the same data at another time
+//! and with other random numbers.
 //!
 //! | command | is told as |
 //! |---|---|
@@ -42,7 +42,7 @@ pub(crate) struct Mark {
 
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// This is a master that has, or had, replicas: commands are told.
+    /// This is a master that has, or had, replicas: commands are propagated.
     pub(crate) is_on: bool,
     /// Whole units that are not committed.
     pending: Vec<u8>,
@@ -72,7 +72,7 @@ impl Effects {
         self.selected.unwrap_or_default()
     }
 
-    /// Lets a SELECT stand in front of what comes: a new reader knows of no database.
+    /// Puts a SELECT before the next command, since a new reader has no database selected.
     pub(crate) fn forget_selected(&mut self) {
         (self.selected, self.committed) = (None, None);
     }
@@ -149,7 +149,7 @@ impl Effects {
         self.is_told
     }
 
-    /// Takes back what was told since a mark.
+    /// Takes back the effects since a mark.
     pub(crate) fn take_back(&mut self, mark: Mark) {
         self.unit.truncate(mark.effects);
         self.bytes.truncate(mark.bytes);

@@ -17,7 +17,8 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
-    /// The socket of the file system cannot be listened on. Remove what has its name, or choose another.
+    /// The server cannot listen on the socket of the file system. Remove the file of that name, or choose
+    /// another name.
     #[error("cannot listen on {}: {source}", path.display())]
     UnixSocket {
         /// Its path.

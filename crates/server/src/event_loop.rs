@@ -62,7 +62,7 @@ use crate::stop::Stop;
 use crate::token::{LISTENER, MASTER, WAKER};
 
 const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
-/// How long a client that sends no more may take nothing of what is left for it.
+/// How long a client that sends no more may leave its remaining replies unread.
 const LINGER_MAX: Duration = Duration::from_secs(60);
 /// Commands after which the clients that have been served get their replies before others are served.
 const COMMANDS_PER_ROUND: u64 = 4096;
@@ -147,8 +147,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
     }
 
-    /// Serves until it is told to stop. Then commits all commands that were run, and sends their replies as
-    /// far as the sockets take them at once.
+    /// Serves until it is stopped. Then commits all commands that were run, and sends their replies as far as
+    /// the sockets take them at once.
     ///
     /// # Errors
     /// The system's event queue fails.
@@ -275,7 +275,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.tidying = self.executor.tidy(self.executor.state.config.expire_per_turn);
         }
         self.executor.hold_to_maxmemory();
-        // After the tidying, which begins a batch of its own: those who waited for the end of a pause too.
+        // After the tidying, which begins a batch of its own: clients that waited for the end of a pause,
+        // too.
         if self.executor.keys.waiters.has_ready() {
             self.executor.serve_waiting(None);
         }
@@ -358,7 +359,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         self.hold_to_memory();
     }
 
-    /// Sends what was held and is durable now.
+    /// Sends held replies that are durable now.
     fn release_held(&mut self) {
         if !self.device.is_holding() {
             return;
@@ -415,8 +416,9 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             return 0;
         };
         if !conn.queued {
-            // The client that was queued in this slot is gone, and another one, which got the slot, has
-            // been served in this round. Served again, its replies would be sent before their commit.
+            // The client that was queued in this slot has disconnected, and another client, which got the
+            // slot, was served in this round. If it were served again, its replies would be sent before their
+            // commit.
             self.executor.clients.put_back(slot, conn);
             return 0;
         }
@@ -427,7 +429,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if !conn.session.killed && !is_replied {
             self.serve_taken(slot, &mut conn);
         }
-        // One that waits is not read from, so that this is all that tells of its end.
+        // The server does not read from a client that waits, so that only this reveals its end.
         conn.session.killed |= conn.hung_up && conn.is_waiting();
         let reply_bytes = conn.output.bytes.len();
         self.executor.clients.put_back(slot, conn);
@@ -519,7 +521,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         };
         if !conn.session.killed {
             let was_holding = conn.held.is_holding();
-            // Messages come between the rounds, and may tell of changes.
+            // Messages arrive between the rounds, and may report changes.
             let is_plain = std::mem::take(&mut conn.session.is_plain);
             conn.held.note(conn.output.unsent(), self.device.awaited().filter(|_| !is_plain));
             if conn.held.is_holding() && !was_holding {

@@ -551,7 +551,7 @@ impl<'s, 'p> Executor<'s, 'p> {
                 error => format!("MISCONF The write could not be made durable and was undone: {error}"),
             };
             self.state.stats.errors += self.marks.len() as u64;
-            // Clients may have begun to watch what is undone now.
+            // Clients may have begun to watch a change that is undone now.
             self.keys.watches.touch_everything();
             self.serve_or_keep_waiting(false);
             self.replace_marked(current, &line);
@@ -616,7 +616,7 @@ impl<'s, 'p> Executor<'s, 'p> {
     }
 }
 
-/// Notes in its session what a client runs.
+/// Notes the running command in the client's session.
 #[inline(always)]
 fn begin(session: &mut Session, command: &Command) {
     session.command = command.name;

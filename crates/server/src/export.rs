@@ -1,8 +1,7 @@
 //! The databases of a pool as a file of Redis, in steps.
 //!
-//! A pool that nobody writes to is read as it is. In a server that goes on, the [point in
-//! time](crate::keyspace::point) has what commands have changed since the beginning, and is told how far the
-//! file is.
+//! A pool without writers is read as it is. In a running server, the [point in time](crate::keyspace::point)
+//! keeps what commands have changed since the beginning; the export reports its progress to it.
 
 use std::io::{self, Write};
 use std::ops::Bound;
@@ -25,7 +24,7 @@ use crate::keyspace::replication::hidden_maps;
 use crate::kinds::{KindCounts, rdb_kind};
 use crate::version::REDIS_VERSION;
 
-/// After so many keys and elements, whoever waits for an export is told how far it is.
+/// After so many keys and elements, an export reports its progress.
 const RECORDS_PER_SIGN: u32 = 256;
 
 /// Why an export ended early.
@@ -97,8 +96,8 @@ impl From<Malformed> for Failure {
     }
 }
 
-/// Writes all keys of a pool's databases as a file that Redis 7.0 and later versions load; `progress` is told
-/// of each key. The pool may be open for reading only, and must have no writer meanwhile.
+/// Writes all keys of a pool's databases as a file that Redis 7.0 and later versions load; `progress` gets
+/// each key. The pool may be open for reading only, and must have no writer meanwhile.
 ///
 /// Takes memory for one value of the pool at a time, and no more than a record of a large collection.
 ///
@@ -166,13 +165,13 @@ struct Piece {
     place: Vec<u8>,
     kind: Kind,
     count: u64,
-    /// Elements that were come to.
+    /// Elements that were visited.
     found: u64,
 }
 
 impl<W: Write> Export<W> {
-    /// Begins with what is committed now, and with more facts in the head of the file. Keys whose time has
-    /// come at `now`, counted from the Unix epoch, are left out, if that is given.
+    /// Begins an export of the committed keys, with `aux` as further facts in the head of the file. With
+    /// `now`, counted from the Unix epoch, keys that have expired by then are left out.
     pub(crate) fn begin<'a>(
         pool: &Pool,
         sink: W,

@@ -8,7 +8,7 @@ use crate::commands::table::Command;
 /// The result of a command's handler: its reply is written, or nothing has happened.
 pub(crate) type Answer<T = ()> = Result<T, Fault>;
 
-/// Ends a command. The executor undoes what it did to the keyspace and drops what it wrote of a reply.
+/// Ends a command. The executor undoes its changes of the keyspace and drops its unfinished reply.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// Answer this error line.

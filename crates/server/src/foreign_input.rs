@@ -18,7 +18,7 @@ pub(crate) fn is_http(request: &Request<'_>) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") || is_request_line()
 }
 
-/// Whether what a connection begins with is TLS. No command begins so.
+/// Whether the first bytes of a connection are TLS. No command begins with these.
 pub(crate) fn begins_tls(input: &[u8]) -> bool {
     let known = input.len().min(TLS_BEGINNING.len());
     known > 0 && input[..known] == TLS_BEGINNING[..known]

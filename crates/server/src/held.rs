@@ -9,7 +9,7 @@
 //!
 //! Waking two threads takes longer than a fast device does. The loop waits for the device itself while a
 //! synchronisation usually takes less than [`WAITED_MAX`], and where all connected clients have been served:
-//! nobody could send anything meanwhile.
+//! no client could send anything meanwhile.
 //!
 //! If the device fails, clients with held output are disconnected without it: whether their writes survive is
 //! not known.
@@ -92,7 +92,7 @@ pub(crate) struct Device<'p> {
 }
 
 impl<'p> Device<'p> {
-    /// Puts off waiting, where commits would wait for a device. `waker` tells of the end.
+    /// Defers the wait of commits for a device. `waker` wakes the loop at its end.
     pub(crate) fn new(pool: &'p Pool, waker: Arc<Waker>) -> Self {
         let puts_off = pool.domain() == Domain::Journaled;
         // A loop that has ended is not woken; the next event is a tenth of a second away at most.
@@ -106,7 +106,7 @@ impl<'p> Device<'p> {
         Device { pool, puts_off, has_failed: false, committed, durable: committed, holding: Vec::new() }
     }
 
-    /// Notes the commits of a round; `waits_alone` is whether nobody else could send anything meanwhile.
+    /// Notes the commits of a round; `waits_alone`: no other client could send anything meanwhile.
     pub(crate) fn note_commits(&mut self, waits_alone: bool) {
         if !self.puts_off || self.has_failed {
             return;

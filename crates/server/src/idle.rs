@@ -30,7 +30,7 @@ impl Idle {
         Idle { typical_wait: WAIT_COUNTED_MAX, can_look: processors > 1 }
     }
 
-    /// Waits, and returns since when. `poll` is told whether it may sleep, and tells whether something came.
+    /// Waits, and returns since when. `poll` gets whether it may sleep, and returns whether an event arrived.
     pub(crate) fn wait(&mut self, mut poll: impl FnMut(bool) -> io::Result<bool>) -> io::Result<Instant> {
         let began = Instant::now();
         let mut came = false;

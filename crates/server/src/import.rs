@@ -169,7 +169,7 @@ fn note_unread(left_out: &mut BTreeMap<Reason, LeftOut>, event: &Event<'_>) {
     }
 }
 
-/// Reads a whole file; `progress` is told how many bytes of it, now and then.
+/// Reads a whole file; `progress` gets the number of bytes read, at intervals.
 ///
 /// # Errors
 /// Whatever is wrong with the file, with its place.
@@ -215,8 +215,8 @@ pub fn survey<R: Read>(
     Ok(survey)
 }
 
-/// Puts the keys of a file into a pool, in place of those with the same names; what has no place here is left
-/// out. `progress` is told how many bytes of the file were read, now and then.
+/// Puts the keys of a file into a pool, in place of those with the same names. Data that the server has no
+/// place for are left out. `progress` gets the number of bytes read, at intervals.
 ///
 /// Durable when it returns. If it fails or is interrupted, some of the keys are in the pool, each with its
 /// whole value; importing the file again leads to the same end.
@@ -276,7 +276,7 @@ impl<'p> Importing<'p> {
         Ok(importing)
     }
 
-    /// Gives back the space of what was removed, also by an import that was interrupted.
+    /// Frees the space of removed keys, also those of an interrupted import.
     fn reclaim(&mut self) -> Result<(), ImportError> {
         while self.keys.is_reclaiming() {
             self.keys.reclaim().map_err(|fault| self.failed(fault))?;

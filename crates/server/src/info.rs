@@ -481,7 +481,7 @@ fn latencystats(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// Redis also estimates the mean of what is left to live, which nothing here measures.
+/// Redis also estimates the mean of the remaining times, which this server does not measure.
 fn keyspace(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     facts.keyspace.iter().try_for_each(|(database, keys, expires)| {
         write!(out, "db{database}:keys={keys},expires={expires}\r\n")

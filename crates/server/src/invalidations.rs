@@ -24,7 +24,7 @@ impl PubSub {
         }
     }
 
-    /// Tells those who track a key that it changes.
+    /// Notifies the clients that track a key of its change.
     #[inline(always)]
     pub(crate) fn invalidate(&mut self, key: &[u8]) {
         if !self.tracking.clients.is_empty() {
@@ -44,8 +44,8 @@ impl PubSub {
         }
     }
 
-    /// Tells those who track keys that begin with `prefix` that they change; `named` are the ones that
-    /// there were, if [`Tracking::is_broadcasting`].
+    /// Notifies the clients that track keys with `prefix` of their change; `named` are the keys that existed,
+    /// if [`Tracking::is_broadcasting`].
     pub(crate) fn invalidate_prefix<'k>(&mut self, prefix: &[u8], named: impl Iterator<Item = &'k [u8]>) {
         if self.tracking.clients.is_empty() {
             return;
@@ -75,7 +75,7 @@ impl PubSub {
         );
     }
 
-    /// Posts what was gathered for groups: the batch ends.
+    /// Posts the messages that were gathered for groups, as the batch ends.
     pub(crate) fn post_gathered(&mut self) {
         while let Some(prefix) = self.tracking.changed.pop_first() {
             let Some(group) = self.tracking.groups.get_mut(&prefix) else {
@@ -92,7 +92,7 @@ impl PubSub {
         }
     }
 
-    /// Gives to `visit` those who are told, and how.
+    /// Calls `visit` with each client that gets a message, and its form.
     pub(crate) fn readers(&mut self, message: &Invalidation, mut visit: impl FnMut(ClientRef, Notice)) {
         let changers: BTreeSet<u64> = message.keys.iter().flatten().map(|(_, changer)| *changer).collect();
         for id in &message.clients {

@@ -43,7 +43,8 @@
 //!   ever. A call may look at more keys than COUNT says.
 //! - **TEMBO.COUNT, TEMBO.UNLINK, TEMBO.ONCE** are not in Redis: keys by their beginnings, and commands that
 //!   run once however often they are sent.
-//! - **TEMBO.UNFLUSH** brings back what a flush or a master's copy replaced, if `flush-grace` kept it.
+//! - **TEMBO.UNFLUSH** restores the data that a flush or a master's copy replaced, if `flush-grace` retained
+//!   them.
 //! - **KEYS** on a large database is not a snapshot: other clients are served meanwhile.
 //! - **Memory.** A full pool refuses what needs room with Redis's `-OOM`, and that may be EXPIRE, too, since
 //!   a deadline is stored with the value. Keys are evicted under a `maxmemory-policy` only.
@@ -59,8 +60,8 @@
 //! - **Bits** that are set to what they are, and elements that change no register of a HyperLogLog, leave
 //!   OBJECT ENCODING as it is. A command on a corrupt HyperLogLog changes nothing.
 //! - **INCRBYFLOAT** adds decimal fractions exactly, without the rounding of 80-bit floats.
-//! - **Fragmentation.** Space between records comes back by itself while the server runs; MEMORY PURGE begins
-//!   that at once, and answers before it is done.
+//! - **Fragmentation.** The server frees the space between records by itself while it runs; MEMORY PURGE
+//!   begins that at once, and answers before it is done.
 //! - **Users** are in files, as in Redis, and not in the pool. Rules may name commands of Redis that are not
 //!   here; TEMBO.COUNT and TEMBO.UNLINK need all keys that begin so.
 //! - **Keys** have at most 65528 bytes. Values have at most 512 MiB less their header of one or nine bytes.

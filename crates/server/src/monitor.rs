@@ -12,7 +12,7 @@ use crate::quotation::{is_secret, write_quoted};
 use crate::session::Session;
 
 impl Executor<'_, '_> {
-    /// Shows a command to those who monitor.
+    /// Shows a command to clients that monitor.
     #[inline(always)]
     pub(crate) fn show_to_monitors(&mut self, command: &Command, request: &Request<'_>, session: &Session) {
         if !self.keys.pubsub.monitors.is_empty() && !command.has(ADMIN) && !command.runs_script() {

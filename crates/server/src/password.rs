@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Password(Box<[u8]>);
 
 impl Password {
-    /// The password, or `None` if it is empty: then none is asked for.
+    /// The password, or `None` if it is empty: then none is needed.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         let bytes = bytes.into();
         (!bytes.is_empty()).then(|| Password(bytes.into()))

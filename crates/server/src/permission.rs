@@ -100,7 +100,7 @@ fn note_denial(state: &mut State, session: &Session, denial: &Denial, request: &
     note(state, session, (denial.reason, object), session.user.name.to_vec(), origin);
 }
 
-/// Notes that somebody failed to authenticate as a user.
+/// Notes that a client failed to authenticate as a user.
 pub(crate) fn note_wrong_password(state: &mut State, session: &Session, user: &[u8], command: &[u8]) {
     let origin = if session.queue.is_some() { Origin::Multi } else { Origin::TopLevel };
     note(state, session, (Reason::Auth, command.to_vec()), user.to_vec(), origin);
@@ -146,8 +146,9 @@ fn receives_only_allowed(session: &Session) -> bool {
         || session.subscriptions.all().all(|(name, is_pattern)| user.may_receive(name, is_pattern))
 }
 
-/// Makes the clients of users that are gone strangers, and disconnects them; the one that asks, after its
-/// answer. `is_gone` is told the names of users. The others of the default user get it as it is now.
+/// Makes the clients of removed users strangers, and disconnects them; the client that runs the command,
+/// after its reply. `is_gone` gets the names of users. Other clients of the default user get its present
+/// rules.
 pub(crate) fn disconnect_users(
     is_gone: impl Fn(&[u8]) -> bool,
     state: &State,

@@ -9,15 +9,15 @@
 //!
 //! # After the commit
 //!
-//! A message that is published while the batch has writes is *pending*: whoever receives it may act on what
-//! those writes did. The commit makes it *committed*, and a failed commit drops it. Messages are delivered in
-//! the order in which they were published.
+//! A message that is published while the batch has writes is *pending*: a receiver may act on the effects of
+//! those writes. The commit makes it *committed*, and a failed commit drops it. Messages are delivered in the
+//! order in which they were published.
 //!
 //! # Who receives a message
 //!
-//! Those who had subscribed when it was published, and still have when it is delivered. Subscriptions and
-//! messages are numbered in one sequence; a message goes to subscriptions with smaller numbers. A client that
-//! gives a subscription up first gets what is on its way.
+//! Clients that were subscribed when it was published, and still are when it is delivered. Subscriptions and
+//! messages are numbered in one sequence; a message is delivered to subscriptions with smaller numbers. A
+//! client that unsubscribes first gets the messages that are under way.
 //!
 //! # Memory
 //!
@@ -36,7 +36,7 @@ use crate::session::Session;
 use crate::subscriptions::{Subscribers, SubscriptionKind};
 use crate::tracking::Tracking;
 
-/// Receptions that may wait before those who publish wait.
+/// Receptions that may wait before publishers wait.
 const RECEPTIONS_MAX: u64 = 4096;
 /// Bytes of messages that may.
 const OUTBOX_BYTES_MAX: usize = 16 << 20;
@@ -197,7 +197,7 @@ impl PubSub {
         receptions
     }
 
-    /// Shows a command to those who monitor.
+    /// Shows a command to clients that monitor.
     pub(crate) fn show_command(&mut self, line: Vec<u8>) {
         let receptions = self.monitors.len() as u64;
         self.post(MessageBody::Monitored(line.into()), receptions, false);
@@ -261,7 +261,7 @@ impl PubSub {
         !self.outbox.is_empty() || self.delivery.is_some()
     }
 
-    /// Whether those who publish should wait.
+    /// Whether publishers should wait.
     pub(crate) fn is_backlogged(&self) -> bool {
         self.receptions > RECEPTIONS_MAX || self.bytes > OUTBOX_BYTES_MAX
     }
@@ -274,7 +274,7 @@ impl PubSub {
         Some(message)
     }
 
-    /// Gives to `visit` those who are to receive a message, each with the pattern, if one brings it.
+    /// Calls `visit` with each receiver of a message, and the pattern through which it receives it, if any.
     pub(crate) fn recipients(&self, message: &Message, mut visit: impl FnMut(ClientRef, Option<&Rc<[u8]>>)) {
         let before =
             |subscribers: &Subscribers, pattern, visit: &mut dyn FnMut(ClientRef, Option<&Rc<[u8]>>)| {

@@ -41,7 +41,7 @@ impl Queue {
         self.commands.iter().enumerate().map(move |(at, command)| (*command, request(at)))
     }
 
-    /// Whether a command goes through the keys, or may: nobody knows what a script does.
+    /// Whether a command walks over the keys, or may: the effects of a script are unknown beforehand.
     pub(crate) fn may_walk(&self) -> bool {
         self.commands.iter().any(|command| command.has(WALKS) || command.runs_script())
     }
@@ -60,6 +60,6 @@ pub(crate) struct Watched {
     pub(crate) bytes: usize,
     /// The earliest deadline that one of them had.
     pub(crate) expires: Option<u64>,
-    /// That deadline was found to have passed, which stays so if the clock goes back.
+    /// That deadline was found to have passed; it stays passed if the clock is set back.
     pub(crate) has_expired: Cell<bool>,
 }

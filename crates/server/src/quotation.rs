@@ -18,7 +18,7 @@ pub(crate) fn is_secret(command: &Command, request: &Request<'_>, at: usize) -> 
     }
 }
 
-/// Appends a text in double quotes, with escapes for what is not printable.
+/// Appends a text in double quotes, with escapes for unprintable bytes.
 pub(crate) fn write_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for &byte in text {

@@ -68,7 +68,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Ends what is kept in time, and prepares for what may have to be kept. Called when there is no batch.
+    /// Ends retained states whose time is over, and prepares for new ones. Called when there is no batch.
     pub(crate) fn tend_kept(&mut self) {
         self.keys.keeping.grace_ms = self.state.config.flush_grace.as_millis() as u64;
         if !self.keys.has_batch()
@@ -80,8 +80,8 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Gives back what is there beside the data, for a transaction that found no space: a copy, then what is
-    /// to be reclaimed, then replaced states.
+    /// Frees space beside the data, for a transaction that found none: that of a copy, then space to be
+    /// reclaimed, then replaced states.
     pub(crate) fn give_room(&mut self) -> Answer {
         if !self.give_up_copy() && !self.keys.is_reclaiming() {
             self.keys.give_up_kept()?;
@@ -100,8 +100,8 @@ impl Executor<'_, '_> {
         Ok(())
     }
 
-    /// Lets a command that may not need space, and found none, do in place what it would copy. Tells whether
-    /// it is to be run again.
+    /// Lets a command that may not need space, and found none, do in place what it would copy. Returns
+    /// whether it is to be run again.
     #[cold]
     pub(crate) fn may_do_in_place(&mut self, command: &Command, fault: &Fault) -> bool {
         let is_full = matches!(fault, Fault::Engine(tembo::Error::Full { .. }));

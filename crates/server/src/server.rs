@@ -92,9 +92,9 @@ impl Listener {
     /// Listens on all that is configured: addresses, and a socket of the file system.
     ///
     /// # Errors
-    /// [`Error::Listen`] if one of the addresses cannot be listened on, unless it is optional;
-    /// [`Error::UnixSocket`] likewise. A socket that nobody listens on any more is replaced.
-    /// [`Error::Metrics`] and [`Error::MetricsPublic`] for the address of metrics, where probes are told from
+    /// [`Error::Listen`] if the server cannot listen on one of the addresses, unless that is optional;
+    /// [`Error::UnixSocket`] likewise. A socket on which no process listens any more is replaced.
+    /// [`Error::Metrics`] and [`Error::MetricsPublic`] for the address of metrics, where probes learn from
     /// now on that the server is not ready.
     pub fn of(config: &Config) -> Result<Self, Error> {
         let local = SocketAddr::new(config.listen.ip(), 0);
@@ -148,7 +148,7 @@ fn endpoint(config: &Config, address: SocketAddr) -> Result<Endpoint, Error> {
     Endpoint::bind(address, config.stuck_after).map_err(|source| Error::Metrics { address, source })
 }
 
-/// Listens on a socket of the file system, which gets its permissions before anybody can connect.
+/// Listens on a socket of the file system, which gets its permissions before any client can connect.
 fn listen_in_file_system(path: &Path, mode: Option<u32>) -> io::Result<Acceptor> {
     let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
@@ -250,8 +250,8 @@ impl Server {
         self.state.eviction.limit.clone()
     }
 
-    /// Takes notice of a server of another protocol over the same pool: its clients are work for which
-    /// compaction makes way, and its figures are shown with the metrics.
+    /// Registers a server of another protocol over the same pool: compaction yields to its clients, and the
+    /// metrics include its figures.
     pub fn set_neighbour(&mut self, neighbour: impl Neighbour + 'static) {
         self.state.neighbour = Some(Arc::new(neighbour));
     }

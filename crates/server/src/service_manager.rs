@@ -20,7 +20,7 @@ impl State {
         self.tell(&[NotifyState::Ready, NotifyState::Status("Ready to accept connections")]);
     }
 
-    /// The event loop goes round: for probes, and for the manager. To be called with each cron.
+    /// Reports that the event loop is alive, to probes and to the manager. To be called with each cron.
     pub(crate) fn tell_alive(&mut self, now: Instant) {
         self.beat();
         let supervision = &mut self.supervision;
@@ -30,7 +30,7 @@ impl State {
         }
     }
 
-    /// A long turn goes forward. To be called often; costs a look at the clock.
+    /// Reports progress in a long turn. To be called often; costs a look at the clock.
     pub(crate) fn show_alive(&mut self) {
         let now = Instant::now();
         if now >= self.supervision.next_sign {

@@ -51,7 +51,7 @@ pub(crate) struct Session {
     pub(crate) no_evict: bool,
     /// It has given a password, or came when there was none.
     pub(crate) authenticated: bool,
-    /// It takes what a replica of a cluster has: READONLY.
+    /// It accepts the data of a replica of a cluster: READONLY.
     pub(crate) reads_replica: bool,
     /// The user that it is; the default one until it authenticates.
     pub(crate) user: Arc<User>,
@@ -87,7 +87,7 @@ pub(crate) struct Session {
     pub(crate) replies: Replies,
     /// It is to be disconnected once its output is sent.
     pub(crate) quitting: bool,
-    /// It is to be disconnected now; what is left for it is not sent.
+    /// It is to be disconnected now; its remaining replies are not sent.
     pub(crate) killed: bool,
     /// The connection's buffers when its commands of this turn began.
     pub(crate) buffers: BufferSizes,

@@ -175,7 +175,7 @@ pub(crate) struct State {
     pub(crate) next_client: u64,
     /// SHUTDOWN was called.
     pub(crate) stopping: bool,
-    /// Where figures are published, if anybody may ask for some.
+    /// Where figures are published, if the metrics have an address.
     pub(crate) board: Option<Arc<Board>>,
     pub(crate) neighbour: Option<Arc<dyn Neighbour>>,
     pub(crate) supervision: Supervision,
@@ -301,7 +301,7 @@ impl State {
         self.config.replica.backlog_bytes.unwrap_or(share)
     }
 
-    /// The port that masters of this server's replicas are told.
+    /// The port that is announced to masters of this server's replicas.
     pub(crate) fn port_for_replicas(&self) -> u16 {
         let tls = self.tls_listen.filter(|_| self.config.tls.replication);
         tls.map_or(self.listen.port(), |address| address.port())
@@ -352,8 +352,8 @@ impl State {
         self.log(LogLevel::Warning, kind, message);
     }
 
-    /// Logs that the engine refused a command or a commit, if an operator should know. A full pool is
-    /// told of when it becomes full, and not for each write.
+    /// Logs that the engine refused a command or a commit, if an operator should know. A full pool is logged
+    /// when it becomes full, and not for each write.
     #[cold]
     pub(crate) fn log_fault(&mut self, command: &str, error: &tembo::Error, pool: &Pool) {
         match kind_of(error) {

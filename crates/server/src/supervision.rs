@@ -1,4 +1,4 @@
-//! The service manager, which is told that the server is ready, alive and stopping (sd_notify(3)).
+//! Notifications to the service manager: the server is ready, alive, stopping (sd_notify(3)).
 //!
 //! The event loop tells it that the server is alive, with its cron: a loop that is stuck is silent, and the
 //! manager ends the process when the time in `WATCHDOG_USEC` is over.
@@ -18,7 +18,7 @@ pub(crate) struct Supervision {
     /// How often it wants to hear that the server is alive: twice in the time that it waits.
     pub(crate) every: Option<Duration>,
     pub(crate) last: Instant,
-    /// When a long turn shows next that it goes forward.
+    /// When a long turn next reports its progress.
     pub(crate) next_sign: Instant,
 }
 

@@ -1,4 +1,4 @@
-//! Client-side caching: who has read which keys, and who is told that they have changed.
+//! Client-side caching: the keys that clients have read, and the clients to notify of a change.
 //!
 //! ```text
 //!   a read ------> table: key -> clients -------\
@@ -6,8 +6,8 @@
 //!            ----> groups: prefix -> clients, changed keys --/
 //! ```
 //!
-//! A client tracks the keys that it reads, or it is told of all keys with certain beginnings (BCAST). As in
-//! Redis, names of keys are those of all databases, and a key is invalidated once for each time it was read.
+//! A client tracks the keys that it reads, or all keys with certain prefixes (BCAST). As in Redis, names of
+//! keys are those of all databases, and a key is invalidated once for each time it was read.
 //!
 //! # After the commit
 //!
@@ -18,8 +18,8 @@
 //! # Memory
 //!
 //! The table has at most `tracking-table-max-keys` keys and [`TABLE_BYTES_MAX`] bytes. Beyond that keys are
-//! invalidated as if they had changed. Clients that are gone stay in the table until their keys change or
-//! the list of a key is about to grow. Those who change keys wait while messages are backlogged.
+//! invalidated as if they had changed. Disconnected clients stay in the table until their keys change or the
+//! list of a key is about to grow. Clients that change keys wait while messages are backlogged.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -95,7 +95,7 @@ pub(crate) struct OwnTracking {
     pub(crate) bytes: usize,
 }
 
-/// Those who are told of the keys with one beginning.
+/// The clients that track one prefix.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) clients: BTreeSet<u64>,
@@ -108,7 +108,7 @@ pub(crate) struct Group {
 pub(crate) struct Invalidation {
     /// The keys, and who changed each; `None` for all that there are.
     pub(crate) keys: Option<Vec<(Box<[u8]>, u64)>>,
-    /// Those who are told, unless they track no longer.
+    /// The clients to notify, unless they track no longer.
     pub(crate) clients: Vec<u64>,
     pub(crate) is_broadcast: bool,
 }
@@ -119,7 +119,7 @@ impl Invalidation {
         keys.sum::<usize>() + self.clients.len() * size_of::<u64>()
     }
 
-    /// The keys that a client is told of who changed some itself; `without` is [`NOBODY`] for all others.
+    /// The keys for a client that changed some itself; `without` is [`NOBODY`] for all others.
     pub(crate) fn keys_without(&self, without: u64) -> Option<Vec<&[u8]>> {
         let is_told = |(_, changer): &&(Box<[u8]>, u64)| without == NOBODY || *changer != without;
         self.keys.as_ref().map(|keys| keys.iter().filter(is_told).map(|(key, _)| &**key).collect())
@@ -132,7 +132,7 @@ pub(crate) enum Notice {
     /// Keys that this client did not change. In RESP2 a message of a channel, and only to a
     /// subscriber that gets the messages of another client.
     Keys { without: u64, is_redirected: bool },
-    /// That the client with this number, which got its messages, is gone.
+    /// The client with this number, to which the messages were redirected, has disconnected.
     Broken(u64),
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct Tracking {
     pub(crate) changed: BTreeSet<Rc<[u8]>>,
     /// Most keys of the table: `tracking-table-max-keys`, 0 for no limit.
     pub(crate) keys_max: u64,
-    /// Where the search for a key to be given up goes on.
+    /// The position at which the search for a key to be given up continues.
     next_given_up: Vec<u8>,
     /// The client whose command runs.
     pub(crate) current: u64,
@@ -232,7 +232,7 @@ impl Tracking {
         }
     }
 
-    /// A client is gone: it tracks nothing, and gets nobody's messages.
+    /// Notes that a client has disconnected: it tracks nothing, and receives no messages of others.
     pub(crate) fn part_with(&mut self, client: u64, own: &mut OwnTracking) {
         self.disable(client, own);
         for tracked in self.clients.values_mut() {

@@ -99,7 +99,7 @@ impl Executor<'_, '_> {
             return;
         };
         self.run_or_abort(&queue, slot, session, output);
-        // CLIENT LIST tells of a transaction as long as it runs.
+        // CLIENT LIST shows a transaction as long as it runs.
         session.queue = None;
     }
 

@@ -124,7 +124,8 @@ impl Executor<'_, '_> {
             self.keys.set_in_one_batch(true);
             // Its user may be another one since it began to wait.
             let refused = if session.user.may_all { None } else { self.refusal(session, command, &request) };
-            // While a slot goes to another node nothing is taken from it; all are tried again afterwards.
+            // While a slot moves to another node, no client takes elements from it; all are tried again
+            // afterwards.
             let access = Access { from_replica: false, writes: true, is_replica: false };
             let cluster = self.state.cluster.as_ref();
             let is_stopped = cluster.is_some_and(|cluster| cluster.refusal(slot_of(key), access).is_some());

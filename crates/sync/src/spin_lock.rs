@@ -7,8 +7,8 @@ use crate::back_off;
 use parking_lot::lock_api::{GuardNoSend, Mutex, MutexGuard, RawMutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The lock by itself. Holders may commit under it: nanoseconds, or milliseconds where that synchronises a
-/// device, so that waiting threads [back off](back_off).
+/// The lock by itself. A holder may commit under it, which takes nanoseconds, or milliseconds if the commit
+/// synchronises a device. Waiting threads therefore [back off](back_off).
 #[derive(Debug, Default)]
 pub struct SpinLock(AtomicBool);
 

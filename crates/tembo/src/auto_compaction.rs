@@ -19,7 +19,7 @@ impl AutoCompaction {
 }
 
 /// The run of free space that a compaction could not make, for a program that compacts the pool itself when a
-/// change finds no space: so that it does not try in vain.
+/// change finds no space. It prevents futile attempts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MissedRun {
     pub(crate) bytes: u64,

@@ -582,7 +582,7 @@ impl Batch<'_> {
         match taken_back {
             Ok(()) => self.tx.rollback_to(to.tx),
         }
-        // The savepoint can be gone back to again.
+        // The batch can roll back to the savepoint again.
         self.changes += 1;
         *self.savepoint.get_mut() = self.changes + 1;
     }

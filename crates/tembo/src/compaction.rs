@@ -47,7 +47,7 @@ struct Part {
     at: Place,
 }
 
-/// Where the compaction of a structure goes on.
+/// The position at which the compaction of a structure continues.
 #[derive(Debug, Clone)]
 enum Place {
     /// `None` once all has moved, and is to be freed.
@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-/// A structure, open for one call of [`Compaction::step`]: nobody can drop it meanwhile.
+/// A structure, open for one call of [`Compaction::step`], so that it cannot be dropped meanwhile.
 enum Opened {
     Map(Map),
     Hash(HashTable),
@@ -140,8 +140,8 @@ impl Opened {
 
 impl Compaction {
     /// Moves blocks for about `budget`, or a little more; returns whether there is more to do. Other writers
-    /// of a structure wait during one leaf at a time, readers never. A structure that nobody else has open is
-    /// open during the call, so that it cannot be dropped.
+    /// of a structure wait during one leaf at a time, readers never. The call keeps the structure open, so
+    /// that it cannot be dropped.
     ///
     /// # Errors
     ///
@@ -185,8 +185,7 @@ impl Compaction {
         self.moved_bytes
     }
 
-    /// Makes the slabs that are empty by now free space, which goes back to the file system where it is at
-    /// least 1 MiB long.
+    /// Turns empty slabs into free space, and returns runs of at least 1 MiB to the file system.
     ///
     /// # Errors
     ///
@@ -272,7 +271,7 @@ impl Pool {
         let mut all = Compacted::default();
         for _ in 0..TAILS_MAX {
             all.add(self.compact_while(&is_over, true)?.all);
-            // Blocks that nobody moves may lie in the sparse slabs, and others at the end.
+            // Blocks that cannot move may lie in the sparse slabs, and others at the end.
             let tail = if is_over() { None } else { self.tail_compaction()? };
             let Some(tail) = tail else { break };
             let round = self.compact_round(tail, &is_over, true)?;
@@ -366,14 +365,14 @@ impl Pool {
         self.shared.pool.set_min_bytes(bytes);
     }
 
-    /// Whether the last compaction was to make such a piece, and has.
+    /// Whether the last compaction was to make such a piece, and did.
     pub fn has_made_run(&self) -> bool {
         self.shared.pool.has_made_run()
     }
 
-    /// The bytes of the piece of free space that a change has not found; 0 if none is missed, or a short one
-    /// is, for a slab, and less than an eighth of the pool is unused: it is full then. The next compaction,
-    /// or the one after it, makes such a piece.
+    /// The length of the piece of free space that a change did not find; 0 if no piece is missed. Also 0 if
+    /// the piece is a short one, for a slab, and less than an eighth of the pool is unused: the pool is full
+    /// then. The next compaction, or the one after it, makes such a piece.
     pub fn missed_run_bytes(&self) -> u64 {
         self.shared.pool.missed_run_bytes()
     }
@@ -425,8 +424,8 @@ const WORTH_BYTES: u64 = 1 << 20;
 const COMPACTIONS_MAX: u32 = 64;
 
 impl MissedRun {
-    /// Whether a run is missed ([`Pool::missed_run_bytes`]), and a compaction may make it: none has tried in
-    /// vain to make one that is no longer, or at least 1 MiB more is unused now.
+    /// Whether a run is missed ([`Pool::missed_run_bytes`]), and a compaction may make it: no compaction has
+    /// failed to make a run of at most this length, or at least 1 MiB more is unused now.
     pub fn may_be_made(&self, pool: &Pool) -> bool {
         let missed_bytes = pool.missed_run_bytes();
         let was_in_vain = self.bytes > 0 && missed_bytes >= self.bytes;

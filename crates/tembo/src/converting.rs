@@ -9,8 +9,8 @@
 //! # After a crash
 //!
 //! A keyspace `converting NAME` has the name of the map as long as the conversion into `NAME` is not done,
-//! and is dropped at its end. A step is done when its snapshot of the store is kept. So a conversion that was
-//! interrupted goes on with the step that it was in, when it is asked for again.
+//! and is dropped at its end. A step is done when its snapshot of the store is kept. An interrupted
+//! conversion therefore continues with the step that it was in, when it is called again.
 
 use crate::kinds::Kind;
 use crate::{Change, Error, FixedMap, HashTable, Map, Pool, Result, Snapshot, TableSnapshot};
@@ -65,9 +65,9 @@ impl Pool {
     /// the oldest to the newest: of a map with versions, what was held by a name can be read as before. Keys
     /// and values of a [`FixedMap`] become eight bytes, the highest first, so that they keep their order.
     ///
-    /// The keyspace is made, retaining versions as `retention` says. It fills up commit by commit: nobody
-    /// else should write to it, or to the map, before this returns. After a crash, or an error, the same call
-    /// goes on with the snapshot at which it was. `advanced` is told of keys that were compared.
+    /// The keyspace is made, retaining versions as `retention` says. It is filled commit by commit: no other
+    /// thread should write to it, or to the map, before this returns. After a crash, or an error, the same
+    /// call continues with the snapshot at which it was. `advanced` gets the number of compared keys.
     ///
     /// # Errors
     ///

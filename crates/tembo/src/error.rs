@@ -190,7 +190,7 @@ pub enum Error {
     /// The index refused the operation.
     #[error(transparent)]
     Index(tembo_index::Error),
-    /// A [store](crate::store) refused the operation: a conflict, a snapshot that is gone, a name.
+    /// A [store](crate::store) refused the operation: a conflict, a snapshot that has ended, a name.
     #[error(transparent)]
     Store(tembo_store::Error),
 }

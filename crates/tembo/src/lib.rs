@@ -43,9 +43,9 @@
 //! once, and cost one fence. All past that its user wants to keep can be read.
 //!
 //! A [`Batch`] is less: it makes changes of several maps atomic after a crash, excludes all other writers of
-//! maps while it lasts, and isolates nobody's reads. It remains for programs that have maps. New programs
-//! that change several keys together take a store, and [`Pool::convert_map`] copies a map into one, with its
-//! named snapshots.
+//! maps while it lasts, and isolates no reads. It remains for programs that have maps. New programs that
+//! change several keys together take a store, and [`Pool::convert_map`] copies a map into one, with its named
+//! snapshots.
 //!
 //! A pool holds any number of each, by name. Maps take any number of threads that read and write at once; a
 //! change of a [`FixedMap`] costs one cache line and one fence. A [`Map`] that was created [with

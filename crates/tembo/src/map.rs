@@ -264,10 +264,10 @@ impl Map {
     /// Removes the records whose keys lie in `bounds`; returns how many.
     ///
     /// They are removed in the order of their keys, in groups of some dozens, each by a transaction of its
-    /// own. So the range may have any size, and the whole is **not** atomic: after a crash or an error the
-    /// records up to some key are gone, and all others are still there. All are gone, durably, when this
-    /// returns. Other threads may write between two groups, and records that they put into the range are
-    /// removed or not. [`Batch::remove_range`](crate::Batch::remove_range) is atomic, and
+    /// own. The range may have any size, and the whole is **not** atomic: after a crash or an error the
+    /// records up to some key are removed, and all others are still present. When this returns, all are
+    /// durably removed. Other threads may write between two groups; records that they put into the range may
+    /// or may not be removed. [`Batch::remove_range`](crate::Batch::remove_range) is atomic, and
     /// [`clear`](Self::clear) removes everything at once.
     ///
     /// # Errors

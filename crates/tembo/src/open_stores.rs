@@ -48,8 +48,8 @@ impl OpenStores {
     }
 }
 
-/// Runs `body`, again and again while the last handle of the store is gone, and the commits that nobody
-/// waited for are still being made.
+/// Runs `body`, repeatedly while the store is closing: its last handle was dropped, and commits for which no
+/// thread waited are still under way.
 fn once_closed<T>(was_open: bool, body: impl Fn() -> tembo_store::Result<T>) -> Result<T> {
     let begun = Instant::now();
     loop {

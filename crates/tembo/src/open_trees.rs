@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree};
 use tembo_pool::ErrorKind;
 
-/// A tree that keeps state in memory which must exist once, and a lane, until its last handle is gone.
+/// A tree with a lane, and with state in memory that must exist only once, until its last handle is dropped.
 pub(crate) trait OpenOnce: Clone {
     fn open(pool: &tembo_pool::Pool, name: &str) -> tembo_index::Result<Option<Self>>;
 

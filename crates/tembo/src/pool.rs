@@ -195,7 +195,7 @@ impl Pool {
     }
 
     /// Copies the [heap](crate::heap) of this pool into another one, which has none, shared objects included.
-    /// Nobody may write to the heap meanwhile. `note` is told how many objects were copied.
+    /// No thread may write to the heap meanwhile. `note` gets the number of copied objects.
     ///
     /// # Errors
     ///
@@ -328,7 +328,8 @@ impl Pool {
     }
 
     /// Whether the pool lies on a disk and has been larger than half of the memory that this process may use
-    /// since it was opened. Its pages then come one by one, and those of a batch of keys are asked for ahead.
+    /// since it was opened. Its pages are then read one by one, and those of a batch of keys are requested
+    /// ahead.
     pub fn is_larger_than_memory(&self) -> bool {
         self.shared.pool.region().is_larger_than_memory()
     }

@@ -83,7 +83,7 @@ impl Pool {
     }
 
     /// Makes a copy of the store of this name in another pool, with all its history, and opens the copy
-    /// there; `None` if there is no such store. `note` is told how many keys were copied.
+    /// there; `None` if there is no such store. `note` gets the number of copied keys.
     ///
     /// # Errors
     ///

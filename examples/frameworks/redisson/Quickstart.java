@@ -2,8 +2,8 @@
 //
 //   java -cp 'target/dependency/*' Quickstart.java PORT [TURNS]
 //
-// A lock that was given is still held after a crash of the server, and the counter has every step whose answer
-// came.
+// A lock that was given is still held after a crash of the server, and the counter has every step whose
+// answer came.
 
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;

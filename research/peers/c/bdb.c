@@ -1,6 +1,6 @@
 /*
- * Berkeley DB: a transactional B-tree with a write-ahead log that is synced at each commit; and, as another engine, a
- * B-tree in its cache alone, without transactions, log and file.
+ * Berkeley DB: a transactional B-tree with a write-ahead log that is synced at each commit; and, as another
+ * engine, a B-tree in its cache alone, without transactions, log and file.
  */
 #include "engine.h"
 

@@ -2,8 +2,8 @@
  * The interface of an engine in C, for the comparison. Each file beside this one makes one such table from a
  * library's own header, so that the compiler checks every call; src/native.rs is the other side.
  *
- * All keys of a run have the same length, and so have all values. Keys are ordered as byte strings. An engine is used
- * by one thread. A write that returned is durable as far as the library can make it so.
+ * All keys of a run have the same length, and so have all values. Keys are ordered as byte strings. An engine
+ * is used by one thread. A write that returned is durable as far as the library can make it so.
  */
 #ifndef PEERS_ENGINE_H
 #define PEERS_ENGINE_H

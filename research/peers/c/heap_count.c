@@ -1,6 +1,7 @@
 /*
- * A library to be loaded in advance (LD_PRELOAD) that counts the fences that libpmemobj asks of libpmem: the calls
- * that end with one, each counted and passed on. Calls that such a call makes itself are not counted again.
+ * A library to be loaded in advance (LD_PRELOAD) that counts the fences that libpmemobj asks of libpmem: the
+ * calls that end with one, each counted and passed on. Calls that such a call makes itself are not counted
+ * again.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,14 +1,16 @@
 /*
- * The floor: the least that a program has to do for the same promise, in plain C for one thread. A transaction is one
- * checksummed redo record; the record and new objects are flushed together, one fence follows, and then the home words
- * are stored. The home lines are flushed with the next record, under the same fence.
+ * The floor: the least that a program has to do for the same promise, in plain C for one thread. A
+ * transaction is one checksummed redo record; the record and new objects are flushed together, one fence
+ * follows, and then the home words are stored. The home lines are flushed with the next record, under the
+ * same fence.
  *
- * The log is a ring of whole lines, which are written past the caches where a processor does that faster. It is no heap:
- * there are no types, no counts, one thread writes, and objects are allocated one after another.
+ * The log is a ring of whole lines, which are written past the caches where a processor does that faster. It
+ * is no heap: there are no types, no counts, one thread writes, and objects are allocated one after another.
  *
- * A lookup is safe beside that thread, as little as that takes: it says that it reads, so that what is freed waits for it, and
- * looks at the writer's clock after each load, so that all that it has seen was there at one moment. (The barrier that the
- * writer needs before it frees something is the writer's: a system call that is made rarely.)
+ * A lookup is safe beside that thread, as little as that takes: it says that it reads, so that what is freed
+ * waits for it, and looks at the writer's clock after each load, so that all that it has seen was there at
+ * one moment. (The barrier that the writer needs before it frees something is the writer's: a system call
+ * that is made rarely.)
  */
 #define _GNU_SOURCE
 #include "engine.h"
@@ -158,7 +160,8 @@ void floor_close(struct floor_heap *h)
 
 int floor_persist(struct floor_heap *h, uint32_t index)
 {
-	/* The stored value does not change, but a line that nobody has stored to would not have to be written back. */
+	/* The stored value does not change, but a line that nobody has stored to would not have to be written
+	 * back. */
 	volatile uint64_t *word = (volatile uint64_t *)(h->start + h->table[index]);
 
 	*word = *word;

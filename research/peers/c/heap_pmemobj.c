@@ -1,11 +1,11 @@
 /*
- * Objects in libpmemobj, programmed as its manual teaches: one transaction per change, every range snapshotted before
- * it is modified, objects allocated and freed inside the transaction.
+ * Objects in libpmemobj, programmed as its manual teaches: one transaction per change, every range
+ * snapshotted before it is modified, objects allocated and freed inside the transaction.
  *
  * As fast as the library allows: addresses are offsets added to the pool's (pmemobj_direct would look the
- * pool up each time), one snapshot for each range, none for what the transaction allocated, allocation classes without
- * headers that fit the objects exactly, all pages touched in advance. There are no locks, because there is one thread.
- * Lookups need no transaction.
+ * pool up each time), one snapshot for each range, none for what the transaction allocated, allocation
+ * classes without headers that fit the objects exactly, all pages touched in advance. There are no locks,
+ * because there is one thread. Lookups need no transaction.
  */
 #define _GNU_SOURCE
 #include "engine.h"

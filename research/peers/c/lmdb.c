@@ -1,4 +1,5 @@
-/* LMDB: a copy-on-write B+-tree in a writable shared mapping, one write transaction and one msync per write. */
+/* LMDB: a copy-on-write B+-tree in a writable shared mapping, one write transaction and one msync per
+ * write. */
 #include "engine.h"
 
 #include <lmdb.h>
@@ -8,7 +9,7 @@
 struct state {
 	MDB_env *env;
 	MDB_dbi dbi;
-	MDB_txn *read;      /* renewed for each read and reset before each write, so that no page is kept from reuse */
+	MDB_txn *read;      /* renewed for each read, reset before each write: no page is kept from reuse */
 	MDB_cursor *cursor;
 	int reading;
 	int shares;         /* lookups go on in the transaction that is open */

@@ -1,4 +1,5 @@
-/* Bytes that LMDB takes while read transactions are held. With locks: without them it would not know of readers. */
+/* Bytes that LMDB takes while read transactions are held. With locks: without them it would not know of
+ * readers. */
 #include "engine.h"
 
 #include <lmdb.h>
@@ -72,8 +73,8 @@ static int run(MDB_env *env, uint64_t keys, const uint32_t *order, uint64_t coun
 	return code;
 }
 
-/* Fills a database, and notes its bytes at first and after each of four rounds that overwrite the records of `order`:
- * with one snapshot held, with a second one, with the same two, and with none. */
+/* Fills a database, and notes its bytes at first and after each of four rounds that overwrite the records of
+ * `order`: with one snapshot held, with a second one, with the same two, and with none. */
 int peer_lmdb_held(const char *folder, uint64_t keys, const uint32_t *order, uint64_t count, uint64_t *bytes)
 {
 	MDB_env *env;

@@ -1,15 +1,15 @@
 /*
- * A B-tree in libpmemobj, programmed as its manual teaches: one transaction per change, every range snapshotted before it
- * is modified, nodes allocated and freed inside the transaction.
+ * A B-tree in libpmemobj, programmed as its manual teaches: one transaction per change, every range
+ * snapshotted before it is modified, nodes allocated and freed inside the transaction.
  *
- * Nodes have up to MAX_ITEMS items in order, and inner nodes one child more than that; each item is a key and a value,
- * in inner nodes too. Keys are words that compare as integers. A value of 8 bytes stands in the item, a longer one is
- * an object of its own whose offset stands there.
+ * Nodes have up to MAX_ITEMS items in order, and inner nodes one child more than that; each item is a key and
+ * a value, in inner nodes too. Keys are words that compare as integers. A value of 8 bytes stands in the
+ * item, a longer one is an object of its own whose offset stands there.
  *
- * As fast as the library allows: links are offsets that are added to the pool's address (pmemobj_direct
- * would look the pool up each time), a change takes one snapshot per node (each costs a log entry and a fence of its
- * own), nodes that the transaction allocated are not snapshotted, allocation classes without headers that fit the
- * nodes exactly, pages touched in advance. There are no locks, because there is one thread.
+ * As fast as the library allows: links are offsets that are added to the pool's address (pmemobj_direct would
+ * look the pool up each time), a change takes one snapshot per node (each costs a log entry and a fence of
+ * its own), nodes that the transaction allocated are not snapshotted, allocation classes without headers that
+ * fit the nodes exactly, pages touched in advance. There are no locks, because there is one thread.
  */
 #include "engine.h"
 

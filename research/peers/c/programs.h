@@ -2,8 +2,8 @@
  * The interface of Berkeley DB (programs_bdb.c) for the comparison of programs;
  * src/programs/native.rs is the other side.
  *
- * Functions return a negative number after an error, which bdb_program_error() then describes to the same thread. Several threads may
- * use one program, if it was opened for that.
+ * Functions return a negative number after an error, which bdb_program_error() then describes to the same
+ * thread. Several threads may use one program, if it was opened for that.
  */
 #ifndef PEERS_PROGRAMS_H
 #define PEERS_PROGRAMS_H

@@ -1,4 +1,5 @@
-/* Berkeley DB under the programs of the NV-heaps paper: each operation a transaction that is durable when it returns. */
+/* Berkeley DB under the programs of the NV-heaps paper: each operation a transaction that is durable when it
+ * returns. */
 #include "programs.h"
 
 #include <db.h>

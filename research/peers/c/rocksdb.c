@@ -22,7 +22,8 @@ static int failed(const char *what, char *why)
 	return -1;
 }
 
-/* The tables are read in place, from their mapping: they lie in memory anyhow, so that a block cache is a copy. */
+/* The tables are read in place, from their mapping: they lie in memory anyhow, so that a block cache is a
+ * copy. */
 static void set_table_options(rocksdb_options_t *options)
 {
 	rocksdb_block_based_table_options_t *table = rocksdb_block_based_options_create();

@@ -1,7 +1,7 @@
 /*
- * A thread that was cancelled while it was in `tembo_pool_open` ended the process: cancellation unwinds, and that must not go
- * through the library. Here a thread has a cancellation pending during every call there is: each returns, and the thread
- * ends afterwards, at a cancellation point of its own.
+ * A thread that was cancelled while it was in `tembo_pool_open` ended the process: cancellation unwinds, and
+ * that must not go through the library. Here a thread has a cancellation pending during every call there is:
+ * each returns, and the thread ends afterwards, at a cancellation point of its own.
  */
 #define _GNU_SOURCE
 #include "check.h"

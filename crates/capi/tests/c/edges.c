@@ -1,4 +1,5 @@
-/* The promises of the header for arguments at and beyond the edge: null pointers, lengths, names, kinds, small buffers. */
+/* The promises of the header for arguments at and beyond the edge: null pointers, lengths, names, kinds,
+ * small buffers. */
 #include "check.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * A child that was forked with everything open: every call is refused, closing and returning from main do no harm, and the
- * parent goes on. (A child that returned unlocked its parent's pool.)
+ * A child that was forked with everything open: every call is refused, closing and returning from main do no
+ * harm, and the parent goes on. (A child that returned unlocked its parent's pool.)
  */
 #define _POSIX_C_SOURCE 200809L
 #include "tembo.h"

@@ -1,6 +1,7 @@
 /*
- * `tembo_fixed_scan` gathered its whole result a second time and ended the process when there was no memory for that. Here the
- * process may have hardly more memory than it has: scans and changes of every size go on, and what does need memory is refused.
+ * `tembo_fixed_scan` gathered its whole result a second time and ended the process when there was no memory
+ * for that. Here the process may have hardly more memory than it has: scans and changes of every size go on,
+ * and what does need memory is refused.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -1,7 +1,7 @@
 /*
- * A scan in the destructor of a key of thread-specific data came to TEMBO_BUG, because what the library kept for the thread was
- * gone already. Here every function is called by such destructors, in all rounds that the system makes of them, and by threads
- * with a small stack.
+ * A scan in the destructor of a key of thread-specific data came to TEMBO_BUG, because what the library kept
+ * for the thread was gone already. Here every function is called by such destructors, in all rounds that the
+ * system makes of them, and by threads with a small stack.
  */
 #define _GNU_SOURCE
 #include "check.h"

@@ -1,6 +1,7 @@
 /*
- * A key that was longer than keys may be was read to its end before it was refused. Here nothing lies behind the first bytes that
- * may be read: keys, values, names and paths that are too long are refused by their lengths.
+ * A key that was longer than keys may be was read to its end before it was refused. Here nothing lies behind
+ * the first bytes that may be read: keys, values, names and paths that are too long are refused by their
+ * lengths.
  */
 #define _GNU_SOURCE
 #include "check.h"

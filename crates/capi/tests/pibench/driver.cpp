@@ -28,8 +28,8 @@ int main(int argc, char **argv) {
     std::unique_ptr<tree_api> tree(create_tree(options));
     check(tree != nullptr, "no tree");
 
-    // Numbers as the machine stores them where the wrapper takes them for numbers; elsewhere most significant byte first, at
-    // the end of the key, so that the order is the same.
+    // Numbers as the machine stores them where the wrapper takes them for numbers; elsewhere most significant
+    // byte first, at the end of the key, so that the order is the same.
     const bool is_fixed = options.key_size == 8 && options.value_size == 8;
     auto key = [&](uint64_t i) {
         std::string text(options.key_size, '\0');

@@ -1,5 +1,5 @@
-// The interface by which PiBench loads an index, as far as the wrapper needs it: a stand-in for PiBench's own header of
-// this name, so that the wrapper is compiled and run where PiBench is not.
+// The interface by which PiBench loads an index, as far as the wrapper needs it: a stand-in for PiBench's own
+// header of this name, so that the wrapper is compiled and run where PiBench is not.
 #pragma once
 
 #include <cstddef>

@@ -54,7 +54,7 @@ pub(crate) struct Backup {
     /// The key of that certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub(crate) tls_key_file: Option<PathBuf>,
-    /// A server that says nothing for so many seconds is gone; it says nothing while it makes a copy
+    /// Give a server up after so many seconds of silence; it is silent while it makes a copy
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
 }
@@ -110,7 +110,7 @@ pub(crate) struct Restore {
     /// Take the place of a pool that exists, once the new one is whole
     #[arg(long)]
     pub(crate) replace: bool,
-    /// Make the pool of a replica of this server, which goes on where the backup ends
+    /// Make the pool of a replica of this server, which continues where the backup ends
     #[arg(long, value_name = "HOST:PORT", value_parser = master)]
     pub(crate) replica_of: Option<Master>,
     /// Stop at the last command, or EXEC, that ends at this offset of the stream or before

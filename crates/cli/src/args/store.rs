@@ -289,7 +289,7 @@ Examples:
         #[command(flatten)]
         writing: Writing,
     },
-    /// Delete a kept snapshot; space that only it used comes back
+    /// Delete a kept snapshot, and free the space that only it used
     #[command(after_help = "Examples:\n  tembo store snapshot delete a.pool yesterday")]
     Delete {
         #[command(flatten)]

@@ -1,9 +1,9 @@
 //! Measures maps side by side.
 //!
 //! Every round measures every subject, so that a disturbance of the machine meets all of them, and the median
-//! of the rounds counts. What is looked up is added up and compared, so nothing can be optimised away and a
-//! map that forgets is not called fast. Counts of words, lines and fences come from a run of their own,
-//! because counting takes time.
+//! of the rounds counts. The sum of all values found is compared, so that the compiler cannot remove a
+//! lookup, and a map that loses records does not seem fast. Counts of words, lines and fences are from a
+//! separate run, because counting takes time.
 
 use super::engine::{Engine, KEY_BYTES, Key, PoolMap, StandardMap};
 use super::workload::Random;

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::Xxh3;
 const VERSION: u32 = 1;
 /// The longest line that is read: a key and a value of the largest sizes, every character of them escaped.
 const MAX_LINE_BYTES: u64 = 2 * ((512 << 20) + (64 << 10)) + 1024;
-/// The longest first line, so that nothing else is gathered up to a line end that never comes.
+/// The longest first line. It bounds the memory for input of another kind, without line ends.
 const MAX_HEADER_BYTES: u64 = 4096;
 /// The length of a quotation from a dump in a message.
 const QUOTED_CHARS: usize = 200;
@@ -303,7 +303,7 @@ impl RawLine {
     }
 }
 
-/// Reads a dump, checking it as it goes.
+/// Reads a dump and checks each line.
 pub(crate) struct Reader<R> {
     input: R,
     sum: Xxh3,

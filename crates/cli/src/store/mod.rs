@@ -101,8 +101,8 @@ fn name_in(mut names: Vec<String>, place: &Place) -> Outcome<String> {
     }
 }
 
-/// Opens a pool for writing and works in it. With `create`, a pool that is not there is made, and appears
-/// when the work is done.
+/// Opens a pool for writing and works in it. With `create`, an absent pool is made, and appears when the work
+/// is done.
 fn change<T>(
     place: &Place,
     (durability, create): (Durability, bool),
@@ -124,7 +124,7 @@ fn change<T>(
 }
 
 /// Works in a store for writing: in a pool that is opened for this, or at the process that serves it, whose
-/// choice of durability then holds. With `make`, a store that is not there is made.
+/// choice of durability then holds. With `make`, an absent store is made.
 fn change_store<T>(
     place: &Place,
     (durability, create, make): (Durability, bool, bool),

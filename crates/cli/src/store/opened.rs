@@ -92,7 +92,7 @@ impl Reached {
     }
 }
 
-/// The failure that a store is not there.
+/// The failure that a store is absent.
 pub(super) fn no_store(place: &Place, name: &str, names: &[String]) -> Failure {
     let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     let pool = place.pool.display();
@@ -185,7 +185,7 @@ impl Opened {
         }
     }
 
-    /// Gives a key a value; makes the keyspace if it is not there.
+    /// Gives a key a value; makes the keyspace if it is absent.
     pub(super) fn put(&self, keyspace: &str, key: &[u8], value: &[u8]) -> Result<u64> {
         on!(self, store => store.put(&store.keyspace(keyspace)?, key, value))
     }

@@ -134,7 +134,7 @@ fn part(range: &Range, encoding: Encoding) -> Outcome<(Bound<Vec<u8>>, Bound<Vec
     Ok((from, bytes(&range.to)?.map_or(Bound::Unbounded, Bound::Excluded)))
 }
 
-/// The first key after all that begin with a prefix, if there is one.
+/// The first key after all keys with a prefix, if one exists.
 fn after_all_with(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut after = prefix[..=last].to_vec();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 
-/// A server that does not answer within so long is taken for gone.
+/// A server that does not answer within this time counts as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a server is.

@@ -131,8 +131,8 @@ impl Watcher {
     }
 }
 
-/// Prints reports. A server that cannot be reached at the beginning is a failure; one that goes away is asked
-/// again, and is a failure if it does not come back.
+/// Prints reports. A server that cannot be reached at the beginning is a failure. If the connection is lost
+/// later, it is made again; it is a failure if that does not succeed.
 fn print_reports(watcher: &mut Watcher, count: u64) -> Outcome {
     watcher.look().map_err(Failure::Failed)?;
     let mut outcome = Ok(());

@@ -279,8 +279,8 @@ fn commands(interval: &Interval<'_>) -> Vec<Row> {
     rows
 }
 
-/// How many calls of an interval took up to so many microseconds, with those that took less. A server leaves
-/// out bounds at which the count is that of the bound before.
+/// The cumulative counts of an interval: for each bound in microseconds, the calls that took at most that
+/// long. A server leaves out a bound whose count equals that of the bound before.
 fn grown(before: Option<&Vec<(u64, u64)>>, after: Option<&Vec<(u64, u64)>>) -> Vec<(u64, u64)> {
     let up_to = |bound: u64| {
         let below = before.into_iter().flatten().take_while(|(found, _)| *found <= bound);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tembo_wire::Value;
 
-/// Slow commands that are asked for.
+/// The number of slow commands in a request.
 const SLOW: &str = "5";
 
 /// The counts of one command.

@@ -14,8 +14,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// An operation. Those that were refused are left out, and so are unknown ones that no reading shows, which need
-// not have happened.
+// An operation. Those that were refused are left out, and so are unknown ones that no reading shows, which
+// need not have happened.
 type operation struct {
 	Client int     `json:"client"`
 	Key    string  `json:"key"`

@@ -1,6 +1,7 @@
-"""redis-py's RedisCluster over shards whose slots move and whose nodes die. Takes the first port, how many nodes
-there are, the last of the slots that move (they begin at 0), and whether acknowledged means what a replica has
-(WAIT). Writes until a line comes, then looks at every key. The last line is JSON: counts, and errors by kind.
+"""redis-py's RedisCluster over shards whose slots move and whose nodes die. Takes the first port, how many
+nodes there are, the last of the slots that move (they begin at 0), and whether acknowledged means what a
+replica has (WAIT). Writes until a line comes, then looks at every key. The last line is JSON: counts, and
+errors by kind.
 
 A command that fails may have run: its key has a least and a greatest value from then on."""
 

@@ -1,4 +1,5 @@
-"""Transactions of redis-py with its defaults, on the server whose port is given. Exits with 0 if all is as it should be."""
+"""Transactions of redis-py with its defaults, on the server whose port is given. Exits with 0 if all is as it
+should be."""
 
 import sys
 import threading

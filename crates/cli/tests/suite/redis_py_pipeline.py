@@ -1,4 +1,5 @@
-"""Gets one key many times in one pipeline, as an ordinary program on redis-py does: all requests, then all replies.
+"""Gets one key many times in one pipeline, as an ordinary program on redis-py does: all requests, then all
+replies.
 
 Usage: redis_py_pipeline.py PORT COUNT BYTES
 Exit codes: 0 all replies are right, anything else is a failure.

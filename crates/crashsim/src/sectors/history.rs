@@ -23,8 +23,8 @@ pub enum DiskEvent {
     /// Everything that was written to this range before is on the device; if the range has no end
     /// (`u64::MAX`), also the length and the holes.
     Synchronised(Range<u64>),
-    /// A synchronisation has failed: the device has these sectors as they are here, and they count as
-    /// written. Whether the page cache has dropped them.
+    /// A synchronisation failed. The map holds these sectors as the device has them; they count as written.
+    /// The flag says whether the page cache dropped them.
     Failed(BTreeMap<usize, Sector>, bool),
     /// A remark of the test.
     Mark(u64),

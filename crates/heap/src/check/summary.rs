@@ -15,8 +15,8 @@ pub struct Summary {
     pub shells: u64,
     /// Objects that an unfinished migration has replaced by a successor.
     pub moved: u64,
-    /// Bytes of objects that stay where they are when the heap is compacted: the root, those to which several
-    /// pointers, weak ones or handles lead, and what is dead.
+    /// Bytes of objects that do not move when the heap is compacted: the root, dead objects, and objects to
+    /// which several pointers, a weak one or a handle lead.
     pub fixed_bytes: u64,
     /// Circles of strong pointers with no pointer from outside. The counts of their objects never reach 0.
     pub circles: Vec<Circle>,

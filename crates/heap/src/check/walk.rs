@@ -187,7 +187,7 @@ impl Walk<'_> {
         Ok(listed)
     }
 
-    /// Objects in blocks to which nothing leads. Their counts tell whether they are in circles or leaked.
+    /// Unreachable objects. Their counts show whether they are in circles or leaked.
     fn find_apart(&mut self, marks: &Marks) -> Result<Vec<u64>> {
         let mut apart = Vec::new();
         for block in marks.unreached() {
@@ -223,8 +223,8 @@ impl Walk<'_> {
         Ok(fits && is_held && !kind.is_dying() && !kind.is_shell())
     }
 
-    /// The circles among the objects apart. Their counts are exact, so each has a predecessor, and following
-    /// predecessors leads to a circle.
+    /// The circles among the unreachable objects `apart`. Their counts are exact, so each has a predecessor,
+    /// and a walk along predecessors ends in a circle.
     fn circles(&self, apart: &[u64]) -> Result<Vec<Circle>> {
         const SHOWN_MAX: usize = 8;
         // For each object, the number of the circle to which its predecessors lead.

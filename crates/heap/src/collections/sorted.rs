@@ -125,8 +125,7 @@ pub struct Sorted<'t, B: Brand, K: Persist> {
     pub(crate) order: Ref<'t, B, Order>,
     /// The distance between two keys.
     pub(crate) entry_bytes: usize,
-    /// The distance from the order to the children, if there are any: a word for their kind, and one for
-    /// each.
+    /// The distance from the order to the children, if any: a word for their kind, and one for each.
     pub(crate) children_off: Option<usize>,
     pub(crate) keys: std::marker::PhantomData<fn() -> K>,
 }
@@ -144,7 +143,7 @@ pub struct Found {
     pub(crate) order: Order,
     /// The entry with the key, or the entry before which the key belongs.
     pub(crate) at: usize,
-    /// 1 if the key is there, else 0. It is a whole word, so that copying all fields does not wait for a
+    /// 1 if the key exists, else 0. It is a whole word, so that copying all fields does not wait for a
     /// partial store.
     is_there: u64,
     /// The offset of the child before it, 0 in a leaf, and the kind of the children.

@@ -25,7 +25,7 @@ impl Tally {
     }
 }
 
-/// The tallies of a map, if it has any yet.
+/// The tallies of a map, if it already has tallies.
 pub(super) fn tallies<'t, B: Brand>(
     tx: &ReadTx<'t, B>,
     slot: Ref<'t, B, PArr<Tally>>,

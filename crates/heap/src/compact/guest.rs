@@ -1,8 +1,8 @@
 //! The heap of a pool, for a step of a compaction: the one that a program has open, or else one that is
 //! opened for the step, without the program's types.
 //!
-//! A program that opens or closes the heap meanwhile waits for the end of the step. It cannot tell: a heap is
-//! in use only while a program has it.
+//! A program that opens or closes the heap meanwhile waits for the end of the step. It does not notice the
+//! step: a heap counts as in use only while a program has it.
 
 use crate::check::{find, is_migrating};
 use crate::error::Result;
@@ -30,7 +30,7 @@ pub(crate) fn note_open(shared: &Arc<OfProcess<HeapShared>>) {
     heaps.open.push(Arc::downgrade(shared));
 }
 
-/// Takes what a heap has for itself; `None` if another heap has it that is no step's.
+/// Takes a resource that one heap has at a time; `None` if a heap that belongs to no step has it.
 pub(crate) fn unless_moved<T>(take: impl Fn() -> Option<T>) -> Option<T> {
     for round in 0.. {
         let heaps = HEAPS.lock();
@@ -76,7 +76,7 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let mut heaps = HEAPS.lock();
-        // Within the lock, so that nobody finds the heap in use and no step under way.
+        // Within the lock, so that no thread finds the heap in use and no step under way.
         self.shared = None;
         heaps.steps -= 1;
     }

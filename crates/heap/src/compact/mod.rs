@@ -1,9 +1,9 @@
 //! Compaction: objects with one owner move out of the blocks that a compaction of the pool empties.
 //!
-//! An object with exactly one strong pointer, no weak one and no handle is *unique*: whoever finds that
+//! An object with exactly one strong pointer, no weak one and no handle is *unique*: a walk that finds that
 //! pointer can move it. Boxes, the arrays of vectors and texts, and the nodes and entries of maps are unique,
 //! and so is every object of a program that one pointer leads to. Objects that several pointers share stay
-//! where they are: an object does not know who leads to it, and a table of all owners would take memory in
+//! where they are: an object does not know its owners, and a table of all owners would take memory in
 //! proportion to the heap. The root stays, too, and so do the records of types and lists.
 //!
 //! # Media layout
@@ -12,11 +12,11 @@
 //!
 //! # The walk
 //!
-//! [`HeapCompaction`] goes from the root, and from what handles keep alive, along strong pointers. Types in
-//! the heap's own description say where pointers lie, so it needs no types of the program. It comes to a
-//! unique object once, and keeps a set of the shared ones. Each step is one transaction like any other. It
-//! visits some objects, and for each unique target in a closed block it allocates a copy, leads the pointer
-//! there, and frees the old block (`visit.rs`).
+//! [`HeapCompaction`] follows strong pointers, from the root and from objects that handles keep alive. The
+//! types in the heap's own description say where pointers lie, so it needs no types of the program. It visits
+//! a unique object once, and keeps a set of the shared ones. Each step is one transaction like any other. It
+//! visits some objects, and for each unique target in a closed block it allocates a copy, redirects the
+//! pointer to it, and frees the old block (`visit.rs`).
 //!
 //! # Invariants
 //!
@@ -41,10 +41,11 @@
 //!
 //! # Concurrency
 //!
-//! Readers that have read the pointer go on with the old block: it stays as it is until their pins end. A
+//! Readers that have read the pointer still use the old block: it stays as it is until their pins end. A
 //! transaction that writes to the object, adds a pointer or makes a handle has read the pointer, so that it
-//! conflicts with the move, and is retried. A move that meets others gives way: after a few attempts the
-//! walk goes on without it. While a walk lasts its pin keeps all freed blocks of the pool from being reused.
+//! conflicts with the move, and is retried. A move that conflicts with other transactions yields: after a few
+//! attempts the walk continues without it. While a walk lasts its pin keeps all freed blocks of the pool from
+//! being reused.
 //!
 //! A heap that no program has open is opened for the length of a step (`guest.rs`).
 
@@ -84,7 +85,7 @@ pub struct HeapCompaction {
 /// The file is not cut for less than this.
 const CUT_BYTES_MIN: u64 = 1 << 20;
 
-/// Compacts the heap's pool until nothing more is gained; returns the bytes that are free then, or gone.
+/// Compacts the heap's pool until nothing more is gained; returns the bytes that became free or were cut off.
 pub(crate) fn compact_all(shared: &HeapShared) -> Result<u64> {
     let pool = &shared.pool;
     pool.check_process()?;
@@ -175,8 +176,8 @@ impl HeapCompaction {
         Ok(())
     }
 
-    /// Visits objects, and moves what they own; fewer together, or nothing, where others write. Returns the
-    /// bytes that were moved.
+    /// Visits objects, and moves the objects that they own; moves fewer at a time, or none, while other
+    /// transactions conflict. Returns the number of moved bytes.
     fn visit_all(&mut self, shared: &HeapShared, chosen: &Compaction, spots: &[Spot]) -> Result<u64> {
         let HeapCompaction { pin, met, .. } = &*self;
         let pin = pin.as_ref().expect("the walk has begun");

@@ -58,7 +58,8 @@ pub(super) struct Findings {
     pub moved_bytes: u64,
 }
 
-/// Visits objects, the last first. With `moves`, moves what they own out of the compaction's blocks.
+/// Visits objects, the last first. With `moves`, moves the objects that they own out of the compaction's
+/// blocks.
 pub(super) fn visit(
     moving: &Moving<'_>,
     running: &Running<'_>,
@@ -74,7 +75,7 @@ pub(super) fn visit(
         visit.object(*spot)?;
     }
     let mut found = visit.found;
-    // Those that are left come after what was found, which keeps the list short.
+    // Unvisited objects are appended after the newly found ones, which keeps the list short.
     found.left.splice(0..0, left.rev().copied());
     Ok(found)
 }

@@ -6,7 +6,7 @@
 //!    objects whose counts change, in the order of their numbers. (Commits alone own count records, so that a
 //!    wait for one ends. No commit waits for a data record while it owns a count record.)
 //! 2. Compute the new counts and the deaths (`resolve.rs`). The commit releases a dying object's pointers
-//!    itself if there are few and it gets all records without waiting. Otherwise the object goes to the
+//!    itself if they are few and it gets all records without waiting. Otherwise the object is added to the
 //!    lane's list of dying objects; later transactions release a bounded part of it each (`dying.rs`).
 //! 3. Mark all records as committing, get a number from the clock, and validate the reads (`orec.rs`).
 //! 4. Commit the pool's transaction: one fence.
@@ -96,7 +96,7 @@ pub(crate) fn commit_work(
             writer.buffers.locks.iter().for_each(|index| shared.count_orecs.release(*index, version));
         }
         Err(_) => {
-            // The rollback comes first: no other commit may free a block while this one still claims it.
+            // The rollback is done first: no other commit may free a block while this one still claims it.
             writer.ptx.roll_back();
             writer.dying_first = dying_first;
             let unused = writer.buffers.orphaned.iter().chain(&writer.buffers.spare);

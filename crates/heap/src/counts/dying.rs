@@ -118,7 +118,7 @@ enum Collected {
     All,
     /// This many objects, or parts of some, are released.
     Some(usize),
-    /// Other transactions own what the step needs.
+    /// Other transactions own records that the step needs.
     Busy,
 }
 

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells the heaps of a program apart.
+/// Distinguishes the heaps of a program.
 pub trait Brand {}
 
 /// The brand of a heap that is open for the length of a closure. No other heap has it.
@@ -24,8 +24,7 @@ pub unsafe trait NamedBrand: Brand + 'static {
     fn is_open() -> &'static AtomicBool;
 }
 
-/// States that the brand of a transaction and that of an object that it links are the same. Every brand is
-/// the same as itself only.
+/// Proves that a transaction and an object that it links have the same brand. A brand equals only itself.
 #[diagnostic::on_unimplemented(
     message = "this belongs to the heap `{Self}`, and the transaction to the heap `{B}`",
     label = "of another heap than the transaction",

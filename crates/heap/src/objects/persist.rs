@@ -161,7 +161,8 @@ impl Describe {
         }
     }
 
-    /// The fields of one variant of an enum, which is there if the `tag_bytes` at the start have this value.
+    /// The fields of one variant of an enum, which the value has if the `tag_bytes` at its start have this
+    /// number.
     pub fn variant(&mut self, name: &str, tag_bytes: usize, value: u64, fields: impl FnOnce(&mut Describe)) {
         if self.depth == 0 {
             let bar = if self.text.is_empty() { "" } else { " |" };

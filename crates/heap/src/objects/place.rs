@@ -57,7 +57,7 @@ pub struct Arr<'t, B: Brand, T> {
             by which the object is found there"
 )]
 pub trait Target<O> {
-    /// The object or array, if there is one.
+    /// The object or array; `None` for a null pointer.
     fn target(self) -> Option<O>;
 }
 

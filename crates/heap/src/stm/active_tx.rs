@@ -23,12 +23,12 @@ pub(crate) struct ActiveTx {
     /// The hazards of its reads and writes: none in most transactions that only read.
     hazards: Cell<ReadHazards>,
     /// The number of nested transactions that may write and have not ended successfully. The transaction
-    /// commits only if there are none.
+    /// commits only if it is 0.
     pub nested_unfinished: Cell<u32>,
     /// Values that are borrowed mutably.
     pub borrowed: Cell<u32>,
-    /// The number of nested transactions that may write, ended or not. If it is unchanged after a program's
-    /// own code has run, earlier reads still hold.
+    /// The number of nested transactions that may write, whether they have ended or not. If a callback of the
+    /// program leaves it unchanged, values that were read before are still valid.
     writers_begun: Cell<u64>,
     /// The number of written values that may have variants.
     variants: Cell<u64>,

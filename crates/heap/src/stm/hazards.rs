@@ -8,8 +8,8 @@ pub(crate) enum ValidationMode {
     Optimistic,
     /// The attempt keeps a list of its reads.
     Validated,
-    /// The attempt keeps a list, even if it only reads. It owns what it writes from the first write on, not
-    /// from its commit.
+    /// The attempt keeps a list, even if it only reads. It owns a place from the first write to it, not from
+    /// its commit.
     Eager,
 }
 

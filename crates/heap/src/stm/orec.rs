@@ -37,9 +37,9 @@
 //! their records, behind a barrier. A transaction that loaded the clock before them sees that their version
 //! is newer; one that loads it after them sees their marks.
 //!
-//! - A transaction that meets a version newer than its clock raises the shared clock to that version. It goes
-//!   on if all its reads still hold. A thread that returns to its own commit does so too; with many records
-//!   that is rare.
+//! - A transaction that meets a version newer than its clock raises the shared clock to that version. It
+//!   continues if all its reads are still valid. A thread that meets its own commit does so, too; with many
+//!   records that is rare.
 //! - Equal versions cannot be confused. A reader raises the clock to at least V before it uses version V. Any
 //!   commit that marks the record later reads that clock, so its own version is greater than V.
 //! - The clock does not show whether others have committed. So every commit validates, no transaction is
@@ -142,8 +142,8 @@ impl Orecs {
 
     #[inline(always)]
     pub(crate) fn load(&self, index: u32) -> Orec {
-        // ORDER: acquire, paired with the release in `release`: a thread that sees a version sees what was
-        // committed with it. Sequentially consistent with loads of the clock; see the module.
+        // ORDER: acquire, paired with the release in `release`: a thread that sees a version sees the stores
+        // of its commit. Sequentially consistent with loads of the clock; see the module.
         Orec(load_in_order(self.word(index)))
     }
 

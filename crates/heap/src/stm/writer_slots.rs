@@ -20,7 +20,7 @@ impl WriterSlot {
         WriterSlot { idle: CachePadded::new(AtomicPtr::new(ptr::null_mut())), exists: AtomicBool::new(false) }
     }
 
-    /// Takes the writer, if it is there.
+    /// Takes the writer, if no other thread has it.
     #[inline]
     pub(crate) fn take(&self) -> Option<Box<WriterContext>> {
         // ORDER: acquire, paired with the release in `put`.

@@ -78,8 +78,8 @@ impl<'t, B: Brand> Tx<'t, B> {
     }
 }
 
-/// The head of a new object. Its counts are those that most objects have at their commit; the commit corrects
-/// the others.
+/// The head of a new object. Its counts have the usual values of a new object at its commit; the commit
+/// corrects the others.
 #[inline(always)]
 pub(crate) fn first_head(type_number: u16, is_array: bool) -> [u64; 2] {
     [Kind::new(type_number, is_array).0, Counts { strong: 1, weak: 0 }.encode()]

@@ -28,7 +28,7 @@ impl<'t, B: Brand> ReadTx<'t, B> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Cancelled`] if the handle comes from a transaction that was not committed;
+    /// [`ErrorKind::Cancelled`] if the handle is from a transaction that was not committed;
     /// [`ErrorKind::ClosedHandle`] if its heap was closed and opened again; [`ErrorKind::Conflict`].
     pub fn enter<H: SameHeap<B>, T: Persist>(&self, handle: &Handle<H, T>) -> Result<Obj<'t, B, T>> {
         if !handle.is_of(&self.shared.handles) {

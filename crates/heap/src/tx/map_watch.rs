@@ -4,7 +4,7 @@ use crate::error::{ErrorKind, Result};
 use crate::objects::brand::Brand;
 use crate::tx::read::ReadTx;
 
-/// Tells an iterator of a map whether a nested transaction between two of its steps has changed the map's
+/// Shows an iterator of a map whether a nested transaction between two of its steps has changed the map's
 /// entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MapWatch {

@@ -18,7 +18,7 @@ impl<'t, B: Brand, T> Ref<'t, B, T> {
     /// # Safety
     ///
     /// A `T` lies here now: the caller has just read here by [`get`](crate::ReadTx::get), which refuses a
-    /// place in a variant that is gone.
+    /// place in a variant that was replaced.
     #[doc(hidden)]
     #[inline]
     pub unsafe fn __as_now(mut self, tx: &ReadTx<'t, B>) -> Ref<'t, B, T> {

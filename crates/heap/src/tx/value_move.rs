@@ -102,7 +102,7 @@ impl<'t, B: Brand> Tx<'t, B> {
         if a.off == b.off {
             return Ok(());
         }
-        // Both lines arrive while the places are being owned. The prefetch comes first, since a call stores.
+        // Both lines arrive while the places are being owned. The prefetch is first, since a call stores.
         self.shared.region().prefetch_for_store(a.off);
         self.shared.region().prefetch_for_store(b.off);
         self.exchange(a, b)

@@ -21,7 +21,7 @@ struct U64TreeChecker<'m, 'k> {
 impl U64Tree {
     /// Proves the tree at `header` whole: every key in its leaf and in one slot, leaves linked in order,
     /// inner nodes in agreement, each block allocated and reachable exactly once. Reads everything, changes
-    /// nothing; nobody may write meanwhile. Returns the number of records.
+    /// nothing; no thread may write meanwhile. Returns the number of records.
     ///
     /// # Errors
     ///

@@ -1,12 +1,12 @@
 //! Moves nodes to other blocks, for a compaction of the pool.
 //!
-//! A step goes to one inner node above leaves. It moves the nodes on the way there, and then leaves below it,
+//! A step handles one inner node above leaves. It moves the nodes on the way there, and then leaves below it,
 //! each by a record of its own, under the lock of structure changes.
 //!
 //! An inner node is written anew, and one word leads to it, as after a division. A leaf is locked. Its copy
-//! is durable before the record that links it, which does not cover it (I5). Then readers are led to the
-//! copy, and after that the old leaf is marked as gone: a thread that finds this mark begins its search
-//! again. The old block waits for all readers that may still look at it.
+//! is durable before the record that links it, which does not cover it (I5). Then the copy is published to
+//! readers, and after that the old leaf is marked as removed: a thread that finds this mark begins its search
+//! again. The old block is freed after all readers that may still read it.
 
 use super::create::{Tree, U64Tree};
 use super::inner::{ChildEntry, Inner, NEW_SLOT};
@@ -24,15 +24,15 @@ use tembo_pool::{Compaction, KeptSpace, Lane, Tx};
 pub struct U64CompactionStep {
     /// How many bytes of nodes were copied.
     pub moved_bytes: u64,
-    /// The key from which the next step goes on; `None` at the end of the tree.
+    /// The key at which the next step continues; `None` at the end of the tree.
     pub next: Option<u64>,
 }
 
 impl U64Tree {
     /// Moves nodes that lie in the compaction's slabs: those on the way to `from`, and the leaves from there
-    /// on up to the end of the node above, which has up to 124; and says where to go on. The contents do not
-    /// change. Changes of the moved leaves wait, and those that divide or join leaves; readers never. Costs
-    /// two fences for each leaf.
+    /// on up to the end of the node above, which has up to 124; and returns the key at which the next step
+    /// continues. The contents do not change. Changes of the moved leaves wait, and so do changes that divide
+    /// or join leaves; readers never wait. Costs two fences for each leaf.
     ///
     /// # Errors
     ///

@@ -137,7 +137,8 @@ struct LeafAt<'g> {
 }
 
 impl LeafAt<'_> {
-    /// Whether the leaf still has that version and no change is under way, so that what was read is durable.
+    /// Whether the leaf still has that version and no change is under way, so that the words that were read
+    /// are durable.
     #[inline(always)]
     fn is_so(self) -> bool {
         is_durable_since(&self.leaf.version, self.version)
@@ -162,7 +163,7 @@ impl<E: Fn() -> RecordEdit> Operation for Change<'_, E> {
         // As in a lookup.
         let pin = tree.pool.pin_briefly();
         // Another processor may have the lines, so they are prefetched for a store. With a single writer,
-        // prefetching a line for a store that never comes is useless.
+        // prefetching a line for a store that never happens is useless.
         let fetch = if tree.bias.is_shared() { Fetch::ToStore } else { Fetch::ToLoad };
         let attempt = match tree.find_place_by(search, key, &pin, fetch) {
             SearchEnd::Leaf(leaf) => tree.try_edit(search, leaf, key, edit())?,

@@ -56,7 +56,7 @@ pub(super) fn lines_of(key: u64) -> [usize; 2] {
         let product = u128::from(number) * u128::from(parts);
         ((product >> 64) as u64, product as u64)
     };
-    // The byte of the fingerprint comes last.
+    // The byte of the fingerprint is last.
     let (first, rest) = part(hash_u64(key).rotate_left(8), FIRST_LINES);
     let (other, _) = part(rest, OTHER_LINES);
     [first as usize, (FIRST_LINES + other) as usize]
@@ -77,9 +77,9 @@ pub(super) fn likely_slot(slots: u128, [first, other]: [usize; 2]) -> usize {
     select(near != 0, line + u64::from(near.trailing_zeros()), any) as usize
 }
 
-/// Assigns slots of a new leaf to the records that a division moves. A record goes to its own line among the
-/// first lines if that has room, otherwise to any of the first lines that has; other lines are used only if
-/// these are full.
+/// Assigns slots of a new leaf to the records that a division moves. A record is put into its own line among
+/// the first lines if that has room, otherwise into any of the first lines with room. Other lines are used
+/// only if these are full.
 #[derive(Default)]
 pub(super) struct NewPlaces {
     /// Slots in use of each line.

@@ -299,8 +299,8 @@ impl Tree {
         if self.is_still_cold(off, key, pin) { outcome } else { Ok(None) }
     }
 
-    /// Whether the node at `off`, to which a key led, is still cold. If so, nobody has changed it or anything
-    /// below it.
+    /// Whether the node at `off`, to which a key led, is still cold. If so, no thread has changed it or any
+    /// node below it.
     pub(super) fn is_still_cold(&self, off: u64, key: u64, pin: &BriefPin<'_>) -> bool {
         // ORDER: earlier reads stay before the following check.
         fence(Ordering::Acquire);

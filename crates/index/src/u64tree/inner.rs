@@ -130,7 +130,7 @@ impl Inner {
         GROUP * at + search.last_separator(&self.groups, at, key)
     }
 
-    /// The child at which the search for a key goes on: its word, and its offset on media.
+    /// The child at which the search for a key continues: its word, and its offset on media.
     #[inline(always)]
     pub(super) fn way_by<S: Search>(&self, search: S, key: u64) -> (&Word, &AtomicU64) {
         let at = self.position_by(search, key);

@@ -16,14 +16,14 @@ pub(crate) const SLOTS: usize = 124;
 pub(crate) const MAX_LEVEL: u64 = 16;
 
 media_struct! {
-    /// The header of a tree of fixed-size keys: a line that records change, and one that holds what belongs
-    /// to the largest key, whose complement marks an unused slot. The latter is changed directly.
+    /// The header of a tree of fixed-size keys: a line that redo records change, and a line for the largest
+    /// key, whose complement marks an unused slot. The latter line is changed directly.
     pub(crate) struct PmU64Tree: 128 {
         /// `wB+8 v1\n`.
         0 => format: u64,
         /// The root node.
         8 => root: u64,
-        /// In a map that was dropped: the head of the next one, or 0.
+        /// In a dropped map: the head of the next dropped map, or 0.
         16 => next_dropped: u64,
         /// Zero.
         24 => reserved_a: [u64; 5],
@@ -111,7 +111,7 @@ pub(crate) const NEXT_DROPPED_AT: u64 = offset_of!(PmU64Tree, next_dropped) as u
 pub(super) const RESERVED_OF_LEAF: [(u64, u64); 1] = [(offset_of!(PmU64Leaf, reserved) as u64, 4)];
 pub(super) const RESERVED_OF_INNER: [(u64, u64); 1] = [(offset_of!(PmU64Inner, reserved) as u64, 6)];
 
-/// Offsets of the fields of objects. The object's offset comes from media and may be anything.
+/// Offsets of the fields of objects. The object's offset was read from media and may have any value.
 pub(crate) const fn root_off(header: u64) -> u64 {
     header.saturating_add(offset_of!(PmU64Tree, root) as u64)
 }

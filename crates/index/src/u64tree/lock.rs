@@ -36,7 +36,7 @@ impl Version {
         self.0 & OBSOLETE != 0
     }
 
-    /// Whether the leaf is in the tree, and nobody changes it.
+    /// Whether the leaf is in the tree, and no thread changes it.
     #[inline(always)]
     pub(super) fn is_quiet(self) -> bool {
         self.0 & (LOCKED | OBSOLETE) == 0
@@ -174,7 +174,7 @@ impl<'g> Locked<'g> {
         self.changed = true;
     }
 
-    /// Unlocks the leaf and marks it as gone from the tree.
+    /// Unlocks the leaf and marks it as removed from the tree.
     pub(super) fn retire(mut self) {
         (self.changed, self.obsolete) = (true, true);
     }

@@ -2,9 +2,9 @@
 //!
 //! This file and `node/` have the only unsafe code of the tree. One [`Word`], in an inner image or the root
 //! word, leads to each node. Further words lead to a leaf: that of its left neighbour's descriptor, and those
-//! of children whose keys it has taken over (`group.rs`). A node that nobody has visited since the pool was
+//! of children whose keys it has taken over (`group.rs`). A node that was not visited since the pool was
 //! opened is *cold*: its word holds its offset. A node that leaves the tree is freed when every earlier pin
-//! is gone.
+//! has ended.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -121,7 +121,7 @@ impl Link {
         }
     }
 
-    /// Takes the node back, once nobody else can reach it.
+    /// Takes the node back, once no other thread can reach it.
     fn take(self) -> Option<Node> {
         let word = self.0.addr();
         if word & COLD != 0 {
@@ -142,14 +142,14 @@ impl Link {
         made.into_iter().for_each(|link| drop(link.take()));
     }
 
-    /// Drops a node to which no word of the tree leads any more, once its readers are gone.
+    /// Drops a node to which no word of the tree leads any more, once its readers have ended.
     pub(super) fn discard(self, garbage: &Garbage, claim: &OpenGuard) {
         if let Some(node) = self.take() {
             garbage.add(claim, node.into_waste());
         }
     }
 
-    /// Drops all nodes of a tree that nobody uses any more. Each is found by one word of an inner node, or by
+    /// Drops all nodes of a tree that is no longer used. Each is found by one word of an inner node, or by
     /// the root; the links between leaves are not followed.
     pub(super) fn drop_tree(root: &mut Word) {
         let mut links = vec![root.load()];
@@ -225,7 +225,7 @@ where
 
     #[inline]
     pub(super) fn get<'g>(&self, _kept: &'g BriefPin<'_>) -> Option<&'g T> {
-        // SAFETY: null, or made of a box that is dropped when every pin from before its exchange is gone.
+        // SAFETY: null, or made of a box that is dropped when every pin from before its exchange has ended.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
@@ -252,7 +252,7 @@ impl<T> Drop for Exchanged<T> {
     fn drop(&mut self) {
         let value = *self.0.get_mut();
         if !value.is_null() {
-            // SAFETY: made of a box, and nobody else has it any more.
+            // SAFETY: made of a box, and no other thread has it any more.
             drop(unsafe { Box::from_raw(value) });
         }
     }

@@ -31,7 +31,7 @@ enum Station<'g> {
 
 /// The outcome of reading a leaf.
 enum Read {
-    /// The key from which the scan goes on, if there is more in its direction.
+    /// The key at which the scan continues, if there is more in its direction.
     Next(Option<u64>),
     /// Another thread changed the leaf.
     Changed,
@@ -267,9 +267,9 @@ impl Tree {
         Ok(Some((region.load_u64(key_off(leaf.off, slot))?, region.load_u64(value_off(leaf.off, slot))?)))
     }
 
-    /// The leaf for a key; `None` if it could not be found now. Makes a cold leaf known if `may_warm` and
-    /// nobody is changing the structure. A scan that has read a cold leaf must not do this, because both may
-    /// lie below the same node.
+    /// The leaf for a key; `None` if it could not be found now. Makes a cold leaf known if `may_warm` is set
+    /// and no thread is changing the structure. A scan that has read a cold leaf must not do this, because
+    /// both may lie below the same node.
     fn leaf_at<'g>(
         &'g self,
         key: u64,
@@ -482,7 +482,7 @@ struct Wanted {
 
 impl Wanted {
     /// Appends the records of a leaf; `slots` are in the order of their keys. Calls `ahead` first if the scan
-    /// goes on behind this leaf. `load` loads a word of the leaf.
+    /// continues behind this leaf. `load` loads a word of the leaf.
     #[inline(always)]
     fn append(
         &self,

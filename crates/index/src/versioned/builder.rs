@@ -46,11 +46,12 @@ pub trait BuildVersion: Reclaim {
     /// The value of a key in the version that is being made.
     fn get_made(builder: &VersionBuilder<Self>, tx: &Tx<'_>, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// Removes everything, in time that does not depend on how much that is.
+    /// Removes all records, in constant time.
     fn clear(builder: &mut VersionBuilder<Self>, tx: &mut Tx<'_>) -> Result<()>;
 
-    /// Copies what is to be moved, from a place on that an earlier call has returned, or from the beginning;
-    /// returns where to go on. Calls [`VersionBuilder::change`] before it changes anything.
+    /// Copies the blocks that `moves` selects. `from` is empty in the first call, then the result of the call
+    /// before. Returns where the next call begins, or `None` at the end. Calls [`VersionBuilder::change`]
+    /// before it changes anything.
     fn compact(
         builder: &mut VersionBuilder<Self>,
         tx: &mut Tx<'_>,

@@ -2,7 +2,7 @@
 //! statistics.
 //!
 //! Every version frees the blocks that died in the one before it (`builder.rs`). A block that a held version
-//! needs goes to the old queue. Collection goes through that queue from front to back, and moves a block that
+//! needs is added to the old queue. Collection visits that queue from front to back, and moves a block that
 //! is still needed to the back. After a whole pass, a call has work to do only once a version has been given
 //! up.
 
@@ -29,7 +29,7 @@ pub struct VersionedStats {
     pub held: Vec<u64>,
     /// How many of them are named snapshots.
     pub kept: usize,
-    /// Dead blocks that nobody has looked at since they died; the contents removed by
+    /// Dead blocks that were not visited since they died; the contents removed by
     /// [`clear`](VersionedMap::clear) count as one at first.
     pub young_blocks: u64,
     /// Dead blocks that a held version needed when they were last looked at.

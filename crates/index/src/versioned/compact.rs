@@ -1,8 +1,8 @@
 //! Moves nodes and records to other blocks, for a compaction of the pool.
 //!
 //! A step makes a version with the contents of the one before, in which nodes and records that lay in sparse
-//! slabs are copies. The old ones die with it, and are freed as all dead blocks are: when nobody holds a
-//! version that has them. A crash leaves the version before or the new one.
+//! slabs are copies. The old ones die with it, and are freed as all dead blocks are: when no held version has
+//! them. A crash leaves the version before or the new one.
 //!
 //! An entry keeps the version that put it, so a comparison of versions reports nothing. Its record may then
 //! be younger than the entry says; the record's item in a queue has the entry's start as its birth, and waits

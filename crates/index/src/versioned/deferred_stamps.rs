@@ -5,7 +5,8 @@
 //! stamps for that case alone would add words to every change. W therefore defers them: it lists them in
 //! memory when it becomes the newest version. The writer of W + 1 knows whether W - 1 gained a reader,
 //! because no reader can begin to hold it later (the order of stores in `readers.rs`). That writer stores the
-//! stamps, or drops them if nobody needs them. Until then, a comparison of W - 1 with W also reads the list.
+//! stamps, or drops them if no reader needs them. Until then, a comparison of W - 1 with W also reads the
+//! list.
 //!
 //! Media alone suffices for versions with names: naming W - 1 stores the stamps that W deferred for it.
 
@@ -55,8 +56,8 @@ impl NewestDeferredStamps {
     /// Sets the list. A thread that sees `version` as the newest afterwards finds these words.
     #[inline]
     pub(super) fn set(&self, version: u64, words: &[u64]) {
-        // ORDER: release, pairs with the loads in `of`: a thread that finds the old list gone sees its stamps
-        // stored instead.
+        // ORDER: release, pairs with the loads in `of`: a thread that no longer finds the old list sees its
+        // stamps stored instead.
         self.version.store(CHANGING, Ordering::Release);
         // ORDER: precedes all words; pairs with the fence in `of`.
         fence(Ordering::Release);
@@ -76,7 +77,7 @@ impl NewestDeferredStamps {
     }
 
     /// The stamps that this version deferred. Empty if a later version has become the newest or is about to:
-    /// it has stored the stamps that anybody needs.
+    /// it has stored the stamps that a reader may need.
     pub(super) fn of(&self, version: u64) -> DeferredStamps {
         debug_assert!(version != CHANGING);
         // ORDER: acquire, pairs with both releases in `set`.

@@ -13,7 +13,7 @@ pub struct VersionedChange {
     pub key: Vec<u8>,
     /// Its value in the first version, if it was there.
     pub before: Option<Vec<u8>>,
-    /// Its value in the second version, if it is there.
+    /// Its value in the second version, if it exists.
     pub after: Option<Vec<u8>>,
 }
 

@@ -12,7 +12,7 @@ impl<S: BuildVersion> VersionBuilder<S> {
         Ok(!self.decide(tx, key, |old| KeyEdit::inserted(value, old))?)
     }
 
-    /// Replaces the value of a key if the key is there; returns whether it is.
+    /// Replaces the value of a key if the key exists; returns whether it does.
     pub(crate) fn update(&mut self, tx: &mut Tx<'_>, key: &[u8], value: &[u8]) -> Result<bool> {
         self.decide(tx, key, |old| KeyEdit::updated(value, old))
     }

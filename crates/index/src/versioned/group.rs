@@ -131,7 +131,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
         self.make_one(&Change::Insert(key, value))
     }
 
-    /// Replaces the value of a key if the key is there; returns whether it was. Otherwise as
+    /// Replaces the value of a key if the key exists; returns whether it did. Otherwise as
     /// [`put`](Self::put).
     ///
     /// # Errors
@@ -217,7 +217,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
     ///
     /// # Errors
     ///
-    /// The error of `body`; [`Error::Abandoned`](crate::Error::Abandoned) if `body` goes on after a change
+    /// The error of `body`; [`Error::Abandoned`](crate::Error::Abandoned) if `body` continues after a change
     /// that failed half-way; [`Error::Pool`](crate::Error::Pool). After an error nothing has changed.
     pub fn batch<T>(&self, body: impl FnOnce(&mut VersionedBatch<'_, '_, S>) -> Result<T>) -> Result<T> {
         self.write_alone(|builder, tx| body(&mut VersionedBatch { builder, tx }))

@@ -50,7 +50,7 @@ media_struct! {
         40 => kept_count: u64,
         /// The seed of a hash table's hashes; zero in a tree.
         48 => seed: u64,
-        /// In a map that was dropped: the head of the next one, or 0.
+        /// In a dropped map: the head of the next dropped map, or 0.
         56 => next_dropped: u64,
         /// Blocks that died, in the order of their deaths.
         64 => young: PmVersionedQueue,

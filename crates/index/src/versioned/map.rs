@@ -49,7 +49,7 @@ impl<S: VersionedStructure> VersionedMap<S> {
     /// [`Error::Exists`] if the name is taken; [`Error::Pool`] when the pool is full, has no room for
     /// another root or no lane left, or the name is not 1 to 40 bytes long.
     pub fn create(pool: &Pool, name: &str) -> Result<VersionedMap<S>> {
-        // The seed is random, so nobody can predict it.
+        // The seed is random and cannot be predicted.
         let seed = if S::HAS_SEED { RandomState::new().hash_one(name) } else { 0 };
         VersionedMap::create_seeded(pool, name, seed)
     }

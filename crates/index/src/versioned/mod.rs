@@ -1,5 +1,5 @@
-//! Versioned maps of byte strings: every version that somebody holds can be read. They are the B-Tree
-//! (`tree`) and the hash table (`hash`) of the CDDS paper, *Consistent and Durable Data Structures*.
+//! Versioned maps of byte strings: every held version can be read. They are the B-Tree (`tree`) and the hash
+//! table (`hash`) of the CDDS paper, *Consistent and Durable Data Structures*.
 //!
 //! A structure defines how it finds its keys, and which of its nodes a change replaces (`structure.rs`).
 //! Versions, snapshots, collection and commits are the same for all.
@@ -46,7 +46,7 @@
 //! # Recovery
 //!
 //! None of its own: the pool replays the redo record of the last version, or discards it; then everything is
-//! as before. Opening reads the list of named snapshots. Versions without a name are gone; blocks that only
+//! as before. Opening reads the list of named snapshots. Versions without a name have ended; blocks that only
 //! they needed are in the queues, and are freed as usual.
 //!
 //! # Concurrency

@@ -1,4 +1,4 @@
-//! What a step of a compaction moves.
+//! The blocks that a step of a compaction moves.
 
 use tembo_pool::Compaction;
 

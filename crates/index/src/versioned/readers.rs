@@ -119,7 +119,7 @@ impl Readers {
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
     versions: Vec<u64>,
-    /// Whether nobody holds the last of them: it is included because somebody may still begin to hold it.
+    /// Whether the last of them is not held: it is included because a reader may still begin to hold it.
     is_last_free: bool,
 }
 
@@ -160,13 +160,13 @@ impl Retained {
         self.versions.get(first).is_some_and(|version| *version < end)
     }
 
-    /// Whether somebody holds a version from `start` on.
+    /// Whether a reader holds a version from `start` on.
     #[inline]
     pub(crate) fn any_held_from(&self, start: u64) -> bool {
         self.held().last().is_some_and(|version| *version >= start)
     }
 
-    /// The versions that somebody holds.
+    /// The held versions.
     #[inline]
     pub(crate) fn held(&self) -> &[u64] {
         &self.versions[..self.versions.len() - usize::from(self.is_last_free)]

@@ -28,8 +28,8 @@ impl Drop for Group {
     }
 }
 
-/// Withdraws a change that nobody has taken yet if the thread that left it panics, as it may while it makes
-/// the changes of others.
+/// Withdraws a change that no writer has taken yet, if the thread that left it panics. It may panic while it
+/// makes the changes of other threads.
 pub(super) struct TakeBack<'w> {
     pub(super) waiting: &'w Waiting,
     pub(super) outcome: &'w Arc<Mutex<Option<Result<bool>>>>,

@@ -128,7 +128,7 @@ impl Shared {
         self.intent.store(current + 1, Ordering::SeqCst);
         retained.gather(current, |versions| {
             // Slots are read before snapshots: a thread that makes a snapshot stays in a slot until the
-            // snapshot is there.
+            // snapshot is listed.
             self.readers.collect(versions);
             versions.extend(self.held.lock().keys());
             versions.extend(self.kept.lock().iter().map(|kept| kept.version.number));
@@ -139,7 +139,7 @@ impl Shared {
     /// Makes a durable version with these deferred stamps the newest one for readers.
     #[inline]
     pub(super) fn show(&self, version: Version, deferred: &[u64]) {
-        // The stamps must be there before anybody finds the version.
+        // The stamps must be stored before a reader can find the version.
         self.deferred.set(version.number, deferred);
         let top = &self.tops[(version.number % 2) as usize];
         top.root.store(version.root.0, Ordering::Release);

@@ -3,8 +3,8 @@
 //! Clearing moves the tree's root word into the list of doomed trees: the header leads to the first, and the
 //! root node of each to the next. It allocates nothing, so it works in a full pool. Every step of reclaiming
 //! frees one node, the last one of the first doomed tree. The order keeps the rest a tree: first the leaves
-//! of an inner node from the last to the first, then the node. An inner node's first word says how many of
-//! its children are gone. Readers that are still in a doomed tree read neither of these words, and its blocks
+//! of an inner node from the last to the first, then the node. An inner node's first word has the number of
+//! its freed children. Readers that are still in a doomed tree read neither of these words, and its blocks
 //! are not reused while the readers are pinned.
 
 use super::WbTree;

@@ -1,12 +1,12 @@
 //! Moves records and nodes to other blocks, for a compaction of the pool.
 //!
-//! A step goes to one leaf. It copies the records and the nodes on the way that lie in sparse slabs, and
-//! makes the words that led to them lead to the copies, as a put or a division would: readers meet the old
-//! copy or the new one, which are equal. Separators in blocks of their own move with their node.
+//! A step handles one leaf. It copies the records, and the nodes on the way, that lie in sparse slabs, and
+//! stores the copies' offsets in the words that led to them, as a put or a division would: readers meet the
+//! old copy or the new one, which are equal. Separators in blocks of their own move with their node.
 //!
-//! In a tree whose values change in place ([`unnamed`](super::unnamed)), the owner sees to it that nobody
-//! changes them meanwhile, and that nobody who changes them later goes by a place from before. Readers that
-//! hold a pin may go on with such a place: the old record stays as it was when it was replaced.
+//! In a tree whose values change in place ([`unnamed`](super::unnamed)), the owner ensures that no thread
+//! changes them meanwhile, and that no later change uses a place from before. Readers that hold a pin may
+//! still use such a place: the old record stays as it was when it was replaced.
 
 use super::WbTree;
 use super::edit::{Edit, InnerDraft, Path};
@@ -24,14 +24,15 @@ const BYTES_PER_STEP: u64 = 128 << 10;
 pub struct CompactionStep {
     /// How many bytes of records and nodes were copied.
     pub moved_bytes: u64,
-    /// The key from which the next step goes on; `None` at the end of the tree.
+    /// The key at which the next step continues; `None` at the end of the tree.
     pub next: Option<Vec<u8>>,
 }
 
 impl WbTree {
-    /// Moves what lies in the compaction's blocks at the leaf of `from` and on the way there, and says where
-    /// to go on. The contents do not change. Takes time in proportion to a leaf and the records that it
-    /// copies, up to 128 KiB and one record; the transaction must be empty, and is committed by the caller.
+    /// Moves the leaf of `from`, its records and the nodes on the way there, as far as they lie in the
+    /// compaction's slabs; returns the key at which the next step continues. The contents do not change.
+    /// Takes time in proportion to a leaf and the records that it copies, up to 128 KiB and one record; the
+    /// transaction must be empty, and is committed by the caller.
     ///
     /// # Errors
     ///
@@ -143,7 +144,7 @@ impl<'m> Edit<'m, '_, '_> {
 
 /// The depth of the first inner node of a path that is to be moved, or some of whose separators are.
 fn first_to_move(path: &Path<'_>, compaction: &Compaction) -> Result<Option<usize>> {
-    // A walk comes to the first leaf below each node once, so it looks at separators only there.
+    // A walk visits the first leaf below each node once, so it looks at separators only there.
     let first_leaf_from = path.steps.iter().rposition(|(_, child)| *child > 0).map_or(0, |depth| depth + 1);
     for (depth, (node, _)) in path.steps.iter().enumerate() {
         if compaction.has(node.off) || depth >= first_leaf_from && has_separator(node, compaction)? {
@@ -153,7 +154,7 @@ fn first_to_move(path: &Path<'_>, compaction: &Compaction) -> Result<Option<usiz
     Ok(None)
 }
 
-/// Whether a separator of a node, or what they share, lies in a block that is to be moved.
+/// Whether a separator of a node, or the block of their shared bytes, is to be moved.
 fn has_separator(node: &Inner<'_>, compaction: &Compaction) -> Result<bool> {
     for i in 0..node.count() - 1 {
         if let SeparatorWord::Block(block) = node.separator_place(i)?

@@ -171,9 +171,9 @@ impl ConcurrentWriter<'_> {
         Ok(is_expected)
     }
 
-    /// As [`WbTree::modify`], durable on return. Nobody writes to the key while `change` runs. `change` may
-    /// read, but a write by it is refused with [`Error::WouldWait`](crate::Error::WouldWait). (A scan by
-    /// `change` ends once nobody changes the records that it reads.)
+    /// As [`WbTree::modify`], durable on return. No other thread writes to the key while `change` runs.
+    /// `change` may read, but a write by it is refused with [`Error::WouldWait`](crate::Error::WouldWait). (A
+    /// scan by `change` ends once no thread changes the records that it reads.)
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use tembo_pool::Pin;
 /// is before the first.
 ///
 /// It works on a copy of one leaf's entries, so most steps cost O(1). It may or may not see later changes in
-/// that leaf, but never steps over a record that is there all the time. A step to another leaf, and a seek,
+/// that leaf, but never skips a record that exists during the whole walk. A step to another leaf, and a seek,
 /// cost O(log n).
 ///
 /// At a record the cursor holds a pin, which it renews with each leaf. A pin keeps freed memory from being

@@ -166,8 +166,9 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
 
     /// Retires a node, and undoes the transaction's stores to it.
     ///
-    /// ORDER: readers reach the node until the word that leads to it is exchanged, and that comes after such
-    /// stores. They would find intermediate values of keys, and blocks that the transaction has given back.
+    /// ORDER: readers can reach the node until the word that leads to it is exchanged, which happens after
+    /// those stores. Otherwise they would find intermediate values of keys, and blocks that the transaction
+    /// has given back.
     pub(crate) fn retire_node(&mut self, node: u64, bytes: u64) -> Result<()> {
         for word in self.tx.logged_words(node, bytes) {
             let before = self.region().load_u64(word).map_err(tembo_pool::Error::from)?;
@@ -177,7 +178,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         Ok(())
     }
 
-    /// Builds a leaf. The space past its last entry is not written: it is not live, so nobody reads it.
+    /// Builds a leaf. The space past its last entry is not written: it is not live, so no reader reads it.
     pub(crate) fn build_leaf(&mut self, items: &Items) -> Result<u64> {
         let off = self.tx.alloc(LEAF_BYTES)?;
         self.lock(off);
@@ -241,7 +242,7 @@ impl<'m, 'o, 't> Edit<'m, 'o, 't> {
         self.write_inner(&image, children.len())
     }
 
-    /// Writes an inner node up to its last child; nobody reads the space behind it.
+    /// Writes an inner node up to its last child; no reader reads the space behind it.
     pub(crate) fn write_inner(&mut self, image: &[u8; INNER_BYTES as usize], count: usize) -> Result<u64> {
         let off = self.tx.alloc(INNER_BYTES)?;
         let bytes = field!(PmInner.children) as usize + 8 * count;

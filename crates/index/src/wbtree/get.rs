@@ -10,7 +10,7 @@ use tembo_pool::{Pin, Tx};
 /// The most keys of one [`WbTree::prefetch`]: about as many as the line fetches that a core can have
 /// outstanding.
 pub const PREFETCH_KEYS_MAX: usize = 16;
-/// The part of a record that is asked for where it may be on a disk only. Its length is in its first line.
+/// The part of a record that is requested if it may be on a disk only. Its length is in its first line.
 const ASKED_BYTES: u64 = 2048;
 
 impl WbTree {

@@ -28,21 +28,21 @@ pub(crate) const INLINE_BYTES: usize = 8;
 pub(crate) const LENGTHS: usize = 16;
 
 media_struct! {
-    /// The head of a tree, the object that the pool's root names.
+    /// The head of a tree, which the pool's root leads to.
     pub(crate) struct PmMap: 1088 {
         /// The bytes `wBtree`, format version 2, or 3 for a tree that counts, zero.
         0 => format: u64,
         /// The tree: the root node's offset (low 48 bits) and its level (high 16 bits); 0 for an empty tree.
         8 => root: u64,
-        /// The first tree that was cleared and is still being freed, packed as `root`.
+        /// The first of the cleared trees that are still being freed, packed as `root`.
         16 => doomed: u64,
-        /// In a map that was dropped: the head of the next one, or 0.
+        /// In a dropped map: the head of the next dropped map, or 0.
         24 => next_dropped: u64,
         /// The sums that the tree keeps; see `Counting`.
         32 => counting: u64,
         /// Zero.
         40 => reserved: [u64; 3],
-        /// How many records the tree holds: the sum of these, modulo 2^64.
+        /// The parts of the tree's length, which is their sum modulo 2^64.
         64 => lengths: [PmLength; 16],
     }
 }
@@ -50,8 +50,8 @@ media_struct! {
 media_struct! {
     /// A part of a tree's length, in a line of its own.
     pub(crate) struct PmLength: 64 {
-        /// How many more records were added than removed through lanes whose numbers are that of this part
-        /// modulo 16; a negative number in two's complement.
+        /// Records added less records removed by the lanes whose number modulo 16 is this part's, in two's
+        /// complement.
         0 => records: u64,
         /// Zero.
         8 => reserved: [u64; 7],

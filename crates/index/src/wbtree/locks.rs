@@ -77,7 +77,7 @@ impl Locks {
         held
     }
 
-    /// Waits until nobody else changes a structure.
+    /// Waits until no other thread changes a structure.
     pub(crate) fn lock_structure(&self) -> HeldLocks<'_> {
         HeldLocks::new(self, Some(lock_soon(|| self.structure.try_lock(), || self.structure.lock())))
     }

@@ -24,7 +24,7 @@ impl WbTree {
         Ok(!is_there)
     }
 
-    /// Replaces the value of `key` if the key is there; returns whether it was. O(log n).
+    /// Replaces the value of `key` if the key exists; returns whether it did. O(log n).
     ///
     /// # Errors
     ///

@@ -56,7 +56,7 @@ impl<'m> View<'m> for Pending<'m, '_> {
     }
 }
 
-/// The offset of a field. The object's offset comes from media and may be anything.
+/// The offset of a field. The object's offset was read from media and may have any value.
 #[inline(always)]
 fn within(off: u64, field: u64) -> u64 {
     off.saturating_add(field)
@@ -82,8 +82,8 @@ pub(crate) fn ask_for_node(region: &Region, off: u64, level: usize) {
     prefetch_node(region, off, level);
 }
 
-/// A record: its key, borrowed in place, and the place of its value. The value is borrowed only when it is
-/// asked for: the owner of an unnamed tree may change words of it (I4).
+/// A record: its key, borrowed in place, and the place of its value. The value is borrowed only on request:
+/// the owner of an unnamed tree may change words of it (I4).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'m> {
     region: &'m Region,
@@ -105,7 +105,7 @@ impl<'m> Record<'m> {
         Ok(Record { region, key, place })
     }
 
-    /// The value. Not of a record whose words somebody may change in place.
+    /// The value. Not for a record whose words another thread may change in place.
     #[inline(always)]
     pub(crate) fn value(&self) -> &'m [u8] {
         let ValuePlace { off, bytes } = self.place;

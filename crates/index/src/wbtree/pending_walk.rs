@@ -1,7 +1,7 @@
 //! Walking a range as a transaction sees it, with its own changes.
 //!
-//! Other walks see what is committed. The transaction of this one has excluded all other writers, or they
-//! change other leaves; so a leaf is copied once, through the transaction's view.
+//! Other walks see committed records. The transaction of this walk has excluded all other writers, or they
+//! change other leaves. A leaf is therefore copied once, through the transaction's view.
 
 use super::WbTree;
 use super::node::Record;

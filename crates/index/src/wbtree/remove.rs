@@ -127,7 +127,7 @@ impl WbTree {
         for (slot, record) in entries.iter().filter(|(slot, _)| seen >> slot & 1 != 0) {
             let before = self.region().load_u64(leaf.record_off(*slot)).map_err(tembo_pool::Error::from)?;
             if before != *record {
-                // ORDER: the transaction has put this key before; nobody may see that, up to the state
+                // ORDER: the transaction has put this key before; no reader may see that, up to the state
                 // behind it.
                 tx.store(leaf.record_off(*slot), before)?;
             }

@@ -53,7 +53,7 @@ impl WbTree {
 
     /// Removes the records whose keys lie in `bounds`, in the order of their keys, some dozens in each of the
     /// transactions that `begin` makes; returns how many. After a crash or a failure the records up to some
-    /// key are gone. Needs little memory and no space in a full pool, however many records there are.
+    /// key are removed. Needs little memory and no space in a full pool, however many records there are.
     ///
     /// Records that other threads put between the transactions may or may not be removed.
     ///
@@ -81,8 +81,8 @@ impl WbTree {
             })?;
             match tx.commit() {
                 Ok(()) => {}
-                // The redo record did not fit behind a large one of somebody's, nor anywhere else. That of
-                // a single removal may.
+                // The redo record of this group found no space in the lane or outside of it. The record of a
+                // single removal may.
                 Err(e) if e.is_full() && limit > 1 => {
                     limit = 1;
                     continue;

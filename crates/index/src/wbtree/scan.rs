@@ -288,7 +288,7 @@ impl End {
         End { records: VecDeque::new(), next: Next::Start }
     }
 
-    /// Whether no leaf comes after the current one.
+    /// Whether no leaf follows the current one.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self.next, Next::Nothing)
     }

@@ -25,8 +25,8 @@ pub(crate) enum Goal<'k> {
 }
 
 impl<'k> Goal<'k> {
-    /// Bytes that begin with everything that the keys of a node on the path share. On the path to the first
-    /// or last leaf no node has two fences, so the keys share nothing.
+    /// A key that begins with the bytes that the keys of each node on the path share. On the path to the
+    /// first or last leaf no node has two fences, so its keys share no bytes, and this is empty.
     pub(crate) fn key(self) -> &'k [u8] {
         match self {
             Goal::First | Goal::Last => &[],
@@ -144,7 +144,7 @@ fn locate<'m>(
     let rest = after(key, base, node.off)?;
     let prefix = prefix8(rest);
     let mut left = node.count_up_to(prefix);
-    // Separators with the same prefix, if there are any, are the last ones counted.
+    // Separators with the same prefix, if any, are the last ones counted.
     while left > 0 && node.prefix(left - 1) == prefix {
         if is_left(compare_tied(view, node, left - 1, key, rest)?) {
             break;

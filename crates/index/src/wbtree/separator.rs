@@ -9,7 +9,7 @@ pub(crate) struct Separator<'a> {
     head: &'a [u8],
     tail: [u8; 8],
     tail_bytes: usize,
-    /// The block that holds these bytes on media, or 0; whoever has the separator owns the block.
+    /// The block that holds these bytes on media, or 0; the owner of the separator owns the block.
     pub(crate) block: u64,
 }
 

@@ -9,9 +9,10 @@
 //! * Nobody borrows such a value: it is never asked for with [`get`](WbTree::get),
 //!   [`advance`](super::Range::advance) or the like, only by its place.
 //! * A record stays where it is until its key is removed, or is put again, or the owner
-//!   [compacts](WbTree::compact_at) the tree: then it keeps no places, and nobody changes words of values.
-//! * Of two threads that change words of one value, or one that does and one that removes its key, one waits
-//!   until the other's commit has returned (L3 of the pool's log). The tree's own locks do not see to that.
+//!   [compacts](WbTree::compact_at) the tree: then it keeps no places, and no thread changes words of values.
+//! * If two threads change words of one value, or one changes words and the other removes the key, one of
+//!   them waits until the other's commit has returned (L3 of the pool's log). The tree's own locks do not
+//!   ensure that.
 //! * Who changes words beside other writers holds a pin from before the lookup to after the commit.
 //! * A record that was [inserted](WbTree::lock_to_insert) beside other writers can be found by others before
 //!   the commit has returned. The owner's lock of the key keeps them from changing it.
@@ -90,7 +91,7 @@ impl KeyPlace<'_> {
         self.place.found.map(|found| found.entry.place())
     }
 
-    /// Puts a record of the key, which is not there.
+    /// Puts a record of the key, which is absent.
     ///
     /// # Errors
     ///
@@ -111,7 +112,7 @@ impl KeyPlace<'_> {
         outcome
     }
 
-    /// Removes the record of the key, which is there.
+    /// Removes the record of the key, which exists.
     ///
     /// # Errors
     ///
@@ -206,7 +207,8 @@ impl WbTree {
         Ok(self.place_and_leaf(pin, key)?.0)
     }
 
-    /// As [`place`](Self::place), beside other writers, with what an insertion of the key can begin with.
+    /// As [`place`](Self::place), beside other writers. Also returns a hint, with which an insertion of the
+    /// key can begin.
     ///
     /// # Errors
     ///
@@ -300,8 +302,8 @@ impl WbTree {
         Ok(self.remove(tx, &key)?)
     }
 
-    /// Locks the place of a key that is not there, to [insert](InsertHeld::insert) it in a transaction beside
-    /// those of other writers; once in a transaction. `locks` are those of the [turn](tembo_pool::Turn) whose
+    /// Locks the place of an absent key, to [insert](InsertHeld::insert) it in a transaction beside those of
+    /// other writers; once in a transaction. `locks` are those of the [turn](tembo_pool::Turn) whose
     /// transaction it is. The result is held until the commit has returned.
     ///
     /// # Errors

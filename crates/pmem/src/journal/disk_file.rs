@@ -1,8 +1,8 @@
 //! The file of an open journal: its ring is synchronised apart from the rest.
 //!
 //! `fdatasync` writes every changed page of the file, those of a write-back included, which takes a hundred
-//! times as long as the ring's own. `msync` writes those of a range: the ring is mapped for that only, and
-//! nobody reads or stores there.
+//! times as long as the ring's own. `msync` writes those of a range: the ring is mapped for that only, and is
+//! never read or stored to there.
 //!
 //! The kernel reports a failed write once for each open file description. Commits and write-backs
 //! synchronise at the same time, and each has to learn of its failures, so each has a description of its own.
@@ -51,7 +51,8 @@ impl DiskFile {
         DiskFile { file: file.clone(), whole, ring, mapped: OnceLock::new(), shared: Mutex::default() }
     }
 
-    /// Synchronises with a description; where there is none of its own, one after the other.
+    /// Synchronises through a file description. If ring and pages share one, their synchronisations follow
+    /// each other.
     fn all(&self, own: Option<&File>) -> io::Result<()> {
         if let Some(file) = own {
             return file.synchronise();
@@ -119,7 +120,7 @@ impl Medium for DiskFile {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: mapped by this object, and nobody has its address.
+        // SAFETY: mapped by this object, and no other code has its address.
         let _ = unsafe { rustix::mm::munmap(self.at, self.bytes as usize) };
     }
 }

@@ -1,8 +1,8 @@
 //! Writing lines home, and the tail behind them.
 //!
-//! Only the places of the records' lines are kept in memory, page by page; their contents are read
-//! from the ring again, those that no newer record has. A page is written once in a step, however often its
-//! lines were changed: the longer the step, the less is written.
+//! Only the places of the records' lines are kept in memory, page by page; the contents of lines without a
+//! newer record are read from the ring again. A step writes a page once, however often its lines were
+//! changed: a longer step writes less.
 
 use super::reader::{Reader, RecordLines};
 use super::ring::Ring;
@@ -216,7 +216,7 @@ impl Journal {
         while reader.pos < end.min(tail + ring.capacity / 2) {
             let is_there = reader.next()?.inspect(|record| gathered.add(record)).is_some();
             if !is_there {
-                // The last one may be one that begins a generation.
+                // The last one may begin a generation.
                 if reader.pos == end {
                     break;
                 }

@@ -140,7 +140,7 @@ pub(super) fn pieces(runs: &Runs, max_bytes: u64) -> impl Iterator<Item = Runs> 
     })
 }
 
-/// Leaves out what lies behind so many lines of runs in ascending order.
+/// Cuts runs in ascending order off at the line `lines`.
 pub(crate) fn clip(runs: &mut Runs, lines: u64) {
     while let Some((first, count)) = runs.pop_if(|(first, count)| *first + *count > lines) {
         if first < lines {

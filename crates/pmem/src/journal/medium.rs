@@ -33,10 +33,10 @@ pub trait Medium: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Failures of the device. Nothing is known of what was written then.
+    /// Failures of the device. After one, it is unknown which bytes were written.
     fn synchronise(&self) -> io::Result<()>;
 
-    /// Waits until what was written to a range before the call is on the device. Other ranges need not be.
+    /// Waits until the device has all earlier writes to a range. Writes to other ranges may be missing.
     ///
     /// # Errors
     ///

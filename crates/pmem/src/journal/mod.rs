@@ -1,4 +1,4 @@
-//! A journal of lines: what a fence means on a disk, where pages are written back in any order.
+//! A journal of lines. It gives fences their meaning on a disk, where pages are written back in any order.
 //!
 //! The memory of such a region is private: no store reaches the file by itself. A flush notes lines. A fence
 //! appends the contents of the lines that its thread noted as one *record* to a ring in the file. The ring is
@@ -14,11 +14,11 @@
 //! ```
 //!
 //! The ring is a range of the file whose bytes were all written once, so that a synchronisation allocates
-//! nothing. It begins with two copies of its head ([`PmRingHead`]), each in a sector of its own. The
-//! rest, `capacity` bytes, has the records ([`PmRingRecord`]) one behind the other; one that reaches
-//! the end goes on at the beginning. The *position* of a record counts the bytes of all records before it in
-//! this generation; its place is the position modulo the capacity. A record has its head, its runs (number of
-//! the first line `<< 16 |` count of lines less 1) and the lines.
+//! nothing. It begins with two copies of its head ([`PmRingHead`]), each in a sector of its own. The rest,
+//! `capacity` bytes, has the records ([`PmRingRecord`]) one behind the other; one that reaches the end
+//! continues at the beginning. The *position* of a record counts the bytes of all records before it in this
+//! generation; its place is the position modulo the capacity. A record has its head, its runs (number of the
+//! first line `<< 16 |` count of lines less 1) and the lines.
 //!
 //! The ring may be the first part of a longer range of the file that is its own. Then it *grows*, to twice
 //! its capacity in a step, until the range has no room for a further one.
@@ -51,7 +51,7 @@
 //! * I6: *generations*. A generation is on the device, in a head, before its first record is written, or it
 //!   begins with a record of the generation before, in front of all of its own. A record of another
 //!   generation has another checksum, and one of an older turn of the ring another position: a complete
-//!   record behind a hole never comes back.
+//!   record behind a hole is never found again.
 //! * I7: *growth of the region*. Space for a line is part of the file, and the file's length on the device,
 //!   before a record has the line (`Region::grow`). Before space is given back to the file system, or the
 //!   region is cut, everything is written home (`Journal::vacate`): an older record could fill it again.
@@ -102,8 +102,8 @@
 //!
 //! `state` is held during no synchronisation but that of a head when the ring grows.
 //!
-//! `growth` comes before `writer`, and that before `state`. One thread at a time synchronises the ring,
-//! whoever is first; the others wait for it and, if it had begun before their records, for the next one: a
+//! `growth` comes before `writer`, and that before `state`. One thread at a time, the first to need it,
+//! synchronises the ring. The others wait for it and, if it began before their records, for the next one: a
 //! group needs no timer. Only the part of the ring with newer records is synchronised. A write-back
 //! synchronises the whole file, beside that: no commit waits for the pages that it wrote.
 //!
@@ -124,8 +124,8 @@
 //! # Source
 //!
 //! Redo logging with fuzzy checkpoints is textbook matter. D1: the log has physical lines at the level of
-//! flush and fence, so that nothing above knows of it. D2: a checkpoint writes what the log has, and not what
-//! memory has: no page is copied while it changes, and home is never ahead of the log (I3).
+//! flush and fence, so that nothing above knows of it. D2: a checkpoint writes the contents of the log, not
+//! of memory: no page is copied while it changes, and home is never ahead of the log (I3).
 
 mod disk_file;
 mod growth;
@@ -169,7 +169,7 @@ const SLOWED_MAX: Duration = Duration::from_millis(4);
 /// Classes of synchronisations by their duration: up to 32 us, up to 64 us and so on, the last all others.
 const DURATION_CLASSES: usize = 20;
 
-/// Where a journal lies in its file, and what makes its checksums differ from those of others.
+/// The range of a journal in its file, and the number by which checksums of journals differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalPlace {
     /// The first byte of the ring; a multiple of 4 KiB.
@@ -430,7 +430,7 @@ impl Journal {
     }
 
     /// Records the lines that this thread noted, as `copy` finds them, and waits as the domain demands.
-    /// `lines` is the region's length: those that were noted before a cut are gone.
+    /// `lines` is the region's length: lines beyond it, noted before a cut, are dropped.
     pub(crate) fn fence(
         &self,
         lines: impl Fn() -> u64,
@@ -448,7 +448,7 @@ impl Journal {
         notes::give_back(&self.identity, noted);
         match self.interval {
             None if puts_off => Ok(()),
-            // A synchronisation lags: commits wait, so that what a failure costs stays within the interval.
+            // A synchronisation lags: commits wait, so that a failure loses at most the interval.
             Some(interval) if self.lock().age() < interval => Ok(()),
             _ => self.wait_until_durable(end),
         }
@@ -465,7 +465,7 @@ impl Journal {
         let max_bytes = (state.ring.capacity / PARTS_OF_RING).min(RECORD_MAX_BYTES);
         for mut runs in layout::pieces(noted, max_bytes) {
             state = self.wait_for_space(state, layout::record_bytes(&runs))?;
-            // Under the lock: whoever has made the region shorter writes all home that came before.
+            // Under the lock: the thread that made the region shorter writes all earlier records home.
             layout::clip(&mut runs, lines());
             if runs.is_empty() {
                 continue;
@@ -523,7 +523,7 @@ impl Journal {
         Ok(state)
     }
 
-    /// Waits until the records before `pos` are on the device; synchronises if nobody else does.
+    /// Waits until the records before `pos` are on the device; synchronises if no other thread does.
     fn wait_until_durable(&self, pos: u64) -> Result<(), SyncError> {
         let mut state = self.lock();
         loop {
@@ -548,7 +548,7 @@ impl Journal {
         let outcome = match found {
             None => ring.synchronise(&*self.medium, start, end),
             // PERSIST(I3): a synchronisation may have failed, and the page cache may take records for written
-            // that the device has not. And somebody may have put the file there without any.
+            // that the device has not. The file may also have been copied without any synchronisation.
             Some(found) => replay::rewrite(&*self.medium, &ring, start, found.end)
                 .and_then(|()| self.medium.synchronise()),
         };
@@ -620,7 +620,7 @@ impl State {
         self.oldest_under_way.or(self.oldest).map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// After a failure nothing can be promised any more: the kernel may have dropped what it could not write.
+    /// After a failure no promise can be kept: the kernel may have dropped the pages that it could not write.
     fn check(&self) -> Result<(), SyncError> {
         match &self.failure {
             None => Ok(()),

@@ -39,7 +39,8 @@ impl Journal {
     }
 
     /// Writes everything home that was recorded, and drops the private pages of ranges of free space: offsets
-    /// and bytes. The file may lose them from then on: no record has lines of them, and nobody stores there.
+    /// and bytes. The file may lose them from then on: no record has lines of them, and no thread stores to
+    /// them.
     ///
     /// # Errors
     ///
@@ -53,7 +54,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Reads these pages of the file, those that it has as a whole. A page that cannot be read stays private.
+    /// Reads the candidates' pages from the file, as far as it has whole pages of them. A page that cannot be
+    /// read stays private.
     fn read_home(
         &self,
         pages: &PrivatePages,
@@ -87,7 +89,7 @@ impl Journal {
         let keep = pages.limit() / 8 * PARTS_KEPT;
         self.give_back(keep)?;
         if pages.count() > keep {
-            // Those that are left have records, or were stored to and not flushed.
+            // The remaining pages have records, or were stored to and not flushed.
             self.write_some_back()?;
             self.give_back(keep)?;
         }

@@ -58,8 +58,8 @@ impl<'m> Reader<'m> {
         Ok(Some(RecordLines { pos: self.pos - contents.len() as u64, words, contents }))
     }
 
-    /// Goes behind the next record with lines. Returns where it lies in what was read, its length, and that
-    /// of the words of its runs.
+    /// Skips the next record with lines. Returns its place in the bytes that were read, its length, and the
+    /// length of its runs' words.
     fn find_next(&mut self) -> io::Result<Option<(usize, usize, usize)>> {
         loop {
             let left = self.end - self.pos;

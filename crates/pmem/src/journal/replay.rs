@@ -94,7 +94,7 @@ impl Records {
         Ok(Records { ring, change, has_failed, end, generation, count, lines })
     }
 
-    /// The number of their lines, each as often as it is there.
+    /// The number of their lines, repetitions included.
     pub fn lines(&self) -> u64 {
         self.lines
     }
@@ -137,7 +137,7 @@ fn is_home(ring: &Ring, file_bytes: u64, line: u64) -> bool {
 ///
 /// # Errors
 ///
-/// Failures of the medium, and damage; the file has what it had then.
+/// Failures of the medium, and damage; the file is unchanged then.
 pub fn recover(medium: &dyn Medium, place: JournalPlace) -> Result<Replayed, JournalError> {
     let (Records { ring, change, end, count, .. }, gathered) = gather(medium, place)?;
     let mut outcome = Replayed { records: count, lines: 0 };
@@ -159,7 +159,7 @@ pub fn recover(medium: &dyn Medium, place: JournalPlace) -> Result<Replayed, Jou
     Ok(outcome)
 }
 
-/// Writes what lies from one position to another again, as it is.
+/// Writes the bytes between two positions again, unchanged.
 pub(super) fn rewrite(medium: &dyn Medium, ring: &Ring, from: u64, end: u64) -> io::Result<()> {
     let mut piece = Vec::new();
     let mut pos = from;

@@ -104,8 +104,8 @@ impl Ring {
         medium.write(self.place.off + (change % 2) * HEAD_STEP_BYTES, &head.encode(self.place.seed))
     }
 
-    /// Notes in the heads that a synchronisation has failed, so that nobody resumes the ring. If that is not
-    /// to be had either, nothing depends on it.
+    /// Notes in the heads that a synchronisation has failed, so that no process resumes the ring. If this
+    /// write fails, too, nothing depends on it.
     pub(super) fn note_failure(&self, medium: &dyn Medium) {
         for off in [0, HEAD_STEP_BYTES].map(|copy| self.place.off + copy) {
             let mut bytes = [0; HEAD_BYTES];
@@ -140,7 +140,7 @@ impl Ring {
         if rest.is_empty() { Ok(()) } else { medium.write(self.place.off + RECORDS_AT, rest) }
     }
 
-    /// Waits until what was written from one position to another is on the device.
+    /// Waits until the device has the bytes between two positions.
     pub(super) fn synchronise(&self, medium: &dyn Medium, from: u64, to: u64) -> io::Result<()> {
         let (off, room) = self.find(from);
         let (bytes, room) = (to - from, room as u64);

@@ -51,8 +51,8 @@ impl Drop for Worker {
 }
 
 impl Journal {
-    /// Synchronises what is wanted, and what has waited for half the interval, so that it ends within that.
-    /// Ends after a failure, of which every fence tells.
+    /// Synchronises on request, and records that have waited for half the interval, so that the
+    /// synchronisation ends within it. Ends after a failure, which every fence reports.
     fn synchronise_in_time(&self) {
         let half = self.interval.map(|interval| interval / 2);
         loop {

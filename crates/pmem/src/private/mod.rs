@@ -13,13 +13,12 @@
 //!   it is given back. The word has the end of the last record with a line of the page, since before the
 //!   record's contents were copied.
 //! * P3: *equal*. A page is given back only when it equals the file byte for byte, and when all its records
-//!   are before the durable tail, with no store to it from the comparison until it is dropped. Whoever loads
-//!   from it sees the same before and after.
-//!   Pages of free space that the file loses are dropped without that: nobody stores to them, and no record
-//!   has lines of them ([`PrivatePages::forget`]).
-//! * P4: *home stays*. Nobody else changes the file's pages meanwhile (`writer` of the journal), and later
-//!   write-backs change only pages with newer records, which are private again: a page that shows the file
-//!   never changes under its readers. A record that copies lines of such a page has what the file has.
+//!   are before the durable tail, with no store to it from the comparison until it is dropped. A load returns
+//!   the same before and after. Pages of free space that the file loses are dropped without that: no thread
+//!   stores to them, and no record has lines of them ([`PrivatePages::forget`]).
+//! * P4: *home stays*. No other thread changes the file's pages meanwhile (`writer` of the journal), and
+//!   later write-backs change only pages with newer records, which are private again: a page that shows the
+//!   file never changes under its readers. A record that copies lines of such a page has the file's contents.
 //!
 //! # Concurrency
 //!
@@ -30,8 +29,8 @@
 //! its page is not given back. Threads that find their page being given back wait, for some microseconds.
 //!
 //! A record's end is stored to the table before its lines are copied, with a fence between them, and the
-//! other side has one between the last store to a page and the load of its word. So either the word tells of
-//! the record, or the copied lines are those that the file has.
+//! other side has one between the last store to a page and the load of its word. So either the word shows the
+//! record, or the copied lines equal those of the file.
 
 mod limit;
 mod slots;
@@ -56,7 +55,7 @@ const BATCH_BYTES: u64 = 512 << 10;
 pub(crate) enum Backing {
     /// The kernel maps the file where a page is not private.
     Mapped,
-    /// Anonymous memory of a simulator, which does by copying what the kernel would do.
+    /// Anonymous memory of a simulator, which copies where the kernel would map.
     Copied,
 }
 
@@ -233,15 +232,15 @@ impl PrivatePages {
         self.table.end()
     }
 
-    /// Gives those of the pages back that are as the file has them, `contents` (P3). The caller holds the
-    /// right to write home (P4). Returns how many.
+    /// Gives back those of the pages that equal the file's `contents` (P3). The caller holds the right to
+    /// write home (P4). Returns how many.
     pub(crate) fn give_back(&self, candidates: Vec<Candidate>, contents: &[u8]) -> u64 {
         if self.is_refused.load(Ordering::Relaxed) {
             return 0;
         }
         let page_bytes = self.page_bytes() as usize;
         let pairs = candidates.into_iter().zip(contents.chunks_exact(page_bytes));
-        // Without the exclusion: most of those that differ are found before anybody has to wait.
+        // Without the exclusion: most of the pages that differ are found before a thread has to wait.
         let mut equal: Vec<_> = pairs.filter(|(found, page)| self.equals(found.page, page)).collect();
         if equal.is_empty() {
             return 0;
@@ -279,7 +278,7 @@ impl PrivatePages {
                 }
             }
             for (found, _) in run {
-                // A record that has come meanwhile has what the file has. Its end stays in the table.
+                // A record written meanwhile has the file's contents. Its end stays in the table.
                 let word = self.table.word(found.page);
                 if word.compare_exchange(found.word, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                     count += 1;
@@ -330,7 +329,7 @@ impl PrivatePages {
     /// Lets pages of a mapped file show the file again; whether the system does that.
     fn discard(&self, off: u64, bytes: u64) -> bool {
         // SAFETY: the pages are mapped by the region from its file, privately. They equal it (P3), and no
-        // load sees a difference; or they are free space, and nobody loads what they had.
+        // load sees a difference; or they are free space, whose contents are not loaded any more.
         let outcome = unsafe {
             rustix::mm::madvise(
                 self.base.add(off as usize).cast(),

@@ -108,7 +108,7 @@ fn take_entry() -> &'static Entry {
     loop {
         new.next.store(next, Ordering::Relaxed);
         // ORDER: release, for threads that reach the entry through the list. Sequentially consistent, so that
-        // whoever does not find it has stored its pages before this thread looks for them.
+        // a thread that does not find it has stored its pages before this thread looks for them.
         let place = std::ptr::from_ref(new).cast_mut();
         match ALL.compare_exchange(next, place, Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => {

@@ -9,7 +9,7 @@ const PARTS: usize = 44;
 
 pub(super) struct Table {
     parts: [OnceLock<Box<[AtomicU64]>>; PARTS],
-    /// Pages of all parts up to the last one that is there.
+    /// Pages of all parts up to the last existing one.
     end: AtomicU64,
 }
 

@@ -129,15 +129,15 @@ impl Region {
         }
         #[cfg(target_arch = "x86_64")]
         if self.streams_single_lines && (off % LINE_BYTES) | (bytes % WORD_BYTES) == 0 {
-            // A log record: all of it goes past the caches.
-            // SAFETY: in bounds (checked), exclusive by the caller's promise, and aligned.
+            // A log record: all of it is stored past the caches. SAFETY: in bounds (checked), exclusive by
+            // the caller's promise, and aligned.
             unsafe { self.stream(off, data) };
             if self.instrumented {
                 self.note_flush(off, bytes);
             }
             return Ok(());
         }
-        // The part that goes past the caches: its start and its length.
+        // The part that is stored past the caches: its start and its length.
         let (head, body) = if self.streams_single_lines && off.is_multiple_of(LINE_BYTES) {
             (0, data.len() & !(WORD_BYTES as usize - 1))
         } else if self.non_temporal && bytes >= 4 * LINE_BYTES {

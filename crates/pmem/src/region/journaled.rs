@@ -51,7 +51,7 @@ impl Journaled {
                 let (run, others) = rest.split_at((count * LINE_BYTES) as usize);
                 // The file may be longer than the region, after a kill while it grew.
                 let bytes = run.len().min(region.len().saturating_sub(first * LINE_BYTES) as usize);
-                // SAFETY: nobody else has the region yet; the range is in it.
+                // SAFETY: no other code has the region yet; the range is in it.
                 unsafe { region.copy_with_care(first * LINE_BYTES, &run[..bytes]) };
                 rest = others;
             }
@@ -91,7 +91,7 @@ impl Region {
         let domain = if journal.interval().is_some() { Domain::Relaxed } else { Domain::Journaled };
         let mut region =
             Region::over(range, bytes, max_bytes.max(bytes), Sharing::Private, domain, Flusher::Journal);
-        // SAFETY: nobody else has the region yet.
+        // SAFETY: no other code has the region yet.
         unsafe { region.write(0, image) }.expect("the region is as long as the image");
         let pages = PrivatePages::new(&region.range, Backing::Copied, u64::MAX);
         region.journal = Some(Journaled::over(journal, pages));
@@ -163,7 +163,7 @@ impl Region {
     #[cold]
     #[inline(never)]
     pub(super) fn fence_to_journal(&self) -> Result<(), SyncError> {
-        // In a child of the process there is nothing to fence, and its locks may be held by nobody.
+        // A child of the process has nothing to fence, and a lock may be held by a thread that it lacks.
         let Some(Journaled { journal, .. }) = self.journal.as_ref().filter(|_| !self.is_empty()) else {
             return Ok(());
         };
@@ -180,8 +180,7 @@ impl Region {
         // A line was checked when it was noted; a region that ends within it has its words up to there.
         let bytes = self.len().saturating_sub(off).min(LINE_BYTES);
         let Ok(words) = self.words(off, bytes / 8) else { return };
-        // ORDER: acquire, so that the second reading comes after the first, and each word after the one
-        // before.
+        // ORDER: acquire, so that the second reading follows the first, and each word the one before.
         let read = |words: &[AtomicU64], into: &mut [u64; 8]| {
             words.iter().zip(into).for_each(|(word, into)| *into = word.load(Ordering::Acquire));
         };

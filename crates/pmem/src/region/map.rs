@@ -29,7 +29,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`RegionError::NotDax`] when DAX was asked for and is not there, and failures of the system.
+    /// [`RegionError::NotDax`] when DAX was requested and is absent, and failures of the system.
     pub fn map_file(
         file: File,
         bytes: u64,
@@ -102,8 +102,8 @@ impl Region {
         let max_bytes = max_bytes.max(bytes);
         let mapped_bytes = round_up(bytes, PAGE_BYTES);
         let range = AddressRange::reserve_dirty(max_bytes, mapped_bytes)?;
-        // SAFETY: the destination is mapped writable for `mapped_bytes`, at least `image.len()`, nobody else
-        // has it, and it cannot overlap the caller's slice.
+        // SAFETY: the destination is mapped writable for `mapped_bytes`, at least `image.len()`, no other
+        // code has it, and it cannot overlap the caller's slice.
         unsafe {
             core::ptr::copy_nonoverlapping(image.as_ptr(), range.base(), image.len());
             core::ptr::write_bytes(range.base().add(image.len()), 0, mapped_bytes as usize - image.len());

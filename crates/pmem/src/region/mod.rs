@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex};
 /// [`store_u64`](Self::store_u64); the `unsafe` methods move bulk data that no other thread touches.
 pub struct Region {
     pub(crate) range: AddressRange,
-    /// Bytes in use. Shrinks only where nobody uses the part that goes (`shrink.rs`).
+    /// Bytes in use. Shrinks only by an unused part (`shrink.rs`).
     len: AtomicU64,
     /// The whole words of `len`; 0 where loads are reported, so that the bounds check of a load fails and
     /// leads to the report, which costs other regions nothing.
@@ -76,7 +76,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Length in bytes. [Shrinks](Self::shrink) only when somebody asks for that.
+    /// Length in bytes. [Shrinks](Self::shrink) only on request.
     #[inline(always)]
     pub fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
@@ -98,7 +98,7 @@ impl Region {
 
     /// Makes the first `bytes` bytes accessible, which are mapped.
     pub(crate) fn set_len(&self, bytes: u64) {
-        // ORDER: pairs with the loads in `len` and `load_u64`; the mapping comes before.
+        // ORDER: pairs with the loads in `len` and `load_u64`; the mapping was made before.
         self.len.store(bytes, Ordering::Release);
         if !self.reports_loads {
             self.loadable_words.store(bytes / WORD_BYTES, Ordering::Release);

@@ -22,7 +22,7 @@ pub struct RegionOptions {
     pub prefault: bool,
     /// Whether a file on tmpfs lies in huge pages of 2 MiB, if the system supports that (Linux 6.1 and
     /// later). No effect on other files. The existing contents are moved into huge pages when the file is
-    /// opened, which takes about 0.5 s per GiB if they are not there yet.
+    /// opened, which takes about 0.5 s per GiB if they are not in huge pages yet.
     pub huge_pages: bool,
     /// Bytes of private memory beyond which a region with a journal gives pages back that are at home, and
     /// slows its fences: the more, the more it has, up to a quarter above. `None`: a quarter of the memory
@@ -30,8 +30,8 @@ pub struct RegionOptions {
     pub private_bytes_max: Option<u64>,
     /// Where the file has a journal, if it has one.
     pub journal: Option<JournalPlace>,
-    /// The records of the journal, if a killed process of this boot left it, in a domain with a journal: then
-    /// it is [resumed](crate::journal::Journal::resume).
+    /// The records of a journal that a killed process of this boot left, in a domain with a journal: the
+    /// journal is [resumed](crate::journal::Journal::resume).
     pub resumes: Option<Records>,
     /// Whether to count words, lines and fences ([`snapshot`](crate::snapshot)).
     pub count: bool,

@@ -13,8 +13,8 @@ impl Region {
         self.paging.is_single()
     }
 
-    /// Whether it pays to [ask for](Self::ask_for) what is needed soon: pages were not there of late, or nobody
-    /// has looked lately.
+    /// Whether it pays to [request](Self::ask_for) pages that are needed soon: pages were missing recently,
+    /// or were not checked for a while.
     #[inline(always)]
     pub fn lacks_pages(&self) -> bool {
         self.paging.is_single() && self.paging.is_asking()

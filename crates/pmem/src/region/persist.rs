@@ -186,7 +186,7 @@ mod tests {
             region.writable_line(192).unwrap().flush();
             region.fence().unwrap();
             for (off, bytes) in [(4096, 64), (8192, 1000), (12_301, 5000), (20_480, 0)] {
-                // SAFETY: nobody else has the region.
+                // SAFETY: no other code has the region.
                 unsafe { region.write_and_flush(off, &vec![7; bytes]).unwrap() };
             }
             region.persist(128, 1).unwrap();

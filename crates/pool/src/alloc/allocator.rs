@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) unread: Vec<Vec<UnreadSlab>>,
     /// Zones with this number and below are not scanned yet.
     pub(super) scan_next: usize,
-    /// Slabs that a compaction empties: held, so that nobody allocates from them.
+    /// Slabs that a compaction empties. They are held, so that no thread allocates from them.
     pub(super) closed: Vec<Arc<Slab>>,
     pub(super) is_compacting: bool,
     /// Offsets in which nothing is allocated, because a compaction empties them.
@@ -40,7 +40,7 @@ pub(super) struct Shared {
     pub(super) has_emptied_first: bool,
     /// The chunks of the run that the last compaction was to empty, or 0.
     pub(super) made_chunks: u64,
-    /// A compaction was to make the run that is missed, or one that was.
+    /// A compaction was to make the missed run, or an earlier one.
     pub(super) has_tried_run: bool,
     /// The zone that last supplied new chunks, and the zone that the media word names as such.
     pub(super) newest: usize,
@@ -52,7 +52,7 @@ pub(super) struct Shared {
 pub(super) struct StuckBlocks {
     /// The bits of the blocks that are not free; none for an extent.
     pub(super) busy: Vec<u64>,
-    /// There was room for all that can move.
+    /// There was room for all movable blocks.
     pub(super) is_sure: bool,
 }
 
@@ -294,7 +294,7 @@ impl Allocator {
         self.slabs.insert(slab, chunks).ok_or_else(taken)
     }
 
-    /// Gives up a slab: it goes to the partial list if it has free blocks.
+    /// Gives up a slab, which is added to the partial list if it has free blocks.
     fn put_slab(&self, slab: Arc<Slab>) {
         slab.let_go();
         if slab.has_free_block() && slab.hold() {
@@ -319,7 +319,7 @@ impl Allocator {
         }
     }
 
-    /// Whether somebody has asked the lanes to give up what they hold, since a lane answered last.
+    /// Whether the lanes were asked to give up their slabs since a lane last answered.
     #[inline(always)]
     pub(crate) fn is_recalled(&self, arena: &Arena) -> bool {
         arena.recalls != self.recalls.load(Ordering::Relaxed)
@@ -344,8 +344,8 @@ impl Allocator {
         }
     }
 
-    /// Makes blocks available again that no reader or record can look at any more. `arena` is that of the
-    /// calling lane. Takes the lock only for extents, and for slabs that no lane holds: full ones, and those
+    /// Makes blocks available again that no reader or record can reach any more. `arena` belongs to the
+    /// calling lane. Takes the lock only for extents, and for slabs that no lane holds: full slabs, and slabs
     /// that were read for this block.
     pub(crate) fn release(&self, blocks: impl Iterator<Item = Block>, arena: Option<&Arena>) {
         // The loop still refers to slabs after it has released their blocks; the pin keeps them alive.

@@ -1,4 +1,4 @@
-//! Blocks, and how they are asked for.
+//! Blocks, and requests for them.
 
 use super::slab::{Slab, SlabRef};
 use crate::Result;
@@ -84,8 +84,8 @@ impl Block {
     /// The block of a slab with this number. The caller has taken it.
     pub(super) fn of_slab(slab: &Arc<Slab>, index: u64, is_zero: bool) -> Block {
         let counted = NonNull::new(Arc::as_ptr(slab).cast_mut()).expect("not null");
-        // SAFETY: slabs come from the table. The caller has taken the block, so nobody else releases it; the
-        // reference is part of the block.
+        // SAFETY: slabs come from the table. The caller has taken the block, so no other code releases it;
+        // the reference is part of the block.
         Block::in_slab(unsafe { SlabRef::new(counted) }, index, is_zero)
     }
 }

@@ -58,8 +58,8 @@ pub struct Reached {
 
 /// The allocated blocks of a pool, to be ticked off one by one as they are reached.
 ///
-/// Each block must be reached exactly once: [`reach`](Self::reach) refuses what is not allocated or was
-/// reached before, [`finish`](Self::finish) what is left.
+/// Each block must be reached exactly once: [`reach`](Self::reach) refuses a block that is not allocated or
+/// was reached before, and [`finish`](Self::finish) refuses blocks that were not reached.
 #[derive(Debug)]
 pub struct Marks {
     /// Slabs and extents by offset.

@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(Classes::new(4096, true, true).len(), 53, "small chunks have none");
     }
 
-    /// Sizes above 128 bytes have at most an eighth more than what is asked for, up to the largest class.
+    /// Sizes above 128 bytes have at most an eighth more than the requested size, up to the largest class.
     #[test]
     fn fine_classes_waste_an_eighth_at_most() {
         let waste = |classes: &Classes, bytes: u64| {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     /// The table of waste, for sizes up to 64 KiB with chunks of 16 KiB: per range, the most bytes that a
-    /// block has beyond what was asked for, in thousandths of that. Beyond the largest class blocks are whole
+    /// block has beyond the requested size, in thousandths of that. Beyond the largest class blocks are whole
     /// chunks.
     #[test]
     fn the_table_of_waste() {

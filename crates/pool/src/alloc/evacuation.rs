@@ -1,17 +1,17 @@
 //! Runs of chunks that a compaction empties: the end of the pool, so that the file can be cut there, and the
 //! run that costs least to empty, for a block that found no run of chunks.
 //!
-//! The pool is surveyed as a row of *units*: slabs, extents, and free runs. A unit is *fixed* if nobody moves
-//! it: the journal, and chunks whose owner has not committed yet. It also is if an earlier compaction has
-//! left it, as long as nothing of it was freed (`Shared::stuck`): otherwise blocks would leave
-//! such a run in vain and come back, again and again. A slab that a lane allocates from is closed when the
-//! lane gives it up, which it is asked to do with its next transaction. The blocks of the others move if
+//! The pool is surveyed as a row of *units*: slabs, extents, and free runs. A unit is *fixed* if it cannot
+//! move: the journal, and chunks whose owner has not committed yet. A unit that an earlier compaction left in
+//! place is also fixed, as long as no part of it was freed (`Shared::stuck`): otherwise blocks would leave
+//! such a run without result and return, again and again. A slab that a lane allocates from is closed when
+//! the lane gives it up, which it is asked to do with its next transaction. The blocks of the others move if
 //! there is room for them outside of the run: in slabs of their class, or in free chunks. While the run is
 //! being emptied, nothing is allocated in it (`Shared::evacuated`), unless there is no room elsewhere: then
 //! the compaction is called off, and the run is missed as before.
 //!
-//! Free chunks in pieces are no room for a slab of several chunks. So a run comes first whose slabs seem to
-//! find free runs elsewhere, whatever another one costs.
+//! Separate free chunks have no room for a slab of several chunks. A run whose slabs seem to find free runs
+//! elsewhere is therefore preferred, whatever the cost of another one.
 
 use super::allocator::{Allocator, Shared, StuckBlocks};
 use super::classes::MAX_SLAB_CHUNKS;
@@ -79,7 +79,7 @@ pub(crate) struct Tally<'a> {
     extent_chunks: u64,
     /// Free chunks outside.
     free_chunks: u64,
-    /// By the chunks of a slab: those of the free chunks outside that such slabs can take.
+    /// For each number of chunks of a slab: the free chunks outside of the run that such slabs can take.
     run_chunks: [u64; SIZES],
     /// Bytes that are in use inside, and its chunks.
     moved_bytes: u64,
@@ -119,7 +119,7 @@ impl<'a> Tally<'a> {
         tally
     }
 
-    /// The chunks of new slabs that a class needs, and those of one slab.
+    /// The chunks of all new slabs that a class needs, and the chunks of one slab.
     fn needed(&self, class: usize) -> (u64, usize) {
         let Some(shape) = self.allocator.classes.get(class) else { return (0, 0) };
         let homeless = self.moving[class].saturating_sub(self.room[class] * FILLED_AT_MOST_PERCENT / 100);
@@ -167,7 +167,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Whether there is room outside for all that moves, and `kept_chunks` are left.
+    /// Whether there is room outside for all blocks that move, with `kept_chunks` left over.
     pub(crate) fn fits(&self, kept_chunks: u64) -> bool {
         self.fixed == 0 && self.taken_chunks() + kept_chunks <= self.free_chunks
     }
@@ -236,7 +236,7 @@ impl Allocator {
     ) -> Result<Option<Evacuation>> {
         let units = self.survey(shared, region, fixed)?;
         let mut tally = Tally::new(self, &units);
-        // The cheapest whose slabs seem to find runs elsewhere comes first.
+        // The cheapest run whose slabs seem to find runs elsewhere is preferred.
         let (mut first, mut best): (usize, Option<((bool, u64), Range<usize>)>) = (0, None);
         for (last, unit) in units.iter().enumerate() {
             let is_beside = last > first && self.end_of(&units[last - 1]) == unit.off;
@@ -334,8 +334,8 @@ impl Allocator {
         self.shared.lock().evacuated.is_some()
     }
 
-    /// After the moves of a compaction: remembers what is left of these spans. `is_sure` says that everything
-    /// has moved that could, whatever the room.
+    /// After the moves of a compaction: remembers the blocks left in these spans. `is_sure`: every movable
+    /// block has moved, so that more room would change nothing.
     pub(crate) fn note_stuck(&self, region: &Region, spans: &[Range<u64>], is_sure: bool) {
         let mut shared = self.shared.lock();
         for span in spans {
@@ -375,7 +375,7 @@ fn evacuate(units: &[Unit], end: u64) -> Evacuation {
                 if *used > 0 {
                     evacuation.spans.push(slab.blocks_span());
                 }
-                // One that nobody holds is full.
+                // A slab that no lane holds is full.
                 if *is_listed || slab.hold() {
                     evacuation.slabs.push(slab.clone());
                 }

@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use tembo_pmem::{Region, prefetch_for_store, size_of};
 
-/// A slab that this process uses. The fields that freeing a block loads come first, in other lines than those
-/// that change.
+/// A slab that this process uses. The fields that are loaded when a block is freed are first, in other lines
+/// than the fields that change.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slab {
@@ -42,7 +42,7 @@ pub(crate) struct Slab {
 struct SlabWord {
     /// Bits of blocks that cannot be taken: those of the media bitmap, of blocks that a transaction has
     /// reserved, and of freed blocks that readers or live records may still look at. Only the lane that owns
-    /// the slab sets bits; anyone may clear them.
+    /// the slab sets bits; any thread may clear them.
     busy: AtomicU64,
     /// The media bitmap without the blocks that open transactions free. Copied to DRAM because a load from a
     /// line that has just been flushed takes as long as the flush.
@@ -68,8 +68,8 @@ impl SlabRef {
     /// # Safety
     ///
     /// `slab` comes from an [`Arc`] of which the table has a share. The reference is not used after the last
-    /// block for which it is kept was released, or, if it is kept for none, after the table's share may be
-    /// gone.
+    /// block for which it is kept was released. If it is kept for no block, it is not used after the table
+    /// may have dropped its share.
     pub(crate) unsafe fn new(slab: NonNull<Slab>) -> SlabRef {
         SlabRef { slab }
     }
@@ -260,7 +260,7 @@ impl Slab {
         self.words.iter().map(|word| word.busy.load(Ordering::SeqCst)).collect()
     }
 
-    /// Whether all blocks that are not free are allocated on media, and nobody is freeing one.
+    /// Whether all blocks that are not free are allocated on media, and no thread is freeing one.
     pub(super) fn has_no_waiting_block(&self) -> bool {
         let mut words = self.words.iter();
         words.all(|word| word.busy.load(Ordering::SeqCst) == word.media.load(Ordering::Acquire))

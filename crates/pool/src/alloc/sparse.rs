@@ -1,4 +1,5 @@
-//! Sparse slabs: which of them a compaction empties, and how nobody allocates from them meanwhile.
+//! Sparse slabs: the choice of those that a compaction empties, and the guard against allocations from them
+//! meanwhile.
 //!
 //! A closed slab is *held*, as one is that a lane allocates from, so no release puts it into a partial list.
 //! Nothing of that is on media. When the compaction ends, or when a pool is found full, closed slabs go back
@@ -34,10 +35,10 @@ pub(crate) struct CloseLimits {
 }
 
 impl Allocator {
-    /// Closes what a compaction empties: a run for a large block that found none; else, once, the emptiest
-    /// slabs of each class whose blocks find room in the fuller ones; else a run for a slab that found none;
-    /// else these slabs; else the end of the pool. Returns where the blocks lie that are to be moved, in
-    /// ascending order; `None` if another compaction is under way.
+    /// Closes the space that a compaction empties, the first of these that exists: a run for a large block
+    /// that found none; once, the emptiest slabs of each class whose blocks find room in the fuller ones; a
+    /// run for a slab that found none; these slabs again; the end of the pool. Returns the spans of the
+    /// blocks to be moved, in ascending order; `None` if another compaction is under way.
     pub(crate) fn close(&self, region: &Region, limits: CloseLimits) -> Result<Option<Vec<Range<u64>>>> {
         self.close_by(region, |shared| {
             // Emptied slabs make room for many others, a run for one. They may not make a run.
@@ -58,7 +59,7 @@ impl Allocator {
     }
 
     /// Closes the run that costs least for the chunks that were missed. With the space that is kept behind
-    /// it, nobody is refused the run.
+    /// it, no request for the run is refused.
     fn close_for(
         &self,
         shared: &mut Shared,
@@ -141,7 +142,7 @@ impl Allocator {
     }
 
     fn open_all(&self, shared: &mut Shared) {
-        // ORDER: before anybody can allocate from these slabs.
+        // ORDER: before any thread can allocate from these slabs.
         self.has_closed.store(false, Ordering::Release);
         shared.evacuated = None;
         for slab in std::mem::take(&mut shared.closed) {
@@ -152,7 +153,7 @@ impl Allocator {
         }
     }
 
-    /// Whether nobody allocates from the slabs that were closed last.
+    /// Whether no lane allocates from the slabs that were closed last.
     pub(crate) fn has_closed(&self) -> bool {
         self.has_closed.load(Ordering::Acquire)
     }
@@ -170,7 +171,7 @@ impl Allocator {
         Some(self.shared.lock().missed_chunks).filter(|missed| *missed > 1).unwrap_or(0)
     }
 
-    /// Whether the last compaction was to empty a run, and there is one as long.
+    /// Whether the last compaction was to empty a run, and a run of that length is free.
     pub(crate) fn has_made_run(&self, region: &Region) -> bool {
         let shared = self.shared.lock();
         let made = shared.made_chunks;
@@ -228,8 +229,8 @@ impl Shared {
     }
 }
 
-/// Takes the slabs to empty out of a list, and puts the fullest of the others first, behind those that
-/// cannot be emptied: what fills them costs no slab that could be.
+/// Takes the slabs to empty out of a list, and puts the fullest of the others first, behind those that cannot
+/// be emptied: blocks that fill these keep no other slab from being emptied.
 fn choose(list: &mut VecDeque<Arc<Slab>>, is_stuck: impl Fn(&Slab) -> bool) -> Vec<Arc<Slab>> {
     let with_free = |slab: Arc<Slab>| (slab.free_blocks(), slab);
     let (mut stuck, mut slabs): (Vec<_>, Vec<_>) =

@@ -3,18 +3,18 @@
 //! # Layout
 //!
 //! The pool's length is one word of its header (`PmHeader::committed`). A zone that begins behind the end is
-//! gone with its head and its chunk table. In the zone that is kept in part, the frontier is lowered to the
-//! new end; chunk words from there on are zero, as they were.
+//! cut off with its head and its chunk table. In the zone that is kept in part, the frontier is lowered to
+//! the new end; chunk words from there on are zero, as they were.
 //!
 //! # Invariants
 //!
 //! * T1: nothing behind the new end is allocated, reserved, in limbo, or in a live record. All chunks there
 //!   are free in DRAM, where a chunk arrives only after limbo: no reader from before is left. The cut happens
-//!   under the allocator's lock, so nobody takes one, and while no record is live (`Log::while_quiet`). So no
-//!   record can have changed a word there, or raise a frontier beyond the end.
+//!   under the allocator's lock, so no thread takes one, and while no record is live (`Log::while_quiet`). So
+//!   no record can have changed a word there, or raise a frontier beyond the end.
 //! * T2: a zone's frontier is durably at or below the new end before the length is.
 //! * T3: the length is durable before the region and its file become shorter.
-//! * T4: a chunk that was used and comes back with a later growth is not taken for one that reads as zero
+//! * T4: a chunk that was used, and that a later growth adds again, is not taken for one that reads as zero
 //!   (`zero_from` stays as it is, also in DRAM).
 //!
 //! # Commit point
@@ -25,7 +25,7 @@
 //!
 //! Cut before the commit point: the frontier may be lower; all chunks above it are free, and it rises again
 //! with the next block. After it: the file may be longer than the pool. An opening for writing cuts it, and
-//! growth does before it adds anything. Nobody looks at what lies there.
+//! so does growth before it adds anything. No code reads that part.
 
 use super::allocator::{Allocator, Shared};
 use super::zone::Zone;
@@ -37,7 +37,7 @@ use tembo_pmem::Region;
 pub(crate) struct CutRule {
     /// The pool stays this long.
     pub floor_bytes: u64,
-    /// Bytes behind the last block that stay, besides those that are kept for removals.
+    /// Bytes that stay behind the last block, in addition to those that are kept for removals.
     pub slack_bytes: u64,
     /// Nothing is done for less than this.
     pub least_bytes: u64,

@@ -35,7 +35,7 @@ pub(crate) struct Zone {
     pub scanned: bool,
 }
 
-/// A slab that a scan has found and nobody has read yet.
+/// A slab that a scan has found and no thread has read yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnreadSlab {
     pub zone: u64,
@@ -204,7 +204,7 @@ impl Zone {
             let zero_from = (end + ZERO_STEP_CHUNKS).min(u64::from(geometry.zone_chunks));
             let off = geometry.zone_off(self.number) + ZERO_FROM_AT;
             region.store_u64(off, zero_from)?;
-            // PERSIST(I7): `zero_from` is durable before anybody writes to the chunks.
+            // PERSIST(I7): `zero_from` is durable before any thread writes to the chunks.
             region.persist(off, 8)?;
             self.zero_from = zero_from;
         }

@@ -109,7 +109,7 @@ pub(crate) fn format(region: &Region, geometry: &Geometry, features: u64) -> Res
     put_u64(offset_of!(PmHeader, watermark), seal(0, WATERMARK_BITS));
     let sum = xxh3_64(&page[..HEADER_SUMMED_BYTES]);
     page[offset_of!(PmHeader, checksum)..][..8].copy_from_slice(&sum.to_le_bytes());
-    // SAFETY: nobody else has the region yet.
+    // SAFETY: no other code has the region yet.
     unsafe { region.write(8, &page[8..])? };
     // PERSIST(I5): everything else is durable before the magic makes it a pool.
     region.persist(8, page.len() as u64 - 8)?;
@@ -146,7 +146,7 @@ impl NewFile {
                 // One that a process left that was killed, or that another thread has.
                 Err(Errno::EXIST) if attempt < ATTEMPTS_MAX => attempt += 1,
                 Err(Errno::EXIST) => return Err(Error::io("creating", &temporary, Errno::EXIST)),
-                // Errors tell the name that was asked for.
+                // Errors contain the name that the caller gave.
                 Err(e) => return Err(explain("creating", path, e)),
             }
         }

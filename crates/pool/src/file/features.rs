@@ -1,9 +1,9 @@
 //! Features: parts of a pool that earlier builds of this library do not know.
 //!
-//! A build must report anything on media that it does not know, and not pass over it. Everything new on media
-//! (a kind of root, a size class, a word of the header) therefore has a format version, or a bit in the
-//! header's `incompatible`, which every build checks. The bits form groups, so that a build can tell what
-//! kind of thing an unknown bit stands for:
+//! A build must report anything unknown on media, and must not ignore it. Everything new on media (a kind of
+//! root, a size class, a word of the header) therefore has a format version, or a bit in the header's
+//! `incompatible`, which every build checks. The bits form groups, so that a build knows which kind of thing
+//! an unknown bit stands for:
 //!
 //! | bits | stand for | a build that does not know one of them |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //!
 //! Builds from before these groups refuse a pool with any bit. A new bit goes into [`Feature`], and
 //! [`Pool::enable`] sets it before the first thing of its kind is written; nothing else is needed. Every file
-//! has [`Feature::Opening`] from its creation on, or from its next opening for writing, and so has each with
-//! chunks of 16 KiB or more [`Feature::FineClasses`] and [`Feature::WideClasses`]. (A file without the first
+//! gets [`Feature::Opening`] at its creation, or at its next opening for writing. A file with chunks of 16
+//! KiB or more gets [`Feature::FineClasses`] and [`Feature::WideClasses`] likewise. (A file without the first
 //! may have `opening` set: an intermediate build wrote it.)
 //!
 //! # Media layout
@@ -51,8 +51,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const INCOMPATIBLE_AT: usize = offset_of!(PmHeader, incompatible);
 
-/// The features of files that this build makes or opens for writing: those that it announces before it needs
-/// them.
+/// The features of files that this build creates or opens for writing, which it sets before it needs them.
 pub(crate) fn of_files(geometry: &Geometry) -> u64 {
     let classes = Feature::FineClasses.bit() | Feature::WideClasses.bit();
     Feature::Opening.bit() | if geometry.has_fine_classes() { classes } else { 0 }

@@ -47,7 +47,7 @@ pub(crate) fn open_file(path: &Path, read_only: bool) -> Result<File> {
     OpenOptions::new().read(true).write(!read_only).open(path).map_err(|e| Error::io("opening", path, e))
 }
 
-/// Why there is no file, or none can be made, at a path: as exactly as the system lets one say it.
+/// The reason why a file at a path is absent, or cannot be made, as exactly as the system reports it.
 pub(crate) fn explain(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Error {
     let error = error.into();
     if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
@@ -177,7 +177,7 @@ fn check_words(page: &[u8], features: u64) -> Result<()> {
     Ok(())
 }
 
-/// The number that makes the checksums of one pool differ from those of others.
+/// The number by which the checksums of pools differ.
 pub(crate) fn seed_of(uuid: Uuid) -> u64 {
     uuid.as_u64_pair().0
 }

@@ -1,4 +1,4 @@
-//! Pools that have a journal ([`tembo_pmem::journal`]): what it has is a part of the pool's contents, in
+//! Pools that have a journal ([`tembo_pmem::journal`]): its records are a part of the pool's contents, in
 //! every domain.
 
 use super::header::Header;
@@ -23,7 +23,7 @@ fn failed(path: &Path, error: JournalError) -> Error {
 pub(crate) struct Newer {
     /// All lines, for an opening that only reads.
     pub(crate) lines: NewerLines,
-    /// The records, for one that writes.
+    /// The records, for an opening that writes.
     pub(crate) records: Option<Records>,
     /// The number of the lines; of an opening that writes each as often as it was recorded.
     pub(crate) count: u64,

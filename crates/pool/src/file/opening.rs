@@ -176,7 +176,7 @@ impl Opening {
         Ok(opening)
     }
 
-    /// The opening that goes on with a journal, of a pool that says already that it is open.
+    /// The opening that resumes a journal, of a pool that is already marked as open.
     pub(crate) fn resumed() -> Opening {
         Opening { kind: Kind::Journal }
     }

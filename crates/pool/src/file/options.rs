@@ -98,7 +98,7 @@ impl Options {
         self
     }
 
-    /// The length up to which the pool may grow (default: as far as the file system goes).
+    /// The length up to which the pool may grow (default: the limit of the file system).
     pub fn max_bytes(mut self, bytes: u64) -> Options {
         self.max_bytes = Some(bytes);
         self

@@ -24,7 +24,7 @@ pub(crate) struct RecordImage {
     /// complete, and so are words from `len` on.
     words: Vec<u64>,
     len: usize,
-    /// Where the covers begin, if there are any.
+    /// The position of the covers, if the record has covers.
     covers_at: Option<usize>,
     complete: bool,
 }
@@ -273,8 +273,8 @@ mod tests {
         image
     }
 
-    /// Stores any words of a line, at any place in a record's line, and a second line after it. The image has
-    /// room, is read back, and has no user's word at the start of a line.
+    /// Stores every choice of a line's words, at every place in a record's line, and a second line after it.
+    /// Checks that the image has room, that it can be read back, and that no word of a user begins a line.
     #[test]
     fn any_words_of_a_line_are_read_back_from_any_place() {
         let mut longest = 0;

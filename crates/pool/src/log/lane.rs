@@ -1,4 +1,4 @@
-//! The part of a lane that its writer shares with other lanes: where the next record goes, and checkpoints.
+//! The part of a lane that its writer shares with other lanes: the place of the next record, and checkpoints.
 
 use super::limbo::{LIMBO_BYTES_MAX, Limbo};
 use super::record::{RECORDS_MIN, record_bytes};
@@ -92,7 +92,7 @@ const HOME_LINES_MAX: usize = 64;
 const SEARCHED_MAX: usize = 4 * HOME_LINES_MAX;
 
 impl LaneState {
-    /// Where the next record goes, with `inline_bytes` of payload after its head.
+    /// The place of the next record, with `inline_bytes` of payload after its head.
     #[inline]
     pub(crate) fn next_slot(&self, geometry: &Geometry, inline_bytes: u64, chained: bool) -> RecordSlot {
         let bytes = record_bytes(inline_bytes);

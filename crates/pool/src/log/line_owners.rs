@@ -92,8 +92,8 @@ impl LineOwnerTable {
         self.on.load(Ordering::SeqCst)
     }
 
-    /// Begins to register owners, and checkpoints every lane. Until some thread has done so, only the first
-    /// lane writes. From then on `lane` may register too.
+    /// Begins to register owners, and checkpoints every lane. Until this call, only the first lane writes.
+    /// From then on `lane` may register, too.
     pub(crate) fn turn_on(&self, lanes: Lanes<'_>, lane: u32) -> Result<()> {
         let mut complete = self.complete.lock();
         if lane < self.columns_max {
@@ -208,8 +208,8 @@ impl LineOwnerTable {
             let word = &shared[hash(*line)];
             let mut displaced = word.load(Ordering::Acquire);
             while displaced != mine {
-                // The checkpoint comes before the entry is overwritten: a lane that looks here meanwhile must
-                // find the entry, or its record must be dead.
+                // The checkpoint precedes the new entry: a lane that reads the table meanwhile must find the
+                // old entry, or its record must be dead.
                 checkpoint_owner(lanes, me, displaced)?;
                 match word.compare_exchange(displaced, mine, Ordering::AcqRel, Ordering::Acquire) {
                     Ok(_) => break,

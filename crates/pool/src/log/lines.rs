@@ -7,7 +7,7 @@ use tembo_sync::hash_u64;
 /// Words of a line.
 const WORDS: usize = 8;
 /// Unused words after those of a line, so that eight can be copied from any word on: that costs less than
-/// copying only the words that count.
+/// copying only the stored words.
 const MARGIN: usize = WORDS - 1;
 
 /// The words of one line that are stored.
@@ -66,7 +66,7 @@ pub(crate) struct StoredLines {
     table: Vec<(u32, u32)>,
     /// The present generation. Entries of other generations count as empty.
     generation: u32,
-    /// A bit for each line, by hash. A clear bit means that the line is not there.
+    /// A bit for each line, by hash. A clear bit means that the line is absent.
     filter: u64,
 }
 
@@ -121,7 +121,7 @@ impl StoredLines {
         }
     }
 
-    /// The words that are going to be stored in the line at `off`, if any.
+    /// The words to be stored in the line at `off`, if any.
     #[inline]
     pub(crate) fn at(&self, off: u64) -> Option<&StoredLine> {
         if self.filter & filter_bit(off) == 0 {
@@ -218,7 +218,7 @@ impl StoredLines {
         line
     }
 
-    /// Makes room for one more line, in the list and among those that are not in the table.
+    /// Makes room for one more line, in the list and in the part of it that the table lacks.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self) {

@@ -71,8 +71,8 @@
 //! | the structure's locks | the home words | the caller, beyond the commit | before all of these |
 //!
 //! The lane's state has a lock only because other lanes may checkpoint it. It is a spin lock, because a plain
-//! store releases that. The allocator's lock (`alloc/mod.rs`) comes after a lane's state in the order: under
-//! it no lane is locked.
+//! store releases that. The allocator's lock (`alloc/allocator.rs`) follows a lane's state in the order:
+//! under it no lane is locked.
 //!
 //! # Source
 //!

@@ -12,7 +12,8 @@ impl Log {
     ///
     /// Those of a fence, and of `body`.
     pub(crate) fn while_quiet<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
-        // A thread that holds a lane's state waits for no other lane's, so nobody waits in a circle.
+        // A thread that holds a lane's state waits for no other lane's, so there is no circle of waiting
+        // threads.
         let mut states: Vec<_> = self.slots.iter().map(|slot| slot.lock()).collect();
         let is_dead = |number: usize| states[number].commits == self.slots[number].dead_to();
         if !(0..states.len()).all(is_dead) {

@@ -23,7 +23,7 @@ fn free(pool: &Pool, lane: &mut Lane, words: u64, count: u64) -> u64 {
     waiting
 }
 
-/// A look through limbo brings back the blocks that dead records freed, and none that live ones freed (L2).
+/// A look through limbo frees the blocks that dead records freed, and none that live ones freed (L2).
 #[test]
 fn blocks_that_live_records_freed_stay_in_limbo() {
     let (pool, words) = pool_with_words();
@@ -31,8 +31,8 @@ fn blocks_that_live_records_freed_stay_in_limbo() {
     assert_eq!([(); 4].map(|()| free_40(&pool, &mut lane, words)), [40; 4]);
 }
 
-/// A look through limbo costs a barrier of all threads. One that a reader made fruitless is not repeated at
-/// each commit; the blocks that it finds leave in parts.
+/// A look through limbo costs a barrier of all threads. After a futile look, because of a reader, the next
+/// commits do not look again; blocks that a look finds leave in parts.
 #[test]
 fn limbo_is_not_looked_through_again_before_it_has_grown() {
     let (pool, words) = pool_with_words();

@@ -118,7 +118,7 @@ pub(crate) enum LaneHold<'l> {
     Borrowed(&'l mut Lane),
     Owned(Box<Lane>),
     Locked(MutexGuard<'l, Lane>),
-    /// The lane, and others that no thread may write with in the meantime. Boxed, because every transaction
+    /// The lane, and other lanes with which no thread may write meanwhile. Boxed, because every transaction
     /// moves its `LaneHold`.
     WithOthers(Box<(MutexGuard<'l, Lane>, Vec<MutexGuard<'l, Lane>>)>),
 }

@@ -56,11 +56,12 @@ impl Lane {
         let kept_chunks = inner.alloc.kept_chunks(region);
         let usable = if kept_space == KeptSpace::All { 0 } else { kept_chunks / 2 };
         if kept_space != KeptSpace::None && inner.alloc.has_closed() {
-            // A compaction goes on as long as there is space for what it moves.
+            // A compaction continues as long as there is space for the blocks that it moves.
             let room = Room { grow: &|least, _| Err(no_chunk(inner, least)), kept_chunks: usable };
             let mut found = inner.alloc.reserve(region, &mut self.arena, wanted, &room);
             if kept_space == KeptSpace::All {
-                // What a removal notes is soon free again, wherever it lies. What moves stays.
+                // A block for the notes of a removal is soon free again, wherever it lies. A block that moves
+                // stays.
                 found = self.or_reserve_larger(found, wanted, &room);
             }
             match found {

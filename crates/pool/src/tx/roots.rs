@@ -46,8 +46,8 @@ impl Tx<'_> {
         roots::dropped_of(self.load(DROPPED_OFF)?)
     }
 
-    /// Makes an object the first of those without a name that are still to be freed; 0 means that there are
-    /// none. The caller links the object to the one that was first before.
+    /// Makes an object the head of the list of nameless objects that are still to be freed; 0 empties the
+    /// list. The caller links the object to the earlier head.
     ///
     /// # Panics
     ///
@@ -62,7 +62,7 @@ impl Tx<'_> {
         self.store_anywhere(DROPPED_OFF, if off == 0 { 0 } else { seal(off, DROPPED_BITS) })
     }
 
-    /// Tells where the pool's journal lies.
+    /// Stores the offset of the pool's journal.
     pub(crate) fn set_journal(&mut self, off: u64) -> Result<()> {
         self.store_anywhere(JOURNAL_OFF, seal(off, JOURNAL_BITS))
     }

@@ -1,7 +1,7 @@
 //! The categories of commands, and every command that a rule may name.
 //!
 //! Rules may also name commands of Redis that this server lacks (`absent.txt`): a list of users for Redis is
-//! taken as it is, and rules are told in the words of Redis.
+//! accepted unchanged, and rules are reported as Redis reports them.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -39,7 +39,7 @@ pub(crate) const CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
-/// The commands that Redis 7.0 has not got. They do not count when rules are told in its words.
+/// The commands that Redis 7.0 lacks. They do not count when rules are reported as Redis reports them.
 fn is_own(name: &str) -> bool {
     name == "client|setinfo" || name.starts_with("tembo.") || name.starts_with("clusterx")
 }

@@ -9,7 +9,7 @@ use crate::commands::key_arguments::ONCE_COMMAND;
 use crate::commands::table::Command;
 use crate::commands::table::flag::NO_AUTH;
 
-/// The kind of thing that is denied. Of several, the last one in this order is told.
+/// The kind of thing that is denied. If several kinds apply, the last one in this order is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
     Command,

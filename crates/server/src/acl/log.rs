@@ -1,11 +1,11 @@
-//! ACL LOG: what was denied lately.
+//! ACL LOG: recent denials.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::check::Reason;
 
-/// A denial that comes again within this time counts for the one before.
+/// A denial that is repeated within this time counts as the one before.
 const SAME_WITHIN: Duration = Duration::from_secs(60);
 /// Entries that are looked at for the one before.
 const LOOKED_AT: usize = 10;
@@ -50,7 +50,7 @@ pub(crate) struct Entry {
     pub(crate) object: Vec<u8>,
     pub(crate) user: Vec<u8>,
     pub(crate) since: Instant,
-    /// The client, as CLIENT INFO tells of it.
+    /// The client, as CLIENT INFO describes it.
     pub(crate) client: Vec<u8>,
 }
 

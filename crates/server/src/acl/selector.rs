@@ -320,8 +320,8 @@ impl Selector {
         words.join(&b' ')
     }
 
-    /// The category that has more of what is left than of anything else: with the fewest others, and the most
-    /// in common.
+    /// The category that has more of the remaining commands than of others: with the fewest others, and the
+    /// most in common.
     fn best_category(&self, applied: &[bool], adds: bool) -> Option<usize> {
         let mut best: Option<(usize, usize, usize)> = None;
         for category in (0..CATEGORIES.len()).filter(|&category| !applied[category]) {

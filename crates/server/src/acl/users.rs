@@ -176,8 +176,8 @@ fn read_line(
     users.insert(name.into(), user);
 }
 
-/// Takes all rules of a line. Each unknown name is told of, and the first other error, without its rule,
-/// which may be a secret.
+/// Applies all rules of a line. Reports each unknown name, and the first other error without its rule, which
+/// may be a secret.
 fn apply_all(
     user: &mut User,
     rules: &[Vec<u8>],

@@ -32,8 +32,8 @@ use crate::tls::Tls;
 const LINE_BYTES_MAX: u64 = 1024;
 const INFO_BYTES_MAX: u64 = 1 << 20;
 const MARK_BYTES: usize = 40;
-/// A server lets go of one who is silent (repl-timeout). The offset that it is told stays that of the earlier
-/// backup: a Redis takes this for a replica, and WAIT must not count what is in no durable file yet.
+/// A server disconnects a replica that is silent (repl-timeout). The acknowledged offset stays that of the
+/// earlier backup: a Redis takes this for a replica, and WAIT must not count what is in no durable file yet.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -67,7 +67,7 @@ pub struct Source {
     /// The settings `tls-*` by which it is reached, with `tls-replication yes`; `None` for a plain
     /// connection.
     pub tls: Option<Config>,
-    /// A server that says nothing for so long is gone. It says nothing while it writes a copy.
+    /// A server that sends nothing for so long counts as lost. It sends nothing while it writes a copy.
     pub patience: Duration,
 }
 
@@ -93,12 +93,12 @@ struct Facts {
 }
 
 /// Takes a backup and writes it to `sink`: a whole copy, or the stream since the end of an earlier backup.
-/// `progress` is told of each part how many bytes it has. Durable as far as `sink` is.
+/// `progress` gets the number of bytes of each part. Durable as far as `sink` is.
 ///
 /// # Errors
-/// Those of the connection, of the server and of `sink`; [`BackupError::Gone`] if the server has no longer
-/// what happened since the earlier backup. What was written until then has no end, and is refused by all who
-/// read it.
+/// Those of the connection, of the server and of `sink`; [`BackupError::Gone`] if the server no longer has
+/// the stream since the earlier backup. The output written until then has no end, so that every reader
+/// refuses it.
 pub fn take(
     source: &Source,
     since: Option<StreamPlace>,
@@ -329,7 +329,7 @@ impl Connection {
         }
     }
 
-    /// Says what this is. A server that does not know the words goes on.
+    /// Announces the kind of client. A server that does not know the words ignores them.
     fn introduce(&mut self, what: &[&[u8]]) -> Result<(), BackupError> {
         for words in [what, &[b"capa", b"eof", b"capa", b"psync2"]] {
             match self.ask("REPLCONF", &[&[&b"REPLCONF"[..]], words].concat()) {

@@ -334,7 +334,7 @@ impl<R: Read> Reader<R> {
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// Reads the end alone, without what is before it.
+    /// Reads the end alone, without the records before it.
     pub(crate) fn skip_to_end(mut self) -> Result<End, BackupError> {
         let length = FRAME_BYTES.0 + END_BYTES + FRAME_BYTES.1;
         let whole = self.source.seek(SeekFrom::End(0)).map_err(BackupError::Read)?;

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A backup is taken as a replica would take it, because the protocol of replicas has what a backup needs: a
-//! copy that is a point in time, with its place in the stream of effects, and the stream from a place on. So
-//! the server goes on, the backup may be taken on another machine, of a replica or of a Redis, and nothing of
-//! the server's memory is read by a second program.
+//! copy that is a point in time, with its place in the stream of effects, and the stream from a place on. The
+//! server keeps running, the backup may run on another machine, a replica or a Redis may be its source, and
+//! no second program reads the server's memory.
 //!
 //! # Format
 //!
@@ -152,7 +152,7 @@ pub enum BackupError {
     /// The copy in the file is broken, although its records are as they were written.
     #[error("the copy in it is broken, {0}")]
     Copy(tembo_rdb::Error),
-    /// The data hold what a pool cannot hold.
+    /// The data have values that a pool cannot hold.
     #[error("it holds what the server lacks: {0}")]
     LeftOut(String),
     /// The files do not fit together.

@@ -32,7 +32,7 @@ use crate::state::State;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Restoring {
-    /// The pool is to be that of a replica of this master, and goes on in the stream where the backup ends.
+    /// The pool becomes that of a replica of this master, which continues the stream where the backup ends.
     pub replica_of: Option<Master>,
     /// The stream is applied up to the last command, or EXEC, that ends at this offset or before.
     pub to_offset: Option<u64>,
@@ -74,8 +74,8 @@ impl From<Failure> for BackupError {
     }
 }
 
-/// Restores backups, a full one and those that follow it, into a pool without keys. `progress` is told how
-/// many bytes of each file were read, now and then.
+/// Restores backups, a full one and those that follow it, into a pool without keys. `progress` gets the
+/// number of bytes read from each file, at intervals.
 ///
 /// The pool is durable when it returns. After an error it has a part of the data and no place in a history:
 /// it is to be thrown away.
@@ -128,7 +128,7 @@ fn expect_reached(backups: &[BackupSummary], to_offset: Option<u64>) -> Result<(
     Err(BackupError::Restore(why))
 }
 
-/// Imports a full backup; returns where the stream goes on.
+/// Imports a full backup; returns the position at which the stream continues.
 fn copy<R: Read>(
     pool: &Pool,
     source: R,
@@ -156,7 +156,7 @@ fn copy<R: Read>(
                 let number = tembo_wire::number::parse_u64(value);
                 database = number.filter(|number| *number < DATABASES as u64).unwrap_or(0) as u8;
             }
-            // It would go on in the stream without what came before.
+            // It would continue the stream without the part before.
             Ok(Some(tembo_rdb::Event::Aux { name: MOVES_AUX, value }))
                 if is_of_replica && !value.trim_ascii().is_empty() =>
             {

@@ -1,6 +1,6 @@
 //! Where the units of a stream end: a unit is a command, or all from MULTI to EXEC.
 //!
-//! The stream is read as it comes, in constant memory: no command is ever whole here.
+//! The stream is read as it arrives, in constant memory: no command is ever held whole.
 
 /// The longest name that matters, with its line end.
 const NAME_BYTES_MAX: usize = 16;

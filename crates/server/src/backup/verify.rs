@@ -25,7 +25,7 @@ pub(super) fn fault_of_copy<R: Read>(error: tembo_rdb::Error, reader: &mut Reade
 }
 
 /// Reads a whole backup: each record, the copy in it value by value, or the stream command by command.
-/// `progress` is told how many bytes of the file were read, now and then.
+/// `progress` gets the number of bytes read from the file, at intervals.
 ///
 /// Takes memory for the longest string of the copy.
 ///

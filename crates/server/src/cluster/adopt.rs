@@ -98,7 +98,8 @@ impl Context<'_, '_> {
         Ok(())
     }
 
-    /// The moves of slots under another topology. A replica's are those of its master, which tells of them.
+    /// The moves of slots under another topology. A replica's moves are those of its master, which reports
+    /// them.
     fn moves_under(
         &self,
         next: &Cluster,

@@ -6,11 +6,11 @@
 //!
 //! # Clock rules
 //!
-//! - A lease counts from the heartbeat *before*, on the same connection. The controller has seen the answer
-//!   to that one before it said this one, so that the lease began, by the clock of anybody, before the
-//!   controller said this one: a heartbeat that is late, in the network or in front of a process that
-//!   stands still, lengthens nothing. The first heartbeat of a connection gives no lease.
-//! - Time is that of the system since its boot, sleep included, which nobody sets.
+//! - A lease counts from the heartbeat *before*, on the same connection. The controller received the answer
+//!   to that one before it sent this one, so that the lease began, by any clock, before the controller sent
+//!   this one: a heartbeat that is delayed in the network, or by a process that is stopped, extends no lease.
+//!   The first heartbeat of a connection gives no lease.
+//! - Time is that of the system since its boot, sleep included, which no program can set.
 //! - A hundredth of a lease is not used: the clocks of a node and a controller may differ by so much.
 //! - A lease is not stored. A node that is started anew has none.
 //!
@@ -152,7 +152,7 @@ mod tests {
         assert!(!lease.holds(at(0)), "the first one of a connection gives none");
         lease.take(election(1, b'a'), id(b'a'), LENGTH, Some(at(5)));
         assert!(lease.holds(Duration::from_millis(14_899)) && !lease.holds(Duration::from_millis(14_900)));
-        // A shorter one does not end what the controller waits for.
+        // A shorter lease does not shorten the controller's wait.
         lease.take(election(1, b'a'), id(b'a'), at(1), Some(at(6)));
         assert_eq!(lease.rest(at(10)), Duration::from_millis(4900));
     }

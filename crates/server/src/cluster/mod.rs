@@ -26,7 +26,7 @@
 //!
 //! - A slot that is on its way to another node, or has just arrived, has other rules: see [`migration`].
 //!
-//! Keys of slots that a topology takes away stay until CLUSTERX FLUSHSLOTS: no client comes to them.
+//! Keys of slots that a topology takes away stay until CLUSTERX FLUSHSLOTS; no client can reach them.
 
 pub(crate) mod adopt;
 mod fence;
@@ -72,7 +72,7 @@ pub(crate) struct Cluster {
     pub(crate) guarded: Option<Vec<u8>>,
 }
 
-/// The way in which a client comes to a slot.
+/// How a client reaches a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     /// It takes what a replica has.

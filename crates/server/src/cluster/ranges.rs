@@ -34,7 +34,7 @@ impl Ranges {
 
     /// Reads ranges, as a topology has them, between commas.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
-        // No more than there are slots: it is text of anybody.
+        // At most the number of slots, since the text may come from any client.
         if text.split(',').take(usize::from(SLOTS) + 1).count() > SLOTS.into() {
             return Err(Error::Slots("too many ranges".to_owned()));
         }

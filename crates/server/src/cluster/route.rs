@@ -2,8 +2,8 @@
 //!
 //! The checks are Redis's, in its order: an owner of the first key's slot, one slot for all keys, this node.
 //! Within MULTI each command is checked when it is queued, and all of them together before EXEC, which then
-//! discards the transaction: slots may have gone meanwhile. A script is checked by the keys that it declares,
-//! and each of its commands by its own keys.
+//! discards the transaction: slots may have moved meanwhile. A script is checked by the keys that it
+//! declares, and each of its commands by its own keys.
 //!
 //! Without cluster mode this costs one branch.
 

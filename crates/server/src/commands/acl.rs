@@ -21,7 +21,7 @@ const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL f
 const NOT_SAVED: &str =
     "ERR There was an error trying to save the ACLs. Please check the server logs for more information";
 const GENPASS_BITS: &str = "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096";
-/// Entries that ACL LOG returns, unless it is told.
+/// Entries that ACL LOG returns by default.
 const LOG_DEFAULT: i64 = 10;
 
 pub(super) const HANDLERS: &[(&str, Handler)] = &[

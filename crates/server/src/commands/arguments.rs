@@ -1,4 +1,4 @@
-//! The arguments of commands, as COMMAND DOCS tells of them. The table and its notation are in
+//! The arguments of commands, as COMMAND DOCS describes them. The table and its notation are in
 //! `arguments.txt`.
 
 use tembo_wire::ReplyWriter;

@@ -1,7 +1,7 @@
 //! Strings as rows of bits: SETBIT, GETBIT, BITCOUNT, BITPOS and BITOP. Bit 0 is the highest of the first
 //! byte.
 //!
-//! A change writes the string anew, as SETRANGE does, so that it costs what a string of that length costs.
+//! A change writes the string anew, as SETRANGE does, at the cost of a string of that length.
 
 use std::ops::Range;
 
@@ -133,7 +133,7 @@ fn bitpos(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     };
     let stored = ctx.keys.read_string(ctx.session.database, &request[1])?;
     let found = match stored.map(|stored| stored.payload) {
-        // A string that is not there is one of clear bits without an end.
+        // An absent string counts as an endless one of clear bits.
         None => (!wanted).then_some(0),
         Some(bytes) => {
             let bits = bits_to_search(request, bytes.len())?;

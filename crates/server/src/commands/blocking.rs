@@ -1,5 +1,4 @@
-//! Beginning to wait for a key: what the commands that may wait have in common. The rest is in
-//! [`crate::waiting`].
+//! Beginning to wait for a key: the common part of commands that may wait. The rest is in [`crate::waiting`].
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +47,7 @@ pub(super) fn wait(
     let Some(command) = ctx.state.registry.get(request.name()) else {
         return false;
     };
-    // A command that has run again in vain goes on waiting.
+    // A command that ran again without a result keeps waiting.
     if ctx.session.waiting.is_none() {
         let mut requests = RequestQueue::default();
         requests.push(request);

@@ -162,7 +162,7 @@ fn unblock(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 fn end_wait_for_copies(conn: &mut Conn, how: InVain, now: Instant) -> bool {
     let Some(awaiting) = &mut conn.session.awaiting else { return false };
     match how {
-        // It is answered at the end of the turn, with what is known then.
+        // The reply is made at the end of the turn, with the facts of that moment.
         InVain::Timeout => awaiting.deadline = Some(now),
         _ => {
             conn.session.awaiting = None;

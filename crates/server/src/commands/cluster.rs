@@ -173,7 +173,7 @@ fn readwrite(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// A slot changes its owner at once, with all keys, so that nobody is told to ask.
+/// A slot changes its owner at once, with all keys, so that no client gets ASK.
 fn asking(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     node(ctx)?;
     ctx.out.write().ok();

@@ -38,7 +38,7 @@ fn version_of(arg: &[u8]) -> Answer<u64> {
 
 fn setnodeid(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (id, cluster) = (id(&request[2])?, node(ctx)?);
-    // Controllers say it before each topology: a role that Sentinel gave stays until that one comes.
+    // Controllers send it before each topology. A role that Sentinel gave lasts until that topology arrives.
     if cluster.id != Some(id) {
         let topology = cluster.topology.clone();
         ctx.adopt((Some(id), topology), &Decided::Nothing, None)?;
@@ -96,7 +96,7 @@ fn find_here(ctx: &Context<'_, '_>, topology: &Topology) -> Option<NodeId> {
         settings.announced_ip.as_deref() == Some(&node.host)
             || ip_of(node).is_some_and(|ip| own.contains(&ip))
     };
-    // The system gives a socket an address of its own only, unless it is told otherwise.
+    // By default, the system binds a socket only to an address of this machine.
     let is_of_machine = |node: &&Node| {
         let ip = ip_of(node).filter(|ip| !ip.is_unspecified() && !ip.is_multicast());
         node.host == "localhost" || ip.is_some_and(|ip| UdpSocket::bind((ip, 0)).is_ok())

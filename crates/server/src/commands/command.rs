@@ -140,7 +140,7 @@ fn getkeysandflags(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// The command that is asked about, and where its keys are in the request for it.
+/// The command in question, and where its keys are in the request.
 fn key_positions(registry: &Registry, request: &Request<'_>) -> Answer<(&'static Command, Vec<usize>)> {
     let invalid = || Fault::Error("ERR Invalid command specified");
     let invalid_count = || Fault::Error("ERR Invalid number of arguments specified for command");

@@ -72,7 +72,7 @@ impl Context<'_, '_> {
         self.keys.replication.effects.tell(self.session.database, words);
     }
 
-    /// Whether replicas are told of effects.
+    /// Whether effects are sent to replicas.
     pub(crate) fn tells(&self) -> bool {
         self.keys.replication.effects.is_on
     }

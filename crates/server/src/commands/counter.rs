@@ -56,7 +56,7 @@ fn incrbyfloat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let old = stored.map_or(&b"0"[..], |stored| stored.payload);
     let deadline = stored.and_then(|stored| stored.meta.deadline);
     let sum = match (Decimal::parse(old), Decimal::parse(&request[2])) {
-        // A text that is no number counts for more than an infinity, whichever comes first.
+        // A text that is not a number takes precedence over an infinity, in either order.
         (Err(DecimalError::Infinite), Err(error)) => Err(error),
         (old, increment) => old.and_then(|old| old.checked_add(increment?)),
     };

@@ -79,7 +79,7 @@ pub(super) fn scan(ctx: &mut Context<'_, '_>, request: &Request<'_>, kind: Kind)
                 reply.bulk(field);
                 match kind {
                     Kind::Hash => reply.bulk(value),
-                    // A score that cannot be read is shown as one that is not there.
+                    // An unreadable score is shown as an absent one.
                     Kind::SortedSet => {
                         reply.bulk(Score::read(value).map_or(Vec::new(), |its| score::format(its.number())));
                     }

@@ -38,7 +38,7 @@ fn pexpireat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     expire_generic(ctx, request, Unit::Milliseconds, 0, "pexpireat")
 }
 
-/// On what the new deadline depends.
+/// The conditions of a new deadline.
 #[derive(Default)]
 struct Conditions {
     none: bool,

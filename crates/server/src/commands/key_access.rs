@@ -1,4 +1,4 @@
-//! The access of a command to each of its keys, for those who may not use all keys.
+//! The access of a command to each of its keys, for users that may not use all keys.
 //!
 //! A key whose access the table does not tell is taken as read and written.
 
@@ -94,8 +94,8 @@ impl KeyAccess {
         KeyAccess { way, options, only, specifications }
     }
 
-    /// The place of the first key that is not allowed. `allows` is told of a key, or the beginning of keys,
-    /// and the access to it: whether it is read, and whether it is written.
+    /// The place of the first key that is not allowed. `allows` gets a key, or the prefix of keys, and
+    /// whether it is read and whether it is written.
     #[inline]
     pub(crate) fn find_denied(
         &self,

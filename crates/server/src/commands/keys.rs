@@ -226,7 +226,7 @@ fn flushall(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// ASYNC and SYNC are accepted; both mean that the reply comes when the removal is durable.
+/// ASYNC and SYNC are accepted; both reply when the removal is durable.
 fn check_flush_option(request: &Request<'_>) -> Answer {
     match request.get(1) {
         None => Ok(()),

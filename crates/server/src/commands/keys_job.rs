@@ -51,8 +51,8 @@ impl KeysJob {
         self.body.capacity()
     }
 
-    /// Does a slice of the work. Either it is then done and `reply` was given the reply, in parts, or what is
-    /// returned is to be continued.
+    /// Does a slice of the work. Returns the rest of the job, or none once `reply` has received the reply, in
+    /// parts.
     pub(crate) fn advance(
         mut self,
         keyspace: &Keyspace<'_>,

@@ -30,8 +30,8 @@ pub(super) const HANDLERS: &[(&str, Handler)] = &[
 
 /// Longest string that Redis keeps in one piece with its header.
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// Bytes of the pool that a key takes beside its own and its value's: its entry in the tree and its share
-/// of what the tree and the allocator leave free.
+/// Bytes of the pool that a key takes beside its own and its value's: its entry in the tree and its share of
+/// the space that the tree and the allocator leave free.
 const KEY_OVERHEAD_BYTES: usize = 64;
 
 const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \

@@ -84,7 +84,7 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
                 introduced(ctx).ip = (!ip.is_empty()).then(|| ip.to_owned());
             }
             _ if is(option, "capa") => introduced(ctx).takes_new_ids |= is(value, "psync2"),
-            // The stream, once it goes, is one of a replica that wants it.
+            // Once the stream runs, it is one that the replica wants.
             _ if is(option, "rdb-only") && introduced(ctx).is_asking() => {}
             _ if is(option, "rdb-only") => {
                 let replica = introduced(ctx);
@@ -101,7 +101,7 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// A replica says how far it is, and may say how far its device is; nobody answers.
+/// A replica acknowledges its offset, and may acknowledge that of its device. There is no answer.
 fn acknowledge(ctx: &mut Context<'_, '_>, value: &[u8], durable: Option<&[u8]>) -> Answer {
     let now = ctx.state.now;
     if let (Some(replica), Some(offset)) = (&mut ctx.session.replica, parse_u64(value)) {
@@ -134,7 +134,7 @@ fn ask(ctx: &mut Context<'_, '_>, stage: ReplicaStage) {
     introduced(ctx).stage = stage;
     let client = ClientRef { slot: ctx.session.slot, id: ctx.session.id };
     if ctx.state.replicas.list.is_empty() {
-        // Those that know of other ids are gone.
+        // Replicas of other ids are disconnected.
         ctx.state.replicas.epoch = ctx.keys.replication.epoch;
     }
     if !ctx.state.replicas.list.contains(&client) {

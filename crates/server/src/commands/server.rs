@@ -55,7 +55,7 @@ fn lolwut(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// For tests: nobody may use it unless `enable-debug-command` says so.
+/// For tests: no client may use it unless `enable-debug-command` allows it.
 fn debug(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let is_allowed = match ctx.state.config.debug_commands {
         DebugCommands::No => false,

@@ -1,7 +1,7 @@
 //! Intersections, unions and differences of sets.
 //!
-//! An intersection goes through the smallest set and looks its members up in the others; a difference through
-//! the first one. A result that is stored, or is a union, is collected in memory first.
+//! An intersection walks over the smallest set and looks its members up in the others; a difference walks
+//! over the first one. A result that is stored, or is a union, is collected in memory first.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

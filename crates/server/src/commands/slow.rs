@@ -24,7 +24,7 @@ pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("latency|help", latency_help),
 ];
 
-/// Commands that SLOWLOG GET returns, unless it is told.
+/// Commands that SLOWLOG GET returns by default.
 const SLOW_DEFAULT: i64 = 10;
 
 fn get(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {

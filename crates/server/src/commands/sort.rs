@@ -283,7 +283,7 @@ enum Weight {
     Element,
 }
 
-/// The elements in the order that is asked for.
+/// The elements in the requested order.
 fn in_order(
     ctx: &mut Context<'_, '_>,
     elements: Vec<Vec<u8>>,

@@ -1,7 +1,7 @@
 //! Unions, intersections and differences of sorted sets, and of sets, whose members have the score 1.
 //!
-//! An intersection goes through the smallest input and looks its members up in the others; a difference goes
-//! through the first one. The result is collected in memory, and may have as many bytes as a reply.
+//! An intersection walks over the smallest input and looks its members up in the others; a difference walks
+//! over the first one. The result is collected in memory, and may have as many bytes as a reply.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};

@@ -82,7 +82,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// A range, and what is wanted of it.
+/// A range, and the requested part of it.
 struct Wanted<'a> {
     ends: Ends<'a>,
     downwards: bool,
@@ -214,7 +214,7 @@ fn zrangestore(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// Stores members in place of what is under a key; returns how many there are.
+/// Stores members in place of a key's value; returns their number.
 pub(super) fn store(ctx: &mut Context<'_, '_>, key: &[u8], members: &[Member], event: &str) -> Answer<u64> {
     let database = ctx.database();
     let mut result = ctx.keys.replacement(database, key, Kind::SortedSet)?;

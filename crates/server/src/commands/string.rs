@@ -85,7 +85,7 @@ impl<'a> SetOptions<'a> {
         Ok(parsed)
     }
 
-    /// Whether what is under the key matters.
+    /// Whether the present value of the key matters.
     fn looks_at_old(&self) -> bool {
         self.only_new || self.only_existing || self.get || self.keep_ttl
     }

@@ -1,4 +1,4 @@
-//! The shape of a command: what COMMAND tells clients about it and what the server has to know of it.
+//! The shape of a command: the facts that COMMAND reports to clients, and the facts that the server needs.
 
 /// Facts about a command, as bits.
 pub(crate) mod flag {
@@ -56,7 +56,7 @@ pub(crate) mod flag {
     /// Runs at once within MULTI, where other commands are queued. Of no concern to clients, like those
     /// below.
     pub(crate) const AT_ONCE: u32 = 1 << 24;
-    /// Runs what was queued since MULTI.
+    /// Runs the commands that were queued since MULTI.
     pub(crate) const RUNS_QUEUE: u32 = 1 << 25;
     /// Goes through the keys of a database.
     pub(crate) const WALKS: u32 = 1 << 26;
@@ -126,7 +126,7 @@ pub(crate) struct Command {
     /// How many arguments it takes, its name included; at least so many if negative.
     pub(crate) arity: i32,
     pub(crate) flags: u32,
-    /// To look at a key is no use of it, by which a policy of eviction goes.
+    /// A look at a key does not count as a use for eviction.
     pub(crate) only_looks: bool,
     pub(crate) keys: KeyRange,
     pub(crate) tips: &'static [&'static str],

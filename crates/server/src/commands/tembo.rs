@@ -1,4 +1,4 @@
-//! The commands that Redis cannot have: they use the order of the keys, or what a commit is.
+//! The commands that Redis cannot have: they use the order of the keys, or the commit.
 
 use tembo_wire::Request;
 

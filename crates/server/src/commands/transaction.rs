@@ -48,7 +48,7 @@ fn discard_command(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// Gives up the transaction of a client and what it watches, if there are any.
+/// Gives up a client's transaction and watched keys, if any.
 pub(crate) fn discard(session: &mut Session, keys: &mut Keyspace<'_>) {
     session.queue = None;
     forget_watched(session, keys);

@@ -172,7 +172,7 @@ impl Accesses {
         (self.now_ms.saturating_sub(self.began_ms)) / MS_PER_MINUTE + 1
     }
 
-    /// How little a key is worth keeping: the larger, the sooner it goes.
+    /// How little a key is worth keeping: the larger, the sooner it is evicted.
     pub(crate) fn rank(&self, database: usize, key: &[u8]) -> u64 {
         let found = self.find(self.hash(database, key));
         match self.kind {

@@ -1,9 +1,9 @@
 //! The keys that may go next.
 //!
-//! Cursors that are spread over the keyspace go through it in the order of the keys, a few keys at a time.
-//! Keys that a draw seldom comes to are looked at nearly as often as others that way, and neighbours, which
-//! are often used alike, in turn with keys from everywhere else. The best of those seen are kept, so that an
-//! eviction takes the best of many more keys than it looks at (Redis does the same with keys that it draws).
+//! Cursors that are spread over the keyspace go through it in the order of the keys, a few keys at a time. In
+//! this way, keys that a random draw seldom reaches are visited nearly as often as others. Neighbours, which
+//! are often used alike, alternate with keys from elsewhere. The best candidates are kept, so that an
+//! eviction chooses from many more keys than it visits (Redis does the same with keys that it draws).
 
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
@@ -24,7 +24,7 @@ const CURSORS: usize = 64;
 const LOOKS_PER_DRAW: [u64; 2] = [4, 256];
 /// Most keys that are kept.
 const KEPT_MAX: usize = 64;
-/// Picks in vain after which an eviction ends.
+/// The number of picks without a result after which an eviction ends.
 const TRIES_MAX: usize = 100;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Candidates {
         Candidates { kept: Vec::new(), chosen: HashSet::new(), cursors, next: 0, counts: [0; DATABASES] }
     }
 
-    /// Begins an eviction: those of the one before are gone.
+    /// Begins an eviction, without the candidates of the one before.
     pub(crate) fn begin(&mut self, keys: &Keyspace<'_>, policy: Policy) -> Answer {
         self.chosen.clear();
         if policy == Policy::VolatileTtl {
@@ -77,7 +77,7 @@ impl Candidates {
                 return Ok(None);
             };
             let name = (candidate.database, candidate.key.clone());
-            // It may be gone since it was seen, or have lost its deadline.
+            // Since it was seen, it may have been removed, or have lost its deadline.
             let bytes = keys.evictable_bytes(candidate.database, &candidate.key, is_volatile)?;
             if let Some(bytes) = bytes.filter(|_| self.chosen.insert(name)) {
                 candidate.value_bytes = bytes;
@@ -155,7 +155,7 @@ impl Candidates {
             from = keys.draw_place(database, is_volatile, random)?.unwrap_or_default();
         }
         let mut left = samples;
-        // At the end of the keys it goes on at their beginning, once.
+        // At the end of the keys it continues at their beginning, once.
         for _ in 0..2 {
             let begin = match &from[..] {
                 [] => Bound::Unbounded,

@@ -22,7 +22,7 @@ const FULL_TIME_MAX: Duration = Duration::from_millis(20);
 /// The share of the memory that is evicted for it each time.
 const SHARE_PER_TRY: u64 = 512;
 
-/// The share of what is in use that has to lie in holes, so that a compaction brings something.
+/// The share of the used space that must lie in holes to make a compaction worthwhile.
 const HOLES_PERCENT: u64 = 25;
 
 /// The percentage of the pool's length that the data may have where keys are evicted and `maxmemory` says
@@ -68,7 +68,7 @@ pub(crate) fn begin(keys: &mut Keyspace<'_>, state: &mut State) {
 }
 
 impl Executor<'_, '_> {
-    /// Does what is due every now and then.
+    /// Does the periodic work.
     pub(crate) fn tend_eviction(&mut self) {
         if self.state.memory_limit().is_some() {
             self.state.eviction.tick(self.keys.pool());
@@ -116,7 +116,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Gives up what was replaced longest ago, before a key goes and before a write is refused.
+    /// Gives up the data that were replaced longest ago, before a key is evicted or a write refused.
     #[cold]
     fn give_up_for_memory(&mut self, now: Instant) {
         let until = Instant::now() + self.state.config.eviction.time_limit();

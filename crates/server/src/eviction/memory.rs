@@ -30,8 +30,8 @@ struct Limit {
 }
 
 impl EvictionLimit {
-    /// The bytes that all data in the pool may have, as `maxmemory` and `maxmemory-policy` say now, and
-    /// whether only what has a deadline may go; `None` with `noeviction`.
+    /// The bytes that all data in the pool may have, by the present `maxmemory` and `maxmemory-policy`, and
+    /// whether only keys with a deadline may be evicted; `None` with `noeviction`.
     pub fn get(&self) -> Option<(u64, bool)> {
         // ORDER: relaxed; what others see a moment later is evicted a moment later.
         let bytes = self.0.bytes.load(Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl EvictionLimit {
     }
 }
 
-/// The memory of the data, and what goes next.
+/// The memory of the data, and the next candidates for eviction.
 #[derive(Debug)]
 pub(crate) struct Eviction {
     /// The limit as others see it.
@@ -53,7 +53,7 @@ pub(crate) struct Eviction {
     /// The bytes that are alive, as last measured.
     alive_bytes: u64,
     pub(super) next_measuring: Instant,
-    /// All slabs of the pool are known, so that what is measured is what is alive.
+    /// All slabs of the pool are known, so that the measure is that of live data.
     pub(super) knows_all: bool,
     /// The data have more than they may, and no key may go.
     pub(crate) is_refusing: bool,
@@ -95,8 +95,8 @@ impl Eviction {
 }
 
 /// The bytes of the pool that are in use, less those in holes, those that will be free, and those of the
-/// backlog: to keep a slow replica from losing its place, no key goes. Nor does one for what a copy keeps,
-/// which would keep that key, too.
+/// backlog: no key is evicted to keep a slow replica's place in the backlog. Nor is one evicted for the data
+/// that a copy retains: the copy would retain that key, too.
 fn measure(keys: &Keyspace<'_>) -> u64 {
     let (pool, replication) = (keys.pool(), &keys.replication);
     let stats = pool.stats();

@@ -50,7 +50,7 @@ impl Policy {
         Self::ALL.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
     }
 
-    /// The measure for which uses of keys are noted, if the policy goes by one.
+    /// The measure for which uses of keys are noted, if the policy needs one.
     pub(crate) fn kind(self) -> Option<UseMeasure> {
         match self {
             Policy::VolatileLru | Policy::AllKeysLru => Some(UseMeasure::Recency),
@@ -71,7 +71,7 @@ pub(crate) struct EvictionSettings {
     /// Bytes that the data may have, *settable* as `maxmemory`; 0 for as many as the pool.
     pub(crate) memory_bytes: u64,
     pub(crate) policy: Policy,
-    /// Keys that are looked at for each that goes.
+    /// Keys that are visited for each evicted one.
     pub(crate) samples: usize,
     /// How long an eviction may take at a time: Redis's `maxmemory-eviction-tenacity`.
     pub(crate) tenacity: u64,

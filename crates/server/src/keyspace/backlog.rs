@@ -35,7 +35,7 @@ use super::batch::Batch;
 use super::format::BACKLOG;
 use super::history::Position;
 
-/// The longest record. What is removed at once is at least a record.
+/// The longest record. At least one record is removed at a time.
 const RECORD_BYTES_MAX: usize = 64 << 10;
 /// Records that are looked at for a harmless tail.
 const TAIL_RECORDS_MAX: usize = 64;
@@ -73,7 +73,7 @@ impl Backlog {
         self.first
     }
 
-    /// The map, for those who give space back.
+    /// The map, for callers that free space.
     pub(super) fn map(&self) -> Option<&Map> {
         self.map.as_ref()
     }

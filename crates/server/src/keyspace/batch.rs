@@ -1,5 +1,5 @@
-//! The batch of the keyspace: as [`tembo::Batch`], but what a copy of a [`Point`] still needs is kept before
-//! it is changed.
+//! The batch of the keyspace: as [`tembo::Batch`], but a record that a copy of a [`Point`] still needs is
+//! kept before it changes.
 //!
 //! All changes of the keyspace's maps go through this type. It gives away only shared references of the batch
 //! that it has, so that none can go past it.

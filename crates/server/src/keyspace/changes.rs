@@ -1,4 +1,4 @@
-//! What a batch changes, for walks that see it.
+//! The changes of a batch, for walks that see them.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::format::DATABASES;
 /// The changes of the batch since it began.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Everything that is committed is gone.
+    /// Whether all committed keys of each database were removed.
     pub(super) cleared: [bool; DATABASES],
     /// The places of keys that the batch has written or removed.
     pub(super) keys: [BTreeSet<Vec<u8>>; DATABASES],

@@ -26,7 +26,7 @@
 //! at most one for each so many keys below a prefix. Names are kept for ever: a client may come back with a
 //! cursor at any time, and one whose name was dropped would be refused, or stand for another place once the
 //! name is given again. All names together take two records each, of the prefix and some 60 bytes. If there
-//! is no room in the pool or no number left, a call goes on to a place that has a name already, or to the
+//! is no room in the pool or no number left, a call continues to a place that has a name already, or to the
 //! end.
 //!
 //! # Media layout
@@ -123,8 +123,8 @@ fn read_name(value: &[u8]) -> Result<u64, Malformed> {
 }
 
 impl Keyspace<'_> {
-    /// Where the scan goes on that got this cursor: at the first key that is not less. `None` if no scan got
-    /// it.
+    /// The position at which the scan of this cursor continues: the first key that is not less. `None` if no
+    /// scan has this cursor.
     pub(crate) fn position(&self, cursor: u64) -> Answer<Option<Vec<u8>>> {
         let (name, Some(part)) = (cursor / PARTS, decode(cursor % PARTS)) else {
             return Ok((cursor == 0).then(Vec::new));

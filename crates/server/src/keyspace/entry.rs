@@ -13,7 +13,7 @@ pub(crate) struct Found<'a> {
     pub(crate) present: bool,
 }
 
-/// The rest that goes when the value of a key goes, expired or not.
+/// The other data that are removed with the value of a key, expired or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Old {
     /// The deadline under which the key is listed in "dbN.expires".

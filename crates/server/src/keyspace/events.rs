@@ -30,9 +30,9 @@ pub(crate) mod class {
     pub(crate) const EXPIRED: u32 = 1 << 8;
     /// Keys that went because there was no memory for them.
     pub(crate) const EVICTED: u32 = 1 << 9;
-    /// Reads of keys that are not there.
+    /// Reads of absent keys.
     pub(crate) const MISS: u32 = 1 << 11;
-    /// Keys that were not there before.
+    /// New keys.
     pub(crate) const NEW: u32 = 1 << 14;
 }
 

@@ -72,7 +72,8 @@ impl Keyspace<'_> {
         Ok(may_go.then(|| entry.value().len()))
     }
 
-    /// How little a key is worth by its uses: the larger, the sooner it goes. None if no policy goes by them.
+    /// How little a key is worth by its uses: the larger, the sooner it is evicted. `None` if the policy
+    /// ignores uses.
     pub(crate) fn use_rank(&self, database: usize, key: &[u8]) -> Option<u64> {
         self.accesses.as_ref().map(|accesses| accesses.rank(database, key))
     }
@@ -85,8 +86,8 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Removes keys because there is no memory for them; returns how many there were. Replicas are told of
-    /// each.
+    /// Removes keys because the memory for them is exhausted; returns the number of keys that existed. Each
+    /// removal is sent to replicas.
     ///
     /// # Errors
     /// Those of the storage. After an error nothing was removed.

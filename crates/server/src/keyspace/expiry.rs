@@ -60,8 +60,8 @@ impl Keyspace<'_> {
         Ok(())
     }
 
-    /// Removes one listed key. A listed key whose value is gone or has another deadline would break I2; it
-    /// loses its entry in the list and nothing else.
+    /// Removes one listed key. A listed key whose value is absent or has another deadline would break I2;
+    /// only its entry in the list is removed.
     fn remove_due(&mut self, number: usize, entry: &[u8]) -> Answer {
         let (deadline, place) = decode_expiry(entry)?;
         let Keyspace { pool, batch, databases, dirty, expiry, pubsub, replication, layout, .. } = self;

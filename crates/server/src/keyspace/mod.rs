@@ -157,7 +157,7 @@ pub(crate) struct Keyspace<'p> {
     pub(crate) pubsub: PubSub,
     pub(crate) replication: Replication,
     pub(crate) stats: KeyspaceStats,
-    /// The uses of keys, if a policy of eviction goes by them.
+    /// The uses of keys, if a policy of eviction needs them.
     pub(crate) accesses: Option<Box<Accesses>>,
     /// Bytes that new keys have taken, less those of evicted ones, about, since the memory was last measured.
     pub(crate) new_bytes: i64,
@@ -251,7 +251,8 @@ impl<'p> Keyspace<'p> {
         self.replication.effects.was_dirty = std::mem::take(&mut self.dirty);
     }
 
-    /// Takes back what was set aside; tells whether something was written meanwhile.
+    /// Restores the mark of unsaved writes that was set aside; returns whether something was written
+    /// meanwhile.
     pub(crate) fn note_dirty_again(&mut self) -> bool {
         let was_dirty = std::mem::take(&mut self.replication.effects.was_dirty);
         let is_dirty = self.dirty;
@@ -321,14 +322,14 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Undoes what a command that began at `begin` wrote, but for parts of a collection that it has
-    /// committed: those are reclaimed. The command ends.
+    /// Undoes the writes of a command that began at `begin`. Parts of a collection that it has committed are
+    /// reclaimed instead. The command ends.
     pub(crate) fn undo_command(&mut self, begin: Savepoint) {
         let begin = self.parts.undo_point(begin);
         self.rollback_to(begin);
     }
 
-    /// Undoes what was written since `savepoint` was taken, in this batch. A command ends.
+    /// Undoes the writes since `savepoint`, in this batch. A command ends.
     pub(crate) fn rollback_to(&mut self, savepoint: Savepoint) {
         if let Some(batch) = self.batch.as_mut() {
             batch.rollback_to(savepoint);
@@ -410,8 +411,8 @@ impl<'p> Keyspace<'p> {
         Ok(found)
     }
 
-    /// The rest that goes with the value of `key`, without a look-up where no key of the database has a
-    /// deadline and there are no large collections.
+    /// The other data that are removed with the value of `key`. Takes no look-up if the database has no
+    /// deadlines and no large collections.
     pub(crate) fn old(&mut self, database: usize, key: &[u8]) -> Answer<Old> {
         if self.expires_len(database)? == 0 && !self.has_elements()? {
             return Ok(Old::default());
@@ -513,7 +514,7 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Tells those who watch or track `key` that it changed, though its own value did not.
+    /// Notifies clients that watch or track `key` of a change, though its own value did not change.
     fn touch(&mut self, database: usize, key: &[u8]) {
         self.dirty = true;
         self.watches.touch(database, key);
@@ -529,7 +530,7 @@ impl<'p> Keyspace<'p> {
         self.put(database, key, Meta { deadline, ..meta }, old.kept(), &[&payload])
     }
 
-    /// Removes `key`, which is present; `old` goes with it.
+    /// Removes `key`, which is present, and `old` with it.
     pub(crate) fn remove(&mut self, database: usize, key: &[u8], old: Old) -> Answer {
         let listed = old.listed;
         let Keyspace {
@@ -565,8 +566,8 @@ impl<'p> Keyspace<'p> {
         self.doom(database, old)
     }
 
-    /// Removes all keys of `database`, in constant time. The caller tells those who track keys. The space is
-    /// given back by [`Keyspace::reclaim`].
+    /// Removes all keys of `database`, in constant time. The caller notifies clients that track keys.
+    /// [`Keyspace::reclaim`] frees the space.
     pub(crate) fn clear(&mut self, database: usize) -> Answer {
         let number = self.places.now.maps(database);
         let Keyspace { pool, batch, databases, collections, dirty, reclaiming, changes, watches, .. } = self;

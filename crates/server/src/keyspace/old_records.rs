@@ -12,8 +12,8 @@ use super::point::{
 use crate::fault::Answer;
 
 impl Keyspace<'_> {
-    /// Begins a point in time: what is committed now, of the databases that a copy walks. There must be no
-    /// batch and no other point.
+    /// Begins a point in time: the data that are committed now in the databases that a copy walks. There must
+    /// be no batch and no other point.
     pub(crate) fn begin_point(&mut self, maps: Vec<u8>) -> Answer<Rc<Point>> {
         debug_assert!(self.batch.is_none() && self.batch.point.is_none());
         self.empty_old_records()?;

@@ -24,7 +24,7 @@ impl Places {
         self.is_changed = true;
     }
 
-    /// Notes that what the maps are for changes with the batch.
+    /// Notes that the purposes of the maps change with the batch.
     pub(super) fn note_changed(&mut self) {
         self.is_changed = true;
     }

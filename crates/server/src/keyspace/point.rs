@@ -55,8 +55,8 @@ const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
 /// A database with so many keys is kept key by key when it is cleared; a larger one ends the copy.
 const CLEARED_KEYS_MAX: u64 = 1024;
-/// The number of large collections that are remembered as copied. Later ones cost old records that nobody
-/// reads.
+/// The number of large collections that are remembered as copied. For later ones, old records are kept
+/// without need.
 const DONE_MAX: usize = 1 << 20;
 
 /// Numbers of the maps of elements.
@@ -151,7 +151,7 @@ impl Progress {
 pub(crate) struct Point {
     /// None: there was no room for the map.
     pub(super) old_records: Option<Map>,
-    /// Those that a copy may need records of, by their numbers.
+    /// The maps of which a copy may need records, by their numbers.
     pub(super) maps: Vec<(u8, Map)>,
     /// Collections with this id and later ones are newer.
     pub(super) next_id: u64,
@@ -186,8 +186,8 @@ impl Point {
     /// Keeps a record that is about to be changed, if the walk needs it.
     ///
     /// # Errors
-    /// Those of the pool. If there is no room within a command, which is then taken back, that it is full;
-    /// the point is lost, and the command can be run again.
+    /// Those of the pool. If the pool has no room within a command, an error of a full pool: the command is
+    /// undone, the point is lost, and the command can run again.
     #[cold]
     pub(super) fn keep(&self, batch: &mut Batch<'_>, map: &Map, key: &[u8], is_nested: bool) -> Result<()> {
         let Some(number) = self.number_of(map).filter(|_| self.lost.get().is_none()) else { return Ok(()) };

@@ -52,8 +52,8 @@ impl Keyspace<'_> {
         self.finish_removal(database, removed)
     }
 
-    /// Removes the keys in ranges of places. `is_removed` tells which keys they may be. The caller tells
-    /// those who track keys, and calls [`finish_removal`](Self::finish_removal).
+    /// Removes the keys in ranges of places. `is_removed` selects the keys that may be removed. The caller
+    /// notifies clients that track keys, and calls [`finish_removal`](Self::finish_removal).
     pub(super) fn remove_ranges(
         &mut self,
         database: usize,
@@ -85,8 +85,8 @@ impl Keyspace<'_> {
         Ok(found)
     }
 
-    /// Gives up the elements of keys that were removed, and tells of their removal; returns how many had not
-    /// expired.
+    /// Gives up the elements of keys that were removed, and notifies of their removal; returns the number
+    /// that had not expired.
     pub(super) fn finish_removal(&mut self, database: usize, mut removed: Removed) -> Answer<u64> {
         self.replication.effects.tell_only();
         for keys in removed.named.chunks(KEYS_TOLD) {
@@ -148,6 +148,6 @@ pub(super) struct Removed {
     live: u64,
     /// Those with a deadline or a large collection, which go, too.
     with_more: Vec<(Vec<u8>, Old)>,
-    /// All of them, if somebody is to be told, and whether they have not expired.
+    /// All of them, if a client or a replica is to be notified, and whether each is unexpired.
     named: Vec<(Vec<u8>, bool)>,
 }

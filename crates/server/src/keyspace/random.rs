@@ -1,9 +1,9 @@
 //! A random key of an ordered map that does not count its subtrees.
 //!
-//! The walk goes down the tree of prefixes that the keys form: at each branch it draws one of the bytes
+//! The walk descends in the tree of prefixes that the keys form: at each branch it draws one of the bytes
 //! between the lowest and the highest that occur there. Keys of one length made of digits, the usual kind,
-//! come out evenly. In general a key is the more likely the fewer its neighbours are; nothing better can be
-//! had without counts in the tree.
+//! are drawn evenly. In general, a key with fewer neighbours is more likely; an even choice would need counts
+//! in the tree.
 
 use std::ops::{Bound, ControlFlow};
 

@@ -1,4 +1,4 @@
-//! Giving back the space of what was cleared or given up, in bounded steps.
+//! Frees the space of cleared and given-up data, in bounded steps.
 
 use super::Keyspace;
 use super::batch::writer;
@@ -15,8 +15,8 @@ impl Keyspace<'_> {
         self.reclaiming
     }
 
-    /// Whether there is space beside the data that could be had: what is to be reclaimed, replaced states,
-    /// and what a copy keeps.
+    /// Whether space beside the data could be freed: space to be reclaimed, replaced states, and data that a
+    /// copy keeps.
     pub(crate) fn may_give_room(&self) -> bool {
         self.reclaiming || self.has_kept() || self.point().is_some()
     }

@@ -15,13 +15,13 @@
 //! ```
 //!
 //! The id names a history (the replication id), the offset counts the bytes of the stream since that history
-//! began, and the database is the one that the stream has selected there. Of a replica the stream is its
-//! master's, of a master it is its own, which begins with its first replica. A replica that becomes a master
-//! goes on in a history with a new id at the same offset; up to there the old id names the same bytes.
+//! began, and the database is the one that the stream has selected there. A replica has its master's stream.
+//! A master has its own, which begins with its first replica. A replica that becomes a master continues under
+//! a new id at the same offset; up to there the old id names the same bytes.
 //!
-//! The state of `'b'` is 1 after a clean stop, and 0 while a server runs. Where an acknowledged write may be
-//! lost with the system, a server that finds another boot, and no clean stop, cannot know whether bytes were
-//! sent that the pool has not: it goes on under a new id, from the position that the pool has.
+//! The state of `'b'` is 1 after a clean stop, and 0 while a server runs. If the system's failure can lose an
+//! acknowledged write, a server that finds another boot and no clean stop cannot know whether it sent bytes
+//! that the pool lacks. It continues under a new id, from the position that the pool has.
 //!
 //! A new state arrives in maps that hold nothing, beside the old state. Clients do not see them: the server
 //! takes them off its databases until the new state is whole. If there are too few of them, the old state is
@@ -86,8 +86,8 @@ impl<'p> Keyspace<'p> {
         Ok((true, master))
     }
 
-    /// Stores the master, or that there is none; then a history goes on under a new id, if it has not got one
-    /// yet. Commits. There must be no batch.
+    /// Stores the master, or its absence. Without a master, the history continues under a new id, if it does
+    /// not have one yet. Commits. There must be no batch.
     pub(crate) fn store_master(&mut self, master: Option<&Master>, new_id: Id) -> Answer {
         self.put_master(master, new_id).inspect_err(|_| self.abandon_batch())
     }

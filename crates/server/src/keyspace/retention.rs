@@ -25,18 +25,18 @@
 //!
 //! # Commit point
 //!
-//! The commit of the batch that has the record and the order: data are kept, come back, or are given up with
-//! one commit. Given up means cleared, in constant time; the space comes back in steps.
+//! The commit of the batch that has the record and the order: one commit retains data, restores them, or
+//! gives them up. Giving up clears in constant time; the space is freed in steps.
 //!
 //! # Recovery
 //!
-//! None. What TEMBO.UNFLUSH replaces is put before all others, as the oldest: it comes back after them, and
-//! goes first when space is needed. A server that is started finds the record, and goes on with it.
+//! None. What TEMBO.UNFLUSH replaces is put before all others, as the oldest: it is restored after them, and
+//! given up first when space is needed. A server that starts finds the record, and continues with it.
 //!
 //! # Replicas
 //!
-//! They are told FLUSHALL or FLUSHDB, and keep what their own `flush-grace` says. Data that come back have no
-//! words in the stream: they begin a history with a new id, and replicas take a whole copy.
+//! They receive FLUSHALL or FLUSHDB, and retain data by their own `flush-grace`. The stream has no command
+//! for data that are restored: a history with a new id begins, and replicas take a whole copy.
 
 use super::Keyspace;
 use super::batch::{Batch, into_error, writer};
@@ -59,8 +59,8 @@ impl Keyspace<'_> {
         self.keeping.maps.iter().flatten().map(|maps| maps.data.len()).sum()
     }
 
-    /// Removes all keys of these databases, and keeps them where that is wanted, in constant time. The caller
-    /// tells those who track keys.
+    /// Removes all keys of these databases, and retains them if requested, in constant time. The caller
+    /// notifies clients that track keys.
     pub(crate) fn flush(&mut self, databases: std::ops::Range<usize>) -> Answer {
         let mut full = Vec::new();
         let keeps = self.keeping.grace_ms > 0 && self.layout() == Layout::Plain;
@@ -203,7 +203,7 @@ impl Keyspace<'_> {
         Ok(())
     }
 
-    /// Notes that maps for a flush could not be created; it goes on without them.
+    /// Notes that maps for a flush could not be created; the flush continues without them.
     pub(super) fn note_not_created(&mut self) -> bool {
         self.keeping.lacks_room = std::mem::take(&mut self.keeping.awaits_maps);
         self.keeping.lacks_room
@@ -232,7 +232,7 @@ impl Keyspace<'_> {
         self.clock_ms().saturating_add(self.keeping.grace_ms)
     }
 
-    /// Tells those who watch keys of a database that all its keys are others.
+    /// Notifies clients that watch keys of a database that all its keys were replaced.
     fn note_replaced(&mut self, database: usize) {
         self.watches.touch_all(database);
         if let Some(changes) = &mut self.changes {
@@ -352,7 +352,7 @@ impl Keyspace<'_> {
         if !present.is_empty() {
             let deadline_ms = if self.keeping.grace_ms > 0 { self.grace_end() } else { state.deadline_ms };
             let (since_ms, is_all) = (self.clock_ms(), state.is_all);
-            // Below the others, which come back first: nobody asks for what is replaced here before them.
+            // Below the others, which are restored first: the data that are replaced here are needed last.
             let present = KeptState { deadline_ms, since_ms, is_all, places: present };
             self.keeping.states.0.insert(0, present);
         }

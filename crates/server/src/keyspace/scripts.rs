@@ -1,5 +1,5 @@
-//! The scripts of SCRIPT LOAD, which a restart keeps: a program that loads its scripts once goes on after a
-//! crash of the server.
+//! The scripts of SCRIPT LOAD, which a restart keeps: a program that loads its scripts once keeps working
+//! after a crash of the server.
 //!
 //! # Media layout
 //!

@@ -12,14 +12,14 @@ use crate::keyspace::batch::Batch;
 #[derive(Default)]
 pub(crate) struct Replication {
     pub(super) map: Option<Map>,
-    /// How far the stream goes, committed or not.
+    /// The end of the stream, committed or not.
     pub(crate) position: Option<Position>,
     pub(super) committed: Option<Position>,
     pub(crate) second: Option<Second>,
     pub(super) committed_second: Option<Second>,
     /// A commit failed, and the position went back.
     pub(crate) went_back: bool,
-    /// A new state is arriving in maps that were taken off the databases, so that nobody may write.
+    /// A new state is arriving in maps that were taken off the databases, so that no command may write.
     pub(crate) is_arriving: bool,
     /// How often the ids changed: replicas have to ask again.
     pub(crate) epoch: u64,
@@ -77,7 +77,7 @@ impl Replication {
         }
     }
 
-    /// Ends an EXEC, whose effects are told if it was run.
+    /// Ends an EXEC, whose effects are propagated if it was run.
     pub(crate) fn release(&mut self, was_run: bool, told: crate::effects::Mark) {
         self.effects.is_held = false;
         match was_run {
@@ -131,7 +131,7 @@ impl Replication {
         if is_committed {
             (self.committed, self.committed_second) = (self.position, self.second);
         } else if self.position != self.committed {
-            // A new id was not committed: commands are told again once one is.
+            // A new id was not committed: commands are propagated again once one is.
             self.effects.is_on &= self.position.map(|now| now.id) == self.committed.map(|was| was.id);
             (self.position, self.second, self.went_back) = (self.committed, self.committed_second, true);
         }

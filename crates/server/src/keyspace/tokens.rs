@@ -1,8 +1,8 @@
 //! Tokens: the replies of commands that are not to run twice (TEMBO.ONCE).
 //!
-//! A token is remembered in the commit of its command, with the reply. One that is there when the command
-//! comes again is answered with that reply, and nothing runs. A client that lost a connection, or a server,
-//! sends the command again until it gets an answer.
+//! A token is remembered in the commit of its command, with the reply. If the command arrives again, the
+//! reply is sent again, and nothing runs. A client that lost a connection, or a server, sends the command
+//! again until it gets an answer.
 //!
 //! # Media layout
 //!
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The deadline is in milliseconds since the Unix epoch. The digest is that of the command and its database:
-//! a token that comes with another command is refused. The reply is as it was sent, in the protocol of RESP's
-//! version 2 or 3.
+//! a token with another command is refused. The reply is as it was sent, in the protocol of RESP's version 2
+//! or 3.
 //!
 //! # Invariants
 //!
@@ -141,7 +141,7 @@ impl Keyspace<'_> {
         Ok(())
     }
 
-    /// Up to `limit` entries of tokens whose time has come. Reads what is committed.
+    /// Up to `limit` entries of expired tokens. Reads committed entries.
     pub(super) fn due_tokens(&self, limit: usize) -> Answer<Vec<Vec<u8>>> {
         let mut due = Vec::new();
         if let Some(collections) = &self.collections {

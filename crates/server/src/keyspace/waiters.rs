@@ -1,7 +1,7 @@
 //! The clients that wait for keys, by key and in order of arrival.
 //!
-//! A write to a key that someone waits for makes the key *ready*. [`crate::waiting`] then lets the clients
-//! try again. A write costs one comparison if nobody waits.
+//! A write to a key for which a client waits makes the key *ready*. [`crate::waiting`] then lets the clients
+//! try again. A write costs one comparison if no client waits.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -42,7 +42,7 @@ impl Waiters {
         keys.into_iter().map(|(_, key)| key.clone()).collect()
     }
 
-    /// A number for a client that comes now.
+    /// The number of the next client.
     pub(crate) fn draw(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -64,7 +64,7 @@ impl Waiters {
         self.count += 1;
     }
 
-    /// Ends the wait of a client, with what it began with.
+    /// Ends the wait of a client. The keys and the deadline are those with which it began.
     pub(crate) fn remove(
         &mut self,
         number: u64,
@@ -118,7 +118,7 @@ impl Waiters {
         !self.ready.is_empty()
     }
 
-    /// The key that was ready first, and those who wait for it, in order.
+    /// The key that was ready first, and the clients that wait for it, in order.
     pub(crate) fn take_ready(&mut self) -> Option<(usize, Rc<[u8]>, Vec<ClientRef>)> {
         let (database, key) = self.ready.pop_front()?;
         let clients = self.keys[database].get(&key).map(|queue| queue.values().copied().collect());

@@ -2,10 +2,9 @@
 //!
 //! # Consistency
 //!
-//! The copy is a point in time: that of the offset that goes with it. It is written by the
-//! [copier](crate::copier), in steps, into a file without a name in the folder of the pool. Replicas that ask
-//! until it is whole share it. It is then sent in slices; what was written since its beginning waits in the
-//! backlog.
+//! The copy is a point in time: that of its offset. It is written by the [copier](crate::copier), in steps,
+//! into a file without a name in the folder of the pool. Replicas that ask until it is whole share it. It is
+//! then sent in slices; what was written since its beginning waits in the backlog.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -25,7 +24,7 @@ use crate::keyspace::history::Position;
 use crate::log::MessageKind;
 use crate::replica::handshake::nameless;
 
-/// A copy that is to be written, or who is told why there is none.
+/// The copy to be written, or the replicas that get the reason for its absence.
 pub(crate) type Begun = Result<(Export<File>, Purpose), Box<(Purpose, NoCopy)>>;
 
 impl Executor<'_, '_> {
@@ -53,7 +52,7 @@ impl Executor<'_, '_> {
         !self.replicas_that(|stage| matches!(stage, ReplicaStage::AwaitsCopy)).is_empty()
     }
 
-    /// Lets those who want a copy have the one that is being written.
+    /// Gives replicas that request a copy the one that is being written.
     pub(super) fn join_copy(&mut self) {
         let Some(offset) = self.state.copier.position().map(|position| position.offset) else { return };
         if offset < self.keys.replication.backlog.first() {
@@ -66,7 +65,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Tells those who wait for a copy that there will be one: a sign of life.
+    /// Sends a sign of life to replicas that wait for a copy.
     pub(super) fn calm_waiting(&mut self) {
         for client in
             self.replicas_that(|stage| matches!(stage, ReplicaStage::WantsCopy | ReplicaStage::AwaitsCopy))
@@ -78,7 +77,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Begins a copy of what is committed for those who wait for one.
+    /// Begins a copy of the committed data for the replicas that wait for one.
     pub(crate) fn begin_for_replicas(&mut self) -> Begun {
         let waiting =
             |stage: &ReplicaStage| matches!(stage, ReplicaStage::WantsCopy | ReplicaStage::AwaitsCopy);
@@ -125,7 +124,7 @@ impl Executor<'_, '_> {
         Ok(position.ok_or_else(|| io::Error::other("the history did not begin"))?)
     }
 
-    /// Gives a copy that is whole to those who wait for it.
+    /// Gives a whole copy to the replicas that wait for it.
     pub(crate) fn give_copies(
         &mut self,
         mut file: File,
@@ -158,7 +157,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Disconnects those who wait for a copy; they ask again.
+    /// Disconnects the replicas that wait for a copy; they will request it again.
     pub(crate) fn refuse_copies(&mut self, why: &NoCopy) {
         let message = format_args!("there is no copy for replicas: {why}");
         self.state.log(LogLevel::Warning, MessageKind::Replication, message);

@@ -7,8 +7,8 @@
 //!   up        this is a replica, durably; clients are told so
 //! ```
 //!
-//! The role is stored at the end. A server that is killed before comes back as the master, and asks its
-//! replicas of before whether they have taken its place ([`recall`](super::succession)).
+//! The role is stored at the end. A server that is killed before that restarts as the master, and asks its
+//! earlier replicas whether they have taken its place ([`recall`](super::succession)).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

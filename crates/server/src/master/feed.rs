@@ -65,8 +65,8 @@ impl Executor<'_, '_> {
         self.keys.replication.backlog.bytes_max = self.state.backlog_bytes();
     }
 
-    /// Gives the connections of replicas what they can take, and ends waits for replicas. Called when the
-    /// batch is committed.
+    /// Sends the connections of replicas as much as they can take, and ends waits for replicas. Called when
+    /// the batch is committed.
     #[cold]
     pub(crate) fn feed_replicas(&mut self) {
         let committed = self.keys.replication.committed().map_or(0, |position| position.offset);
@@ -108,7 +108,7 @@ impl Executor<'_, '_> {
         self.end_waits_for_replicas();
     }
 
-    /// Gives one connection what it can take.
+    /// Sends one connection as much as it can take.
     fn feed(&mut self, client: ClientRef, committed: u64, most: u64) -> Result<(), String> {
         let Executor { state, clients, keys, .. } = self;
         let backlog = &keys.replication.backlog;

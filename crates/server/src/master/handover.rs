@@ -55,7 +55,7 @@ impl Executor<'_, '_> {
         self.keys.replication.take_up(false);
     }
 
-    /// The stream of the new master goes on here: the role is durable from now on.
+    /// The stream of the new master continues here: the role is durable from now on.
     pub(crate) fn complete_failover(&mut self) {
         if self.state.failover.take().is_some() {
             self.state.hold = None;

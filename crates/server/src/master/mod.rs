@@ -14,7 +14,7 @@
 //! # A replica is never ahead
 //!
 //! The bytes of the stream are read from what is committed, after the commit, and are held like replies until
-//! the device has them. A master that is killed comes back with all that any replica has.
+//! the device has them. A master that is killed restarts with all data that any replica has.
 //!
 //! # A replica costs no memory
 //!
@@ -67,7 +67,7 @@ pub(crate) struct Replica {
     pub(crate) ip: Option<String>,
     /// It can go on under another id.
     pub(crate) takes_new_ids: bool,
-    /// It asked by SYNC: it is told no id, and tells nothing.
+    /// It asked by SYNC: it gets no id, and acknowledges nothing.
     pub(crate) is_plain: bool,
     /// It is a client that takes a backup: it is not listed, and does not count as a replica.
     pub(crate) is_backup: bool,
@@ -153,7 +153,7 @@ pub(crate) struct AwaitedDevice {
 /// The replicas of this server.
 #[derive(Debug)]
 pub(crate) struct Replicas {
-    /// Those that have asked for the stream.
+    /// The replicas that have asked for the stream.
     pub(crate) list: Vec<ClientRef>,
     /// Clients in WAIT and WAITAOF.
     pub(crate) awaiting: Vec<ClientRef>,
@@ -169,9 +169,9 @@ pub(crate) struct Replicas {
     /// Those that the pool had at the start, and that did not get the stream yet in this run; until then they
     /// are forgotten only at this time.
     pub(crate) awaited: (Vec<Master>, Instant),
-    /// Those are being asked whether one is the master.
+    /// These are being asked whether one of them is the master.
     pub(crate) is_recalling: bool,
-    /// Those that are heard of, by `min-replicas-max-lag`.
+    /// The number of replicas that were heard of, by `min-replicas-max-lag`.
     pub(crate) good: u64,
     pub(crate) full: u64,
     pub(crate) partial: u64,

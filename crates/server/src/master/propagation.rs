@@ -25,8 +25,8 @@ impl Executor<'_, '_> {
             && session.writes(command)
     }
 
-    /// Begins a command whose effects are told. Keys that it names and whose time has come are told to be
-    /// removed: for a replica they are there until then.
+    /// Begins a command whose effects are propagated. For keys that it names and that have expired, a removal
+    /// is propagated first: a replica has them until then.
     #[cold]
     pub(crate) fn look_for_expired(
         &mut self,
@@ -60,7 +60,7 @@ impl Executor<'_, '_> {
         Ok(())
     }
 
-    /// Ends a command whose effects are told.
+    /// Ends a command whose effects are propagated.
     #[cold]
     pub(crate) fn tell_effects(
         &mut self,

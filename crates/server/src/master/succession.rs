@@ -9,10 +9,10 @@
 //! ```
 //!
 //! A replica that leaves while the master runs is forgotten at once: it may be promoted for other reasons, a
-//! copy for tests for example, and this master has gone on. One that is remembered had the stream when the
-//! master ended, so that whoever promoted it has done that since. Nobody is forgotten while a replica takes
-//! over or these questions are under way, and after a start nobody before it had the stream again or
-//! `repl-timeout` is over: a server that is killed twice in a row must ask the same ones.
+//! copy for tests for example, and this master kept writing. A remembered replica had the stream when the
+//! master ended, so that any promotion of it happened since. No replica is forgotten while one takes over or
+//! these questions are under way. After a start, a replica is forgotten only once it had the stream again or
+//! `repl-timeout` is over: a server that is killed twice in a row must ask the same replicas.
 //!
 //! The history of a promoted replica has our id as its second one. Without that, as of one that was started
 //! with an empty pool, nothing follows. Where two were promoted, the one that is further counts.
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest reply.
 const REPLY_BYTES_MAX: usize = 64 << 10;
 
-/// A master that has taken this server's place, and how far its stream goes.
+/// A master that has taken this server's place, and the end of its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Heir {
     master: Master,
@@ -61,7 +61,7 @@ pub(crate) struct Recall {
     deadline: Instant,
 }
 
-/// The facts that all of them are asked with.
+/// The facts that each question needs.
 #[derive(Clone)]
 struct Means {
     ids: Vec<Id>,
@@ -227,7 +227,7 @@ fn talk<'w>(socket: &mut MasterSocket, words: impl IntoIterator<Item = &'w [u8]>
 fn read_heir(info: &str, replica: &Master, ids: &[Id]) -> Option<Heir> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let is_ours = |id: &str| ids.iter().any(|ours| ours == id.as_bytes());
-    // It has gone on in a history of its own, which continues ours.
+    // It has continued in a history of its own, which continues ours.
     if !is_ours(field("master_replid2")?) || is_ours(field("master_replid")?) {
         return None;
     }

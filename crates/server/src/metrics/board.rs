@@ -8,8 +8,7 @@ use mio::Waker;
 
 use super::family::Family;
 
-/// For how long figures are new enough for whoever asks. Gathering them costs the event loop about a
-/// millisecond.
+/// The age up to which figures are answered again. Gathering them costs the event loop about a millisecond.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
 /// Whether clients are served.
@@ -92,7 +91,7 @@ impl Board {
         }
     }
 
-    /// Notes that the loop goes round, or forward.
+    /// Notes that the loop begins a turn, or makes progress in one.
     pub(crate) fn beat(&self, readiness: Readiness) {
         self.beat_ms.store(self.began.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
         self.note(readiness);
@@ -106,8 +105,8 @@ impl Board {
         Readiness::ALL[usize::from(self.readiness.load(Ordering::Relaxed))]
     }
 
-    /// For how long the loop has neither gone round nor shown that a long turn goes forward; nothing before
-    /// it begins, since opening a pool that must be checked takes as long as it takes.
+    /// The time since the loop last began a turn, or showed progress in a long one. 0 before the loop begins,
+    /// since opening a pool that must be checked may take any time.
     pub(super) fn silence(&self) -> Duration {
         match self.beat_ms.load(Ordering::Relaxed) {
             0 => Duration::ZERO,

@@ -201,7 +201,7 @@ impl Conn {
                 (self.stage, self.deadline) = (ExchangeStage::Sending(answer, 0), now + RESPONSE_TIME);
             }
             (None, ExchangeStage::Sending(..)) => {
-                // The peer sees the end of the response; if it is gone already, the drain tells.
+                // The peer sees the end of the response. If it has disconnected already, the drain notices.
                 let _ = self.stream.shutdown(Shutdown::Write);
                 (self.stage, self.deadline) = (ExchangeStage::Closing, now + CLOSING_TIME);
             }

@@ -7,15 +7,15 @@
 //!   text         the exposition formats
 //! ```
 //!
-//! The event loop owns all figures, and no other thread looks at them: the endpoint asks for them, and the
-//! loop gathers them at the end of a turn, at most one cron period later, unless those before are new. A
-//! server that nobody watches pays one load of a word in each turn. The endpoint waits for nobody: if the
+//! The event loop owns all figures, and no other thread reads them. The endpoint requests them, and the loop
+//! gathers them at the end of a turn, at most one cron period later, unless the last ones are recent. A
+//! server without scrapes pays one load of a word in each turn. The endpoint never waits for the loop: if the
 //! loop is stuck it answers with the figures before, whose time is one of them, and `/health/live` says so.
 //!
 //! # Bounds
 //! - A request has at most 8 KiB, and arrives and is answered within seconds.
 //! - Only so many connections are open at a time; the oldest makes room for the next one.
-//! - The event loop gathers figures at most once a second, however often they are asked for.
+//! - The event loop gathers figures at most once a second, whatever the number of scrapes.
 //! - Names of commands, addresses of replicas and first words of errors are labels; keys and values are not.
 
 pub(crate) mod board;

@@ -8,7 +8,7 @@ use crate::replica::Phase;
 use crate::state::State;
 
 impl State {
-    /// Tells the board that the event loop goes round, and whether clients are served: see
+    /// Reports to the board that the event loop is alive, and whether clients are served: see
     /// [`State::tell_alive`].
     pub(crate) fn beat(&self) {
         let Some(board) = &self.board else { return };

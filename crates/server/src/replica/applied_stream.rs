@@ -78,7 +78,7 @@ impl AppliedStream {
         self.input.len() - self.used >= self.needed
     }
 
-    /// Gives the room of what is applied to what comes.
+    /// Reuses the room of applied bytes for new ones.
     pub(super) fn tidy(&mut self) {
         if self.used > 0 && (self.used == self.input.len() || self.used > 1 << 20) {
             self.input.drain(..self.used);
@@ -109,7 +109,7 @@ fn is_relative(request: &Request<'_>) -> bool {
 }
 
 impl Executor<'_, '_> {
-    /// Applies whole commands of a stream, up to as many as a turn may. What they did is in the batch.
+    /// Applies whole commands of a stream, up to as many as a turn may. Their changes are in the batch.
     pub(crate) fn apply(&mut self, stream: &mut AppliedStream) -> Result<(), Failure> {
         let words_max = std::mem::replace(&mut self.batch_words_max, usize::MAX);
         let now_ms = self.keys.now_ms;
@@ -173,7 +173,7 @@ impl Executor<'_, '_> {
         Ok(())
     }
 
-    /// Drops what the batch has, which is nothing but the stream's.
+    /// Drops the changes of the batch, which are all of the stream.
     fn abandon(&mut self) {
         self.keys.abandon_batch();
         self.keys.pubsub.note_failed();

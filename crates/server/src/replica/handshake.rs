@@ -31,7 +31,7 @@ const MARK_BYTES: usize = 40;
 /// The longest INFO replication that is read.
 const INFO_BYTES_MAX: usize = 1 << 20;
 const CHUNK_BYTES: usize = 256 << 10;
-/// How often a master is told that the replica is alive.
+/// The interval of signs of life to a master.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
 /// The beginning of a failure: the master does not give what was asked for.
@@ -51,7 +51,7 @@ pub(super) struct Question {
     pub(super) harmless_from: u64,
     /// The master is a replica of this server, and is to take its place.
     pub(super) hands_over: bool,
-    /// It was told so before, and nothing is known of what it did. Set before it is told.
+    /// The command was sent before, with an unknown outcome. Set before it is sent.
     pub(super) is_told: Arc<AtomicBool>,
     /// Also if that one has less.
     pub(super) is_forced: bool,
@@ -64,7 +64,7 @@ pub(super) struct Question {
 
 /// A link that is ready.
 pub(super) enum Ready {
-    /// The stream goes on at the position; the history may have another name.
+    /// The stream continues at the position; the history may have another name.
     Goes { stream: MasterSocket, id: Option<Id>, from: u64 },
     /// A whole state, and its place in the stream that follows.
     Whole(Box<Whole>),
@@ -248,8 +248,8 @@ impl Asking<'_> {
         }
     }
 
-    /// Where the master left the history of this server, if that has gone on since with commands only that
-    /// change nothing: signs of life, most often.
+    /// The offset at which the master left the history of this server, if that history continued only with
+    /// commands that change nothing: signs of life, most often.
     fn promoted_at(&mut self, position: &Position) -> Result<Option<u64>, Failure> {
         if self.question.harmless_from >= position.offset {
             return Ok(None);
@@ -361,7 +361,7 @@ impl Asking<'_> {
     }
 }
 
-/// A file that nobody else can find, and that is gone with this process.
+/// A file without a name, which no other process can find and which ends with this process.
 pub(crate) fn nameless(folder: &Path) -> io::Result<File> {
     static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

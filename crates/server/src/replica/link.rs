@@ -6,8 +6,8 @@
 //!    +----------+--> streaming -------+------------+     again, after a while; or stopped
 //! ```
 //!
-//! Each turn does a little: a slice of the file, or a number of commands. What the commands did is committed
-//! with what the clients of the turn did, and acknowledged after that.
+//! Each turn does a little: a slice of the file, or a number of commands. Their changes are committed with
+//! those of the turn's clients, and acknowledged after that.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -115,7 +115,7 @@ impl<'p> Link<'p> {
         }
     }
 
-    /// Does what a turn may. Called before clients are served; the batch may have something afterwards.
+    /// Does the work of one turn. Called before clients are served; the batch may have changes afterwards.
     pub(crate) fn advance(&mut self, executor: &mut Executor<'_, 'p>, registry: &Registry) {
         let role = &executor.state.role;
         if self.epoch != role.epoch {
@@ -141,7 +141,7 @@ impl<'p> Link<'p> {
             LinkStage::Down => {}
             LinkStage::Asking(is_cancelled) => is_cancelled.store(true, Ordering::Relaxed),
             LinkStage::Loading(loading, ..) => {
-                // Its batch goes first: it has the pool's writer.
+                // Its batch ends first, since it has the pool's writer.
                 drop(loading);
                 executor.commit_batch(None);
                 if let Err(fault) = executor.keys.give_up_arrival() {
@@ -351,7 +351,7 @@ impl<'p> Link<'p> {
         Ok(())
     }
 
-    /// Acknowledges what is committed, if it is time. Called when the batch of a turn is committed.
+    /// Acknowledges committed bytes, if it is time. Called when the batch of a turn is committed.
     pub(crate) fn end_turn(&mut self, executor: &mut Executor<'_, 'p>) {
         let LinkStage::Streaming(streaming) = &mut self.stage else { return };
         let now = executor.state.now;

@@ -11,9 +11,9 @@
 //! # An effect is committed with its place
 //!
 //! The position in the stream is part of the commit that makes its commands durable. It moves at the end of a
-//! command, and of MULTI at the end of EXEC. A server that is killed goes on where its pool ends, with a
-//! partial resynchronisation; nothing is applied twice and nothing is left out. It acknowledges only what is
-//! committed.
+//! command, and of MULTI at the end of EXEC. A server that is killed continues at its pool's position, with a
+//! partial resynchronisation; nothing is applied twice and nothing is left out. It acknowledges only
+//! committed bytes.
 //!
 //! # The old state stays until the new one is whole
 //!
@@ -31,9 +31,9 @@
 //! # Commands that cannot be applied
 //!
 //! A command that is unknown here, or fails, ends the replication, with the data as they were before it. INFO
-//! names the command, its key and its offset. Nothing goes on until REPLICAOF is called again or the server
-//! is started anew. Errors of the connection, of a broken file or of a full pool are tried again, less and
-//! less often.
+//! names the command, its key and its offset. Replication stays ended until REPLICAOF is called again or the
+//! server restarts. After errors of the connection, of a broken file or of a full pool, the replica tries
+//! again, at growing intervals.
 
 pub(crate) mod applied_stream;
 pub(crate) mod handshake;
@@ -66,9 +66,10 @@ pub struct ReplicaSettings {
     pub priority: u64,
     /// Whether the replica is to be listed by tools, `replica-announced`, which is shown.
     pub is_announced: bool,
-    /// The address that the master is told, `replica-announce-ip`. None: that of the connection.
+    /// The address that is announced to the master, `replica-announce-ip`. None: that of the connection.
     pub announced_ip: Option<String>,
-    /// The port that the master is told, `replica-announce-port`. None: the one that is listened on.
+    /// The port that is announced to the master, `replica-announce-port`. None: the port on which the server
+    /// listens.
     pub announced_port: Option<u16>,
     /// A link on which nothing came for so long is broken, `repl-timeout`. 60 s.
     pub timeout: Duration,
@@ -145,7 +146,7 @@ pub(crate) struct Transfer {
     pub(crate) is_begun: std::sync::atomic::AtomicBool,
 }
 
-/// The role of the server, and what INFO tells of it.
+/// The role of the server, and INFO's figures about it.
 #[derive(Debug)]
 pub(crate) struct Role {
     /// The master, if the server is a replica.

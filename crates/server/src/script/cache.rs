@@ -1,9 +1,8 @@
-//! The scripts that the server knows. Those that came with EVAL are in memory only, and gone after a restart,
-//! as in Redis; those of SCRIPT LOAD are kept ([`crate::keyspace::scripts`]), and come back when they are
-//! used.
+//! The scripts that the server knows. Scripts of EVAL are in memory only, and lost at a restart, as in Redis.
+//! Scripts of SCRIPT LOAD are kept ([`crate::keyspace::scripts`]), and loaded when they are used.
 //!
-//! Those of SCRIPT LOAD stay until SCRIPT FLUSH. Of those that came with EVAL the one that was used longest
-//! ago goes if there are too many, or too long ones: a client that puts values into the text of its scripts
+//! Scripts of SCRIPT LOAD stay until SCRIPT FLUSH. Of the scripts of EVAL, the least recently used one is
+//! evicted if their number or length exceeds a limit: a client that puts values into the text of its scripts
 //! would take all memory otherwise.
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,7 +22,7 @@ pub(crate) struct Script {
     bytes: usize,
     /// When it was used last, in uses of all scripts. None: it stays.
     used: Option<u64>,
-    /// It has gone through the keys of a database.
+    /// It has walked over the keys of a database.
     pub(crate) walks: bool,
 }
 
@@ -81,7 +80,7 @@ impl Scripts {
         Some((sha, *script))
     }
 
-    /// Notes that a script goes through the keys of a database.
+    /// Notes that a script walks over the keys of a database.
     pub(crate) fn note_walk(&mut self, sha: &Sha) {
         if let Some(script) = self.by_sha.get_mut(sha) {
             script.walks = true;

@@ -152,7 +152,7 @@ impl Host for ScriptHost<'_, '_, '_> {
     fn may_run(&mut self, request: &Request<'_>) -> Option<bool> {
         let command = self.executor.find(request)?;
         let user = &self.session.user;
-        // Where the arguments are too few, the name is asked for.
+        // If the arguments are too few, the name decides.
         Some(match command.takes(request.arg_count()) {
             true => user.check(command, request).is_ok(),
             false => user.may_name(command),

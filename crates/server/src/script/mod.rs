@@ -4,8 +4,8 @@
 //!
 //! All that a script writes is in one batch, without a commit between its commands, so that a crash leaves
 //! all of its effects or none. As in Redis, a command that fails is undone alone, and a script that ends in
-//! an error keeps what it has written by then: that is the one commit. Replicas are told of the effects, as
-//! of those of EXEC: several are within MULTI and EXEC.
+//! an error keeps what it has written by then: that is the one commit. Replicas receive the effects, as those
+//! of EXEC: several are within MULTI and EXEC.
 //!
 //! Only a script that is cut off leaves nothing: SHUTDOWN NOSAVE, or a signal to stop, rolls it back.
 //!

@@ -6,9 +6,9 @@
 //!   stream: records on one side, plain bytes on the other, the handshake included
 //! ```
 //!
-//! Certificates, keys and authorities are read when the server starts, and again whenever CONFIG SET
-//! names one of the settings, with the value that it has or another one. Connections keep what they began
-//! with.
+//! Certificates, keys and authorities are read when the server starts, and again whenever CONFIG SET names
+//! one of the settings, with the value that it has or another one. Connections keep the settings with which
+//! they began.
 //!
 //! # Who is verified
 //!

@@ -11,8 +11,8 @@
 //!   failure, or what a read left in the socket;
 //! - a write that takes less than it is given has filled the socket;
 //! - records that the socket has not taken are bounded ([`UNSENT_BYTES_MAX`]); while
-//!   [`has_unsent`](TlsStream::has_unsent), somebody has to call [`push`](TlsStream::push) when the socket is
-//!   writable. A read may make some: answers of the handshake, and alerts.
+//!   [`has_unsent`](TlsStream::has_unsent), the owner must call [`push`](TlsStream::push) when the socket is
+//!   writable. A read may create records: answers of the handshake, and alerts.
 //!
 //! # Records without plain text
 //!
@@ -188,8 +188,8 @@ impl<S: Read + Write> TlsStream<S> {
         }
     }
 
-    /// Takes records from the socket once, and answers what has to be answered; whether the socket is
-    /// empty, and how many bytes it gave.
+    /// Takes records from the socket once, and answers them if needed; returns whether the socket is empty,
+    /// and the number of bytes that it gave.
     fn receive(&mut self) -> io::Result<(usize, bool)> {
         let was_handshaking = self.session.is_handshaking();
         let mut probe = Probe { socket: &mut self.socket, is_emptied: false, first: None };
@@ -209,7 +209,7 @@ impl<S: Read + Write> TlsStream<S> {
                     true => TlsFailure::Handshake(error),
                     false => TlsFailure::Later(error),
                 });
-                // The alert; the peer may be gone.
+                // The alert; the peer may have disconnected.
                 let _ = self.push();
             }
         }
@@ -270,7 +270,7 @@ impl<S: Read + Write> Read for TlsStream<S> {
             match self.receive() {
                 Ok((count, is_emptied)) => (taken, is_empty) = (taken + count, is_emptied),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The failure comes after the bytes before it.
+                // The failure is returned after the bytes before it.
                 Err(error) if self.failure.is_some() || is_full(&error) => {
                     let is_failed = self.failure.is_some();
                     if got > 0 {

@@ -33,10 +33,10 @@
 //!
 //! A larger map of which less than a quarter is in use becomes half as large, by the same steps backwards:
 //! each removal or insertion joins a few buckets of its tally's part with those that they were divided from,
-//! and frees segments. The array of segments keeps its length. Where there is no space for an entry that
-//! moves, its bucket is joined in part, and the next change goes on with it. Builds that do not know of it
-//! open the pool for reading only (`Feature::WideClasses`, which pools with chunks below 16 KiB do not have),
-//! and read a map that shrinks as one that grows.
+//! and frees segments. The array of segments keeps its length. If an entry that moves finds no space, its
+//! bucket is joined in part, and the next change continues with it. Builds without this feature open the pool
+//! for reading only (`Feature::WideClasses`, which pools with chunks below 16 KiB do not have), and read a
+//! map that shrinks as one that grows.
 //!
 //! # Commit point
 //!

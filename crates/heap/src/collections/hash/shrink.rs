@@ -142,7 +142,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         table.fetch(tx, first + new as usize, first + old as usize)?;
         for i in (new..old).rev() {
             if let Err(error) = table.join(tx, first + i as usize) {
-                // I2: those that were joined before it are. The next change goes on with this one.
+                // I2: the buckets that were joined before it are. The next change continues with this one.
                 tx.set(grown, i + 1)?;
                 return Err(error);
             }
@@ -167,7 +167,7 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
                 return Ok(table);
             }
         }
-        // Those that reached over the borders of parts are left.
+        // Entries that reached over the borders of parts are left.
         for segment in segments_of(table.buckets)..segments_of(2 * table.buckets) {
             table.free_segment(tx, segment)?;
         }

@@ -119,7 +119,7 @@ fn second_half<'t, B: Brand, K: OrdKey, V: Persist>(
     alloc(tx, full.is_inner(), &words)
 }
 
-/// Divides a full child of a node that is not full: the half after the middle goes to a new node, the middle
+/// Divides a full child of a node that is not full: the half after the middle moves to a new node, the middle
 /// to the parent.
 fn divide<'t, B: Brand, K: OrdKey, V: Persist>(
     tx: &mut Tx<'t, B>,

@@ -382,7 +382,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
         Ok(self.get(tx, key)?.is_some())
     }
 
-    /// The path to a key, or to the position in a leaf where it belongs, and whether it is there.
+    /// The path to a key, or to the position in a leaf where it belongs, and whether the key exists.
     fn path(
         self,
         tx: &ReadTx<'t, B>,

@@ -19,7 +19,7 @@ use tembo_pool::Tx;
 /// A step looks at up to this many nodes. More than there are on the way to one.
 const NODES_PER_STEP: usize = 512;
 
-/// The walk that looks for what is to be moved.
+/// The walk that looks for blocks to be moved.
 struct Search<'s, 'c> {
     region: &'s Region,
     seed: u64,
@@ -32,8 +32,8 @@ struct Search<'s, 'c> {
 }
 
 impl Search<'_, '_> {
-    /// Looks at a node and at what is below it; returns the hash where to go on, if it stopped before the
-    /// end.
+    /// Visits a node and the nodes below it; returns the hash at which the next call continues, if it stopped
+    /// before the end.
     fn visit(&mut self, off: u64, path: u64, depth: usize) -> Result<Option<u64>> {
         self.nodes_left = self.nodes_left.saturating_sub(1);
         let node = TrieNode::open(self.region, off, depth)?;
@@ -77,7 +77,7 @@ fn wants_record(moves: &Moves<'_>, entry: &TrieEntry) -> bool {
 }
 
 impl HashBuilder {
-    /// Moves what is to be moved from the hash `from` on; returns the hash where to go on.
+    /// Moves the selected blocks from the hash `from` on; returns the hash at which the next call continues.
     pub(super) fn compact(
         &mut self,
         tx: &mut Tx<'_>,

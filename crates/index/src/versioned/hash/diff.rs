@@ -42,8 +42,8 @@ impl<'m> Comparison<'_, '_, 'm> {
         }
     }
 
-    /// Compares place by place. Where one version has an entry and the other a node, the entry is compared
-    /// with the place of the node that leads to its hash.
+    /// Compares two nodes place by place. If one version has an entry in place of a node, the entry is
+    /// compared with that place of the other's node to which its hash leads.
     fn descend(&mut self, before: TriePlace, after: TriePlace, path: u64, depth: usize) -> Result<()> {
         let (before, after) = (self.level(before, depth)?, self.level(after, depth)?);
         for place in 0..PLACES {

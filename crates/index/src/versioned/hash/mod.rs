@@ -1,4 +1,4 @@
-//! The CDDS hash table: an unordered map of byte strings. Every version that somebody holds can be read.
+//! The CDDS hash table: an unordered map of byte strings. Every held version can be read.
 //!
 //! The head of `versioned/mod.rs` applies as well.
 //!

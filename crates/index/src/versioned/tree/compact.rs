@@ -23,7 +23,8 @@ use tembo_pool::Tx;
 const LEAVES_PER_STEP: usize = 64;
 
 impl TreeBuilder {
-    /// Moves what is to be moved at the leaves from the one of `from` on; returns the key where to go on.
+    /// Moves the selected blocks of the leaves, from the leaf of `from` on; returns the key at which the next
+    /// call continues.
     pub(super) fn compact(
         &mut self,
         tx: &mut Tx<'_>,

@@ -201,7 +201,7 @@ impl TreeBuilder {
         Ok(tx.lines().store_words(off + 8 * entry_word(0, ended.slot, Field::End) as u64, &[self.version])?)
     }
 
-    /// As [`touch`](Self::touch). If nobody holds a version, the stamps are only deferred.
+    /// As [`touch`](Self::touch). If no version is held, the stamps are only deferred.
     fn touch_in_place(&mut self, path: &NodePath) {
         if !self.retained.held().is_empty() {
             return self.touch(path);

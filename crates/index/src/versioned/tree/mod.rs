@@ -1,4 +1,4 @@
-//! The CDDS B-Tree: an ordered map of byte strings. Every version that somebody holds can be read.
+//! The CDDS B-Tree: an ordered map of byte strings. Every held version can be read.
 //!
 //! The head of `versioned/mod.rs` applies as well.
 //!
@@ -32,16 +32,15 @@
 //!   (`LIVE_MIN`): n keys take at most n / 6 leaves and a 6th of those at each level above. (`check_live`)
 //! * I10: let e and v be held versions, e the earlier one, and let an entry of an inner node of v lead to a
 //!   child that e has as well. If an entry in the child or below it began or ended after e and up to v, the
-//!   stamp of the entry in that node is later than e. Exception: if nobody held e when version e + 1 was
+//!   stamp of the entry in that node is later than e. Exception: if e was not held when version e + 1 was
 //!   begun, the stamps of e + 1 may still be deferred (`deferred_stamps.rs`). (`check_stamp`, for named
 //!   versions and the newest)
 //!
 //! A comparison of e with v therefore skips, without opening it, a child that both lead to if its stamp in
-//! the node of v is e or earlier. I10 does not speak of versions that are not held. A stamp is raised only if
-//! a held version needs it: without snapshots no stamp is ever stored, and with one snapshot only the first
-//! change below an entry stores its stamp. A copy of an entry takes its stamp along. An entry that takes the
-//! place of another need not raise the stamp: everything below its new child began with the child, which no e
-//! has.
+//! the node of v is e or earlier. I10 is about held versions only. A stamp is raised only if a held version
+//! needs it: without snapshots no stamp is ever stored, and with one snapshot only the first change below an
+//! entry stores its stamp. A copy of an entry takes its stamp along. An entry that replaces another need not
+//! raise the stamp: its child is new, and so is everything below, so that no e has that child.
 //!
 //! For a tree, I4 means this: the start, key and value words of an entry in a held version never change, and
 //! its end stays later than that version. An entry's place is reused only when no version that has the entry

@@ -19,8 +19,7 @@ pub(crate) const RESERVED_WORD: usize = (at!(PmVersionedNode.reserved) / 8) as u
 pub(crate) const FENCES_WORD: usize = (at!(PmVersionedNode.fences) / 8) as usize;
 pub(crate) const PRINTS_WORD: usize = (at!(PmVersionedNode.fingerprints) / 8) as usize;
 
-/// A node on media. As long as the borrow lasts, whoever opened it reads a held version or is the tree's
-/// writer.
+/// A node on media. As long as the borrow lasts, its owner reads a held version or is the tree's writer.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'m> {
     region: &'m Region,

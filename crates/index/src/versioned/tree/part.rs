@@ -175,7 +175,7 @@ impl VersionedPart {
         self.change(tx, savepoint, |builder, tx| builder.insert(tx, key, value))
     }
 
-    /// Replaces the value of a key if the key is there; returns whether it is. O(log n).
+    /// Replaces the value of a key if the key exists; returns whether it does. O(log n).
     ///
     /// # Errors
     ///
@@ -326,7 +326,7 @@ impl VersionedPart {
 
 impl Drop for VersionedPart {
     fn drop(&mut self) {
-        // Other writers get the lock when the fields are dropped, so this comes first.
+        // Other writers get the lock when the fields are dropped, so this is done first.
         self.shared.batch_thread.store(0, Ordering::Relaxed);
     }
 }

@@ -56,6 +56,6 @@ impl NodePath {
 #[derive(Debug, Default)]
 pub(super) struct Sought {
     pub(super) path: NodePath,
-    /// Its place in the leaf, if it is there.
+    /// Its place in the leaf, if the leaf has it.
     pub(super) slot: Option<usize>,
 }

@@ -43,7 +43,7 @@ impl VersionedMap<TreeStructure> {
     }
 
     /// Removes the keys in a range, in their order, some dozens in each version; returns how many. After an
-    /// error or a crash, the keys up to some key are gone. Keys that other threads put into the range
+    /// error or a crash, the keys up to some key are removed. Keys that other threads put into the range
     /// meanwhile may or may not be removed.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! The entries of inner nodes above a version's changes, and the stamps that it raises there (I10).
 //!
-//! A stamp is raised if somebody holds a version that is not earlier than the stamp: a comparison of that
-//! version with a later one would otherwise skip the entry. Without snapshots no stamp is stored, nor for a
-//! second change below an entry since the last snapshot. Stamps that the version before may still need are
-//! deferred (`deferred_stamps.rs`).
+//! A stamp is raised if a version is held that is not earlier than the stamp: a comparison of that version
+//! with a later one would otherwise skip the entry. Without snapshots no stamp is stored, nor for a second
+//! change below an entry since the last snapshot. Stamps that the version before may still need are deferred
+//! (`deferred_stamps.rs`).
 
 use super::super::view::region;
 use super::draft::NEW;
@@ -103,8 +103,7 @@ impl TreeBuilder {
         node.stamp(slot).max(due.unwrap_or(0))
     }
 
-    /// Stores the stamps that this version raises in nodes that were there before, and lists those that it
-    /// defers.
+    /// Stores the stamps that this version raises in older nodes, and lists those that it defers.
     pub(super) fn store_stamps(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         // Sorted, so that equal changes make equal redo records.
         self.drafts.touched.entries.sort_unstable();

@@ -1,7 +1,7 @@
 //! The keys of slots as commands, some in each turn.
 //!
-//! Keys go in the order of their places. A large collection goes in pieces; if it changes meanwhile, it is
-//! begun anew, and after that takes no writes until it is done ([`Copy::guarded`]).
+//! Keys are sent in the order of their places. A large collection is sent in pieces. If it changes meanwhile,
+//! the copy of it begins anew, and it takes no writes until that copy is done ([`Copy::guarded`]).
 //!
 //! # Invariant
 //!
@@ -172,7 +172,7 @@ impl Copy {
     ) -> Answer {
         let (key, meta) = (keys.layout().key(place), stored.meta);
         if meta.deadline.is_some_and(|deadline| deadline <= keys.now_ms) {
-            // It is absent, and its removal is told in front of whatever uses it.
+            // The key is absent, and its removal is sent before any command that uses it.
             return Ok(());
         }
         self.keys += 1;

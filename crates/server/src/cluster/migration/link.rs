@@ -25,7 +25,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const ANSWER_MAX: Duration = Duration::from_millis(1500);
 /// How often a target that still removes old keys is asked again, and for how long.
 const BEGIN_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(300));
-/// How often an idle target is told that the source is alive.
+/// The interval of signs of life to an idle target.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
 /// The target, and who the source is there.
@@ -201,7 +201,7 @@ fn refused(value: &Value) -> String {
         Value::Error(text) | Value::Simple(text) => &text[..],
         _ => text,
     };
-    // Errors may quote what is in a key; a line is enough.
+    // Errors may quote the contents of a key; a line is enough.
     let text: Vec<u8> = text.iter().copied().take(200).collect();
     format!("the target answered: {}", text.escape_ascii())
 }

@@ -26,10 +26,10 @@
 //!   removes its keys, in steps
 //! ```
 //!
-//! The commands are the keys as they are, in the order of their places, and between them the effects of what
-//! clients do meanwhile to keys that have been sent. Both are made at the end of a turn, between two commits,
-//! so that they fit together without a point in time that is kept. Draining lasts 100 ms at most: then the
-//! source goes on as in COPYING, and tries again.
+//! The commands are the keys as they are, in the order of their places, and between them the effects of
+//! clients' commands on keys that have been sent. Both are made at the end of a turn, between two commits, so
+//! that they fit together without a point in time that is kept. Draining lasts 100 ms at most; then the
+//! source returns to COPYING, and tries again.
 //!
 //! # Invariants
 //!
@@ -55,7 +55,7 @@
 //! a third, if the target is of the source's shard in it, or if it is a decision as above. Where the topology
 //! decided, and not the target, no keys are removed: they may be the only ones. A topology that lacks the
 //! target, or in which it has failed, decides nothing: it may have said DONE, and come back. While a topology
-//! lacks a target that has the slots, nobody serves them.
+//! lacks a target that has the slots, no node serves them.
 //!
 //! # Recovery
 //!

@@ -320,7 +320,7 @@ impl RunningMove {
         executor.prepare_move()?;
         let offset = executor.keys.replication.position.map_or(0, |position| position.offset);
         self.stage = MoveStage::Recorded(offset, executor.state.now);
-        // Nothing of these slots changes from now on, and nobody would take the effects.
+        // These slots do not change from now on, and no reader takes the effects.
         executor.end_tap();
         self.let_decide(executor, offset, executor.state.now)
     }

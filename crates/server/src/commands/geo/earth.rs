@@ -135,7 +135,7 @@ fn reaches(cell: Cell, bounds: &Bounds) -> bool {
     !falls_short
 }
 
-/// The step whose cells are about as large as what is searched, larger near the poles.
+/// The step whose cells are about as large as the searched area, larger near the poles.
 fn step(reach: f64, latitude: f64) -> u32 {
     const STEP_MAX: i32 = 26;
     if reach == 0.0 {

@@ -1,7 +1,7 @@
 //! Searches in a circle or a rectangle: GEOSEARCH, GEOSEARCHSTORE and the GEORADIUS commands.
 //!
-//! A search goes through the members of up to nine cells, each of which is a range of scores, and looks at
-//! the distance of each member. What it finds is collected in memory, and may have as many bytes as a reply.
+//! A search visits the members of up to nine cells, each of which is a range of scores, and computes the
+//! distance of each member. The result is collected in memory, and may have as many bytes as a reply.
 
 use std::ops::ControlFlow;
 
@@ -81,7 +81,7 @@ pub(super) fn georadiusbymember_ro(ctx: &mut Context<'_, '_>, request: &Request<
     search(ctx, request, SearchForm::Radius { by_member: true, may_store: false })
 }
 
-/// Reads a length; `refused` is the error for what is no number.
+/// Reads a length; `refused` is the error for a text that is not a number.
 fn read_length(arg: &[u8], refused: &'static str) -> Answer<f64> {
     score::read(arg).ok_or(Fault::Error(refused))
 }

@@ -25,7 +25,7 @@ pub(super) const HANDLERS: &[(&str, Handler)] = &[
     ("pfselftest", pfselftest),
 ];
 
-/// A sketch under a key, and what is needed to replace it.
+/// A sketch under a key, and the data that are needed to replace it.
 struct Kept {
     sketch: Sketch,
     meta: Meta,
@@ -44,7 +44,7 @@ fn find(ctx: &mut Context<'_, '_>, key: &[u8]) -> Answer<Result<Kept, Old>> {
     }
 }
 
-/// A new sketch in place of what has expired.
+/// A new sketch in place of an expired value.
 fn fresh(old: Old) -> Kept {
     Kept { sketch: Sketch::new(), meta: Meta { modified: true, ..Meta::default() }, old }
 }

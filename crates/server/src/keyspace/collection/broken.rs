@@ -39,7 +39,8 @@ pub(crate) enum Broken {
     ConstructionNotListed,
     /// A key gets a collection that is still listed as under construction.
     ConstructionNotEnded,
-    /// The list of a collection's home loses an id that goes to another database before that one has it.
+    /// An id that moves to another database leaves the list of its home before it is in the list of the other
+    /// one.
     MovedInHalves,
     /// A command has run, and its token is remembered with a later commit.
     TokenLate,

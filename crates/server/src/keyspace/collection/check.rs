@@ -40,7 +40,7 @@ fn of_id(id: u64) -> String {
 }
 
 impl Collections {
-    /// Notes what a key's value says.
+    /// Notes the collection that a key's value names.
     pub(crate) fn note(
         &mut self,
         (database, maps): (usize, usize),

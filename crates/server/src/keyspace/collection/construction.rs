@@ -1,5 +1,5 @@
 //! Collections that are built in parts, each a commit of its own, so that neither memory nor a record of the
-//! log grows with what a command stores: COPY, the STORE commands, commands with very many elements for a
+//! log grows with the result of a command: COPY, the STORE commands, commands with very many elements for a
 //! new key, and those that keep a small part of a large collection.
 //!
 //! A part is committed once the batch has more than [`Parts::words_max`] words. No key has the id before the
@@ -45,8 +45,8 @@ impl Keyspace<'_> {
         std::mem::replace(&mut self.parts.in_one_batch, in_one_batch)
     }
 
-    /// Lets collections be built in parts that take with them whatever else is in the batch. This is for a
-    /// caller that runs no commands: nobody waits for replies.
+    /// Lets collections be built in parts, each of which commits all other changes of the batch, too. For a
+    /// caller that runs no commands, so that no client waits for a reply.
     pub(crate) fn set_parts_take_others(&mut self, words_max: usize) {
         (self.parts.in_one_batch, self.parts.takes_others) = (false, true);
         self.parts.words_max = words_max;
@@ -93,7 +93,7 @@ impl Keyspace<'_> {
         maps.end_construction(writer(pool, batch)?, places.now.maps(collection.database), *id)
     }
 
-    /// Copies a value to another key, in place of what is there. A large collection gets a new id.
+    /// Copies a value to another key, and replaces that key. A large collection gets a new id.
     pub(crate) fn copy(&mut self, from: (usize, &[u8]), to: (usize, &[u8]), old: Old) -> Answer {
         let Some(stored) = self.find(from.0, from.1)?.live else {
             return Ok(());
@@ -216,7 +216,7 @@ impl Keyspace<'_> {
         fields.try_for_each(|field| self.remove_element(collection, field).map(drop))
     }
 
-    /// Copies what a list keeps of its elements, if it is to lose many chunks; tells whether it did.
+    /// Copies the elements that a list keeps, if it is to lose many chunks; returns whether it did.
     pub(super) fn trim_by_copy(&mut self, list: &mut Collection, keep: std::ops::Range<u64>) -> Answer<bool> {
         let CollectionBody::Large { id, count } = list.body else {
             return Ok(false);

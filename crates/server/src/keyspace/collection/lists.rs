@@ -135,7 +135,7 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Changes the items with the element of an index, which is there; `change` is told its index in them.
+    /// Changes the items that have the element of an index, which exists; `change` gets its index in them.
     fn change_at(
         &mut self,
         list: &mut Collection,

@@ -258,8 +258,8 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// As [`store`](Self::store), for a collection that a command has changed: tells of that and, if no
-    /// elements are left, of the end of the key.
+    /// As [`store`](Self::store), for a collection that a command has changed. Notifies of the change and, if
+    /// no elements are left, of the removal of the key.
     pub(crate) fn store_changed(&mut self, key: &[u8], collection: Collection, event: &str) -> Answer {
         let (database, is_empty) = (collection.database, collection.len() == 0);
         let class = match collection.meta.kind {
@@ -287,9 +287,9 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Moves a key with its value and its deadline to another database, in place of what is there. A large
-    /// collection keeps its id, so that the time does not depend on its size. Tells whether the
-    /// key was there.
+    /// Moves a key with its value and its deadline to another database, and replaces the key there. A large
+    /// collection keeps its id, so that the time does not depend on its size. Returns whether the key
+    /// existed.
     pub(crate) fn change_database(&mut self, from: usize, to: usize, key: &[u8]) -> Answer<bool> {
         let Some(stored) = self.find(from, key)?.live else {
             return Ok(false);

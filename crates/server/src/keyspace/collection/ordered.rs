@@ -118,7 +118,7 @@ pub(crate) enum Cut<'a> {
 }
 
 impl Cut<'_> {
-    /// Whether a member comes before.
+    /// Whether a member precedes.
     pub(super) fn is_behind(self, its: Score, field: &[u8]) -> bool {
         let before = |order: Ordering, behind| order == Ordering::Less || order == Ordering::Equal && behind;
         match self {

@@ -58,7 +58,7 @@ impl Parts {
         self.resumed = None;
     }
 
-    /// Where a command goes back to that began at `begin`.
+    /// The savepoint to which a command that began at `begin` rolls back.
     pub(in crate::keyspace) fn undo_point(&mut self, begin: Savepoint) -> Savepoint {
         self.gave_up = self.resumed.is_some();
         self.resumed.take().unwrap_or(begin)

@@ -1,5 +1,5 @@
-//! Where an element lies among those of its collection: by SipHash-2-4 with a secret of the pool, so that
-//! nobody can choose fields that lie together.
+//! Where an element lies among those of its collection: by SipHash-2-4 with a secret of the pool, so that no
+//! client can choose fields that lie together.
 //!
 //! # Source
 //! Aumasson and Bernstein, *SipHash: a fast short-input PRF*, INDOCRYPT 2012.

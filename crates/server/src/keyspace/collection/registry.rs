@@ -216,7 +216,8 @@ impl Registry {
         Ok(id)
     }
 
-    /// Takes an id off the list of those in use. Its elements are gone, or it is doomed in the same batch.
+    /// Takes an id off the list of those in use. Its elements were removed, or it is doomed in the same
+    /// batch.
     pub(crate) fn release(&self, batch: &mut Batch<'_>, maps: usize, id: u64) -> Answer {
         if let Some(home) = self.home(batch, maps)? {
             batch.remove(&self.list, &owned_key(home, id))?;

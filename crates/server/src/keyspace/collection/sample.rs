@@ -43,7 +43,7 @@ impl Keyspace<'_> {
             _ => (random.next() as u32, random.below(STEPS_MAX)),
         };
         let (found, passed) = self.element_behind(collection, from, skip)?;
-        // Behind the last element comes the first.
+        // The first element follows the last.
         match found {
             Some(element) => Ok(Some(element)),
             None => Ok(self.element_behind(collection, 0, skip.saturating_sub(passed))?.0),

@@ -1,7 +1,7 @@
 //! Sorted sets, as commands see them: members by their places and ranks, and their number.
 //!
 //! The value of a large sorted set does not count its members, so that it is not written with each of them.
-//! The map of members in order counts them, in O(log n); [`Counts`] remembers what it said.
+//! The map of members in order counts them, in O(log n); [`Counts`] remembers the number.
 
 use std::ops::ControlFlow;
 
