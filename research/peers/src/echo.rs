@@ -77,6 +77,8 @@ const SKIP_LIST: &str = "crossbeam's skip list, in memory";
 const LEVELDB_TMPFS: &str = "LevelDB, tmpfs";
 /// Operations of a run in Figure 3, at most.
 const OPERATIONS: u64 = 50_000;
+/// Tries of a get in the skip list until a key counts as lost.
+const GET_TRIES: u32 = 10_000;
 /// Distinguishes the random orders.
 const UPDATE_ORDER: u64 = 1;
 const GET_ORDER: u64 = 2;
@@ -220,7 +222,11 @@ impl Hand for &SkipMap<[u8; 8], Vec<u8>> {
     }
 
     fn get(&mut self, key: &[u8], buffer: &mut Vec<u8>) -> Result<bool> {
-        let entry = SkipMap::get(self, key);
+        // An insertion removes the entry of its key before it inserts the new one: a reader may come between.
+        let mut tries = 0..GET_TRIES;
+        let entry = std::iter::repeat_with(|| SkipMap::get(self, key))
+            .find(|entry| entry.is_some() || tries.next().is_none())
+            .flatten();
         entry.iter().for_each(|entry| copy(entry.value(), buffer));
         Ok(entry.is_some())
     }

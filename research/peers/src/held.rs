@@ -96,7 +96,7 @@ fn tembo(folder: &Path, records: u64, order: &[u32], audit: Audit) -> Result<Byt
     store.set_audit(audit)?;
     let mut bytes = [used(&pool); ROUNDS + 1];
     let mut held: Vec<Snapshot> = Vec::new();
-    for round in 1..=ROUNDS {
+    for (round, bytes) in bytes.iter_mut().enumerate().skip(1) {
         match round {
             1 | 2 => held.push(store.snapshot()),
             ROUNDS => {
@@ -126,7 +126,7 @@ fn tembo(folder: &Path, records: u64, order: &[u32], audit: Audit) -> Result<Byt
                 pool.limbo_bytes()
             );
         }
-        bytes[round] = used(&pool);
+        *bytes = used(&pool);
     }
     Ok(bytes)
 }
@@ -152,7 +152,7 @@ fn redb(folder: &Path, records: u64, order: &[u32]) -> Result<Bytes> {
     transaction.commit()?;
     let mut bytes = [used()?; ROUNDS + 1];
     let mut held = Vec::new();
-    for round in 1..=ROUNDS {
+    for (round, bytes) in bytes.iter_mut().enumerate().skip(1) {
         match round {
             1 | 2 => held.push(db.begin_read()?),
             ROUNDS => held.clear(),
@@ -163,7 +163,7 @@ fn redb(folder: &Path, records: u64, order: &[u32]) -> Result<Bytes> {
             transaction.open_table(TABLE)?.insert(&key(index.into()), &(round as u64).to_ne_bytes())?;
             transaction.commit()?;
         }
-        bytes[round] = used()?;
+        *bytes = used()?;
     }
     Ok(bytes)
 }
