@@ -1,7 +1,7 @@
 // The library as an index for PiBench (https://github.com/sfu-dis/pibench): see docs/guide/capi.md.
 //
-//   c++ -std=c++17 -O2 -shared -fPIC -I PIBENCH/include -I include pibench_wrapper.cpp -ltembo_capi \
-//       -o libtembo_pibench.so
+//   c++ -std=c++17 -O2 -shared -fPIC -o libtembo_pibench.so
+//       -I PIBENCH/include -I include pibench_wrapper.cpp -ltembo_capi
 //
 // Keys and values of 8 bytes go to a fixed map, which is the fast one; others to a map of byte strings.
 // PiBench's 8-byte keys are numbers as the machine stores them, and so are the keys of a fixed map. With
