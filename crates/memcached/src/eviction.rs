@@ -174,7 +174,11 @@ impl Eviction {
         // Many items between two ticks would share few counters, and be taken for used all the time.
         self.items_max += 1;
         self.grow_counters();
-        self.touch(key);
+        // Not one more than before: with each growth of the counters the sums of others would be copied to new
+        // items, which the hand could not tell from items in use.
+        if let Some(counter) = self.counter(key) {
+            counter.set(counter.get().max(1));
+        }
     }
 
     /// Lowers an item's counter; tells whether it was zero before.
