@@ -174,8 +174,8 @@ impl Eviction {
         // Many items between two ticks would share few counters, and be taken for used all the time.
         self.items_max += 1;
         self.grow_counters();
-        // Not one more than before: each growth of the counters would copy the sums of others to new items,
-        // which the hand could not tell from items in use.
+        // A new item does not raise a counter that has uses already. Growth copies counters, so that the sums
+        // of others would make new items seem as used as those in use.
         if let Some(counter) = self.counter(key) {
             counter.set(counter.get().max(1));
         }

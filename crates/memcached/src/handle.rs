@@ -1,4 +1,4 @@
-//! What other threads have of a server that runs.
+//! The handle by which other threads reach a running server.
 
 use crate::stats::Figures;
 use mio::Waker;
@@ -30,7 +30,7 @@ impl Handle {
         self.commands.load(Ordering::Relaxed)
     }
 
-    /// What has happened since the start, or since a client's `stats reset`. It follows ten times a second.
+    /// The counts since the start, or since a client's `stats reset`. They are renewed ten times a second.
     pub fn figures(&self) -> Figures {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

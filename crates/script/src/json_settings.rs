@@ -1,4 +1,4 @@
-//! What scripts may choose about JSON, and its `null`.
+//! The settings of JSON that scripts may change, and its `null`.
 
 use mlua::{LightUserData, Value};
 

@@ -1,4 +1,4 @@
-//! What one client has subscribed to: see [`crate::pubsub`].
+//! The subscriptions of one client: see [`crate::pubsub`].
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

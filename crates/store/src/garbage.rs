@@ -41,7 +41,8 @@ pub(crate) struct Garbage {
 }
 
 impl Left {
-    /// What an earlier process may have left in the store at `off`, whose last commit has the number `last`.
+    /// The rest that an earlier process may have left in the store at `off`; its last commit has the number
+    /// `last`.
     pub(crate) fn by_earlier(region: &Region, off: u64, last: u64) -> Result<Left> {
         let has_dropped = region.load_u64(off + field!(PmStore.dropped))? != 0;
         let mut left = Left { has_dropped, ..Left::default() };

@@ -1,4 +1,4 @@
-//! Which versions of a key are to stay.
+//! The versions of a key that must stay.
 
 use crate::active::Asked;
 use crate::error::Result;

@@ -120,16 +120,16 @@
 //!
 //! # Index
 //!
-//! A keyspace's index is a `WbTree`, where the paper takes a hash index: what lanes commit side by side is
-//! one record of the pool for each, which has the words of the index, too, so that a new key costs no fence
-//! of its own. Neither structure that finds keys by fewer comparisons serves for that:
+//! A keyspace's index is a `WbTree`, where the paper takes a hash index. Lanes commit side by side, each with
+//! one record of the pool. That record has the words of the index, too, so that a new key costs no fence of
+//! its own. The other structures cannot do this:
 //!
-//! * `U64Tree` has keys of 8 bytes, and changes its leaves directly: no redo record may cover them (its I5),
-//!   so that its changes are durable by a fence of their own, and belong to no transaction.
-//! * `HashTable` makes a version of the whole table with each change, and has one writer at a time.
+//! * `U64Tree` has keys of 8 bytes, and changes its leaves directly: no redo record may cover them (its I5).
+//!   Its changes are durable by a fence of their own, and belong to no transaction.
+//! * `HashTable` makes a new version with each change, and has one writer at a time.
 //!
-//! With the version tables in the records an update leaves the tree alone, so what a hash index could save is
-//! the descent of a lookup. It would have no ranges, which Echo does not have either, and a store does.
+//! An update leaves the tree alone, since the version tables lie in its records. A hash index would save the
+//! descent of a lookup. It would have no order, and so no ranges.
 
 #![forbid(unsafe_code)]
 

@@ -13,7 +13,8 @@ const SAMPLES_PER_AGE: u32 = 8;
 
 const NONE: u64 = u64::MAX;
 
-/// Limits of an open store ([`Store::set_limits`](crate::Store::set_limits)). None are set at first. They are not kept in the pool.
+/// Limits of an open store ([`Store::set_limits`](crate::Store::set_limits)). None are set at first. They are
+/// not kept in the pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

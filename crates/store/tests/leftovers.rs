@@ -28,7 +28,7 @@ fn fill(store: &Store, keyspace: &Keyspace, keys: u32, fill: u8) {
     (0..keys).for_each(|i| _ = store.put(keyspace, i.to_be_bytes(), [fill; 2000]).unwrap());
 }
 
-/// What 100 keys with values of 2000 bytes take, at least.
+/// The least space of 100 keys with values of 2000 bytes.
 const HUNDRED: u64 = 200_000;
 
 #[test]
@@ -142,7 +142,7 @@ fn a_full_pool_takes_commits_when_something_is_left_to_collect() {
     assert!(keys > 200, "{keys}");
     store.drop_keyspace("k").unwrap();
     retake(&store, keys * 9 / 10);
-    // What an earlier process deleted, and had no time to collect.
+    // Keys that an earlier process deleted, and had no time to collect.
     let k = store.find_keyspace("others").unwrap().unwrap();
     let reader = store.snapshot();
     (0..keys).for_each(|i| _ = store.delete(&k, i.to_be_bytes()).unwrap());

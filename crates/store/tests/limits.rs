@@ -296,7 +296,7 @@ fn a_transaction_is_limited_in_memory_and_age() {
     tx.put(&k, "c", [0; 98]).unwrap();
     tx.commit().unwrap();
     assert_eq!(store.snapshot().iter(&k).unwrap().count(), 2);
-    // What is taken back counts no more; what was written before, and written over, does.
+    // Writes that were taken back count no more; earlier ones do, also where they were written over.
     let mut tx = store.begin();
     tx.put(&k, "a", [0; 499]).unwrap();
     let savepoint = tx.savepoint();

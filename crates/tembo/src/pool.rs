@@ -20,11 +20,11 @@ use tembo_store::Store;
 /// An open pool: a file that holds named maps. Cheap to clone; closed with its last clone, map and
 /// guard.
 ///
-/// Any number of threads may write at once. Single changes of [`Map`](crate::Map)s run concurrently, each on a
-/// lane of the pool; threads that never contend share one lane. A [`Batch`](crate::Batch) excludes all other
-/// changes of maps. A [`FixedMap`](crate::FixedMap), a map that keeps versions and a
-/// [`HashTable`](crate::HashTable) have writers of their own. Lookups never wait; operations that read several
-/// records as of one moment may ([`Map::scan`](crate::Map::scan), [`FixedMap`](crate::FixedMap)).
+/// Any number of threads may write at once. Single changes of [`Map`](crate::Map)s run concurrently, each on
+/// a lane of the pool; threads that never contend share one lane. A [`Batch`](crate::Batch) excludes all
+/// other changes of maps. A [`FixedMap`](crate::FixedMap), a map that keeps versions and a
+/// [`HashTable`](crate::HashTable) have writers of their own. Lookups never wait; operations that read
+/// several records as of one moment may ([`Map::scan`](crate::Map::scan), [`FixedMap`](crate::FixedMap)).
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) shared: Arc<OfProcess<Shared>>,

@@ -164,7 +164,7 @@ fn a_server_serves_stores_beside_redis_if_it_is_told_to() {
     assert!(!socket.exists());
 }
 
-/// What time passes over goes while nobody commits.
+/// Versions older than the window of their keyspace are collected while no client commits.
 #[test]
 fn a_server_collects_in_the_stores_that_it_serves() {
     let workspace = Workspace::new();

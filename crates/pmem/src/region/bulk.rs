@@ -129,8 +129,8 @@ impl Region {
         }
         #[cfg(target_arch = "x86_64")]
         if self.streams_single_lines && (off % LINE_BYTES) | (bytes % WORD_BYTES) == 0 {
-            // A log record: all of it is stored past the caches. SAFETY: in bounds (checked), exclusive by
-            // the caller's promise, and aligned.
+            // A log record: all of it is stored past the caches.
+            // SAFETY: in bounds (checked), exclusive by the caller's promise, and aligned.
             unsafe { self.stream(off, data) };
             if self.instrumented {
                 self.note_flush(off, bytes);

@@ -7,7 +7,7 @@ use crate::inner::PoolInner;
 use crate::{Error, Result};
 use tembo_pmem::LINE_BYTES;
 
-/// Stores of a transaction by line ([`Tx::lines`]).
+/// A store of a transaction by line ([`Tx::lines`]): each method makes one.
 ///
 /// The stores gather in lines, which is cheaper than logging each word, and does not check the transaction's
 /// other writes. [`Tx::load`] does not return what is stored here, [`StoredLines`] does. Dropping the
@@ -23,7 +23,7 @@ pub struct LineStores<'a>(&'a mut Lane);
 pub struct StoredLines<'a>(&'a Lane);
 
 impl Tx<'_> {
-    /// Stores words by line, from now on until the handle is dropped.
+    /// The handle for a store by line.
     #[inline(always)]
     pub fn lines(&mut self) -> LineStores<'_> {
         LineStores(&mut self.lane)

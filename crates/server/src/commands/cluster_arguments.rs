@@ -1,4 +1,4 @@
-//! What commands about a cluster have in common: this node, and its arguments.
+//! The common parts of commands about a cluster: this node, and their arguments.
 
 use std::ops::RangeInclusive;
 

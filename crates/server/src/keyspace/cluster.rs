@@ -11,9 +11,9 @@
 //!   'l' -> version_le id     8 and 40 bytes           the latest election of a master that is known
 //! ```
 //!
-//! The keys of such a pool lie in maps of other names, behind their slots ([`placement`](super::placement)). A pool
-//! that has keys does not change over: the map is created, durably, while there are none, after the empty
-//! maps of the other layout were dropped.
+//! The keys of such a pool lie in maps of other names, behind their slots ([`placement`](super::placement)).
+//! A pool that has keys does not change over: the map is created, durably, while there are none, after the
+//! empty maps of the other layout were dropped.
 //!
 //! # Invariants
 //!

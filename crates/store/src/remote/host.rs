@@ -1,4 +1,4 @@
-//! What is served: the stores of a host, and how.
+//! The stores that a host serves, and the options of serving them.
 
 use crate::error::Result;
 use crate::handle::Store;

@@ -18,8 +18,8 @@ pub struct RemoteKeyspace {
     pub(super) retention: Retention,
 }
 
-/// The contents of a [`RemoteStore`](super::RemoteStore) after a commit. The owner keeps them as long as this lives, and the
-/// connection does. Cheap to clone.
+/// The contents of a [`RemoteStore`](super::RemoteStore) after a commit. The owner keeps them as long as this
+/// lives, and the connection does. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteSnapshot {
     pub(super) opened: Arc<Opened>,
