@@ -6,6 +6,9 @@
 //! of time that they allow beside clients. While no client has a command run steps take more of it, and
 //! all after the pool has grown over its holes. A write that finds no space has all of it done at once.
 //!
+//! While clients rest, less space in holes is worth a compaction, less free space is worth emptying the end
+//! of the pool, and less room for growth stays there.
+//!
 //! Growth beside a compaction that is under way counts from a sixteenth of the pool on: writes and moves
 //! share the free space until the first slabs are empty.
 
@@ -14,6 +17,8 @@ use std::time::{Duration, Instant};
 use tembo::{Compaction, MissedRun, Pool};
 
 const STEP: Duration = Duration::from_millis(1);
+/// The same when a pool has grown over its holes.
+const OUTGROWN_STEP: Duration = Duration::from_millis(2);
 /// The percentage of time that steps take while no command runs. Others may use the pool beside the server.
 const IDLE_PERCENT: u64 = 60;
 /// The holes are looked at this often. That takes time in proportion to the number of slabs.
@@ -26,6 +31,14 @@ const LEARNING_PERCENT: u64 = 10;
 const WORTH_BYTES: u64 = 16 << 20;
 /// From so much unused space on, if it is a quarter of the file, the end of the pool is emptied, and cut.
 const UNUSED_BYTES: u64 = 64 << 20;
+/// The same while clients rest, if it is a sixteenth.
+const RESTING_UNUSED_BYTES: u64 = 4 << 20;
+/// The least room for growth that stays at the end then; otherwise a 64th of the file stays.
+const RESTING_ROOM_BYTES: u64 = 1 << 20;
+/// The percentage of the settings' thresholds from which it begins then.
+const RESTING_PERCENT: u64 = 40;
+/// Clients rest that have at most so many commands run a second: as many as programs that watch the server.
+const RESTING_COMMANDS: u128 = 100;
 /// The share of the pool by which it may grow in spite of holes while a compaction yields to clients.
 const GROWTH_SHARE: u64 = 16;
 /// As `WORTH_BYTES`, for a write that finds no space.
@@ -41,8 +54,12 @@ pub(crate) struct Compactor {
     length_before: u64,
     /// The percentage of time that steps may take beside clients.
     cycle: u64,
-    /// The commands that clients had had run at the last step.
+    /// The commands that clients had had run when it last did something, and when that was.
     commands: u64,
+    looked: Instant,
+    /// Clients rest; and less is worth a compaction then.
+    rests: bool,
+    is_eager: bool,
     /// A client has asked for a compaction, and for the running one.
     is_wanted: bool,
     is_asked: bool,
@@ -74,6 +91,9 @@ impl Compactor {
             length_before: 0,
             cycle: 100,
             commands: 0,
+            looked: Instant::now(),
+            rests: false,
+            is_eager: false,
             is_wanted: false,
             is_asked: false,
             next: Instant::now() + LOOK_PERIOD,
@@ -136,6 +156,7 @@ impl Compactor {
             return;
         }
         self.next = now + LOOK_PERIOD;
+        self.look_at_clients(now, commands, settings);
         if !settings.is_on && !self.is_asked {
             (self.running, self.since) = (None, None);
         }
@@ -150,11 +171,38 @@ impl Compactor {
             self.cycle = 100;
         }
         let began = Instant::now();
-        if self.step(pool, STEP) {
-            let is_idle = std::mem::replace(&mut self.commands, commands) == commands;
+        // What clients write makes holes, too. A pool that outgrows its holes has longer steps.
+        let budget = if self.cycle == 100 { OUTGROWN_STEP } else { STEP };
+        if self.step(pool, budget) {
             let ended = Instant::now();
-            let cycle = if is_idle { self.cycle.max(IDLE_PERCENT) } else { self.cycle };
+            let cycle = if self.rests { self.cycle.max(IDLE_PERCENT) } else { self.cycle };
             self.next = ended + pause(ended - began, cycle);
+        }
+    }
+
+    /// Learns whether clients rest, from the number of their commands. Settings that are above their defaults
+    /// mean what they say in any case.
+    fn look_at_clients(&mut self, now: Instant, commands: u64, settings: &CompactionSettings) {
+        let count = commands.saturating_sub(std::mem::replace(&mut self.commands, commands));
+        let time = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
+        self.rests = u128::from(count) * 1000 <= time.as_millis() * RESTING_COMMANDS;
+        let most = CompactionSettings::default();
+        self.is_eager = self.rests
+            && settings.least_bytes <= most.least_bytes
+            && settings.lower_percent <= most.lower_percent;
+    }
+
+    /// The share in hundredths of the settings' thresholds that counts.
+    fn percent_of_thresholds(&self) -> u64 {
+        if self.is_eager { RESTING_PERCENT } else { 100 }
+    }
+
+    /// From so much unused space on, the end of the pool is emptied.
+    fn worth_of_end(&self, pool_bytes: u64) -> u64 {
+        if self.is_eager {
+            (pool_bytes / 16).max(RESTING_UNUSED_BYTES)
+        } else {
+            (pool_bytes / 4).max(UNUSED_BYTES)
         }
     }
 
@@ -215,16 +263,17 @@ impl Compactor {
 
     fn begin(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
         let (stats, spare) = (pool.stats(), pool.spare_bytes());
+        let (percent, worth_of_end) = (self.percent_of_thresholds(), self.worth_of_end(stats.pool_bytes));
         let live = stats.used_bytes().saturating_sub(spare).max(1);
         let waste_percent = (u128::from(spare) * 100 / u128::from(live)) as u64;
         let is_due = settings.is_on
-            && spare >= settings.least_bytes.max(self.not_below)
-            && waste_percent >= settings.lower_percent;
+            && spare >= (settings.least_bytes / 100 * percent).max(self.not_below)
+            && waste_percent * 100 >= settings.lower_percent * percent;
         self.is_asked = std::mem::take(&mut self.is_wanted);
         // Much of the file is free, but not its end.
         let is_long = settings.is_on
             && stats.pool_bytes > pool.min_bytes()
-            && stats.unused_bytes >= (stats.pool_bytes / 4).max(UNUSED_BYTES).max(self.unused_not_below);
+            && stats.unused_bytes >= worth_of_end.max(self.unused_not_below);
         if is_long || self.is_asked {
             self.cut(pool);
         }
@@ -235,11 +284,11 @@ impl Compactor {
         let begun = if is_due || self.is_asked { pool.compaction() } else { pool.tail_compaction() };
         self.running = begun.ok().flatten();
         if self.running.is_none() && is_long {
-            self.unused_not_below = pool.stats().unused_bytes + UNUSED_BYTES;
+            self.unused_not_below = pool.stats().unused_bytes + worth_of_end;
         }
         (self.unused_before, self.length_before) = (pool.stats().unused_bytes, pool.stats().pool_bytes);
         self.since = self.running.is_some().then_some(now);
-        if self.running.is_none() {
+        if self.running.is_none() && (is_due || self.is_asked) {
             self.not_below = spare + WORTH_BYTES;
         }
         self.running.is_some()
@@ -268,13 +317,18 @@ impl Compactor {
         let unused = pool.stats().unused_bytes;
         let gained = is_done && (unused > self.unused_before) | self.cut(pool);
         self.not_below = if gained { 0 } else { pool.spare_bytes() + WORTH_BYTES };
-        self.unused_not_below = if gained { 0 } else { unused + UNUSED_BYTES };
+        self.unused_not_below = if gained { 0 } else { unused + self.worth_of_end(pool.stats().pool_bytes) };
     }
 
     /// Cuts the file, if its end is free; returns whether it became shorter. On request, to the last block in
     /// use; otherwise some room for growth is left.
     fn cut(&mut self, pool: &Pool) -> bool {
-        let outcome = if self.is_asked { pool.cut(1 << 20, 0) } else { pool.cut_unasked() };
+        let room = (pool.stats().pool_bytes / 64).max(RESTING_ROOM_BYTES);
+        let outcome = match (self.is_asked, self.is_eager) {
+            (true, _) => pool.cut(1 << 20, 0),
+            (false, true) => pool.cut(room, room),
+            (false, false) => pool.cut_unasked(),
+        };
         let bytes = outcome.unwrap_or(0);
         self.cut_bytes += bytes;
         bytes > 0
@@ -345,6 +399,41 @@ mod tests {
         println!("{lengths:?}");
         let (first, last) = (lengths[0], lengths[lengths.len() - 1]);
         assert!(lengths.len() > 2 && last > first + first / GROWTH_SHARE, "{lengths:?}");
+    }
+
+    /// Holes of a sixth of the space in use wait for clients to rest; then the file becomes nearly as short as
+    /// its contents.
+    #[test]
+    fn a_pool_becomes_denser_while_clients_rest() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = tembo::Options::new().durability(tembo::Durability::PageCache).create(true);
+        let options = options.initial_bytes(1 << 20).compact_unasked(false);
+        let pool = options.open(directory.path().join("pool")).unwrap();
+        let map = pool.open_map("map").unwrap();
+        let key = |i: u32| i.to_be_bytes();
+        (0..100_000).for_each(|i| _ = map.put(key(i), [1; 1000]).unwrap());
+        (0..30_000).filter(|i| i % 2 == 0).for_each(|i| _ = map.remove(key(i)).unwrap());
+        let (settings, mut compactor) = (CompactionSettings::default(), Compactor::new());
+        let (mut now, mut commands) = (Instant::now(), 0);
+        let mut look = |compactor: &mut Compactor, more| {
+            now += LOOK_PERIOD;
+            commands += more;
+            compactor.run(&pool, &settings, now, commands);
+        };
+        // The first looks learn the holes.
+        for _ in 0..100 {
+            look(&mut compactor, 1000);
+            assert!(!compactor.is_running(), "it begins beside clients");
+        }
+        let before = pool.stats().pool_bytes;
+        for _ in 0..10_000 {
+            look(&mut compactor, 50);
+        }
+        let (stats, spare) = (pool.stats(), pool.spare_bytes());
+        assert!(compactor.finished() > 0 && stats.pool_bytes < before, "{before}, {stats:?}");
+        let unused = stats.unused_bytes + spare;
+        println!("{before} bytes before, {} after, {unused} of them unused", stats.pool_bytes);
+        assert!(unused < stats.pool_bytes / 8, "{unused} unused of {}", stats.pool_bytes);
     }
 
     /// A compaction that is under way when the pool becomes full has slabs that were chosen long ago, and

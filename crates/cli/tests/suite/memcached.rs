@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 const ARGUMENTS: &str = "--pool a.pool --memcached 127.0.0.1:0";
 
 /// A memcached client.
-struct Client(BufReader<TcpStream>);
+pub(crate) struct Client(BufReader<TcpStream>);
 
 impl Client {
-    fn of(server: &Server) -> Client {
+    pub(crate) fn of(server: &Server) -> Client {
         let address = server.greeting.lines().find_map(|line| line.trim().strip_prefix("memcached")).unwrap();
         let stream = TcpStream::connect(address.trim()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -28,8 +28,32 @@ impl Client {
         line.ends_with("\r\n").then(|| line.trim_end().to_owned())
     }
 
-    fn says(&mut self, request: &str) -> String {
+    pub(crate) fn says(&mut self, request: &str) -> String {
         self.try_says(request).unwrap()
+    }
+
+    /// A figure of `stats`.
+    pub(crate) fn stat(&mut self, name: &str) -> u64 {
+        let mut line = self.says("stats");
+        let mut found = None;
+        while line.trim_end() != "END" {
+            found = found.or_else(|| line.trim_end().strip_prefix(&format!("STAT {name} "))?.parse().ok());
+            line.clear();
+            self.0.read_line(&mut line).unwrap();
+        }
+        found.unwrap_or_else(|| panic!("no figure {name}"))
+    }
+
+    /// The value of a key, which has no line end; `None` if the key is not there.
+    pub(crate) fn value(&mut self, key: &str) -> Option<String> {
+        let head = self.says(&format!("mg {key} v"));
+        if head == "EN" {
+            return None;
+        }
+        assert!(head.starts_with("VA "), "{head}");
+        let mut value = String::new();
+        self.0.read_line(&mut value).unwrap();
+        Some(value.trim_end().to_owned())
     }
 }
 
