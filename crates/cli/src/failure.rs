@@ -15,7 +15,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 /// Why a subcommand did not do what it was asked to.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It was tried and failed: exit code 1, with this message.
+    /// The subcommand was tried and failed: exit code 1, with this message.
     Failed(String),
     /// The store refused, or is damaged: exit code 1, with this message and this kind of failure.
     Store(Kind, String),
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Damaged,
     /// There is no pool: nothing at all, or a file of another kind.
     Absent,
-    /// Another process has it open.
+    /// Another process has the pool open.
     InUse,
     /// Anything else: the system, the device, permissions.
     Failed,

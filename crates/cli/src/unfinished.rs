@@ -27,7 +27,7 @@ use std::sync::{Mutex, Once, PoisonError};
 pub(crate) struct Unfinished {
     file: File,
     temporary: Option<Passing>,
-    /// It takes the place of a file.
+    /// Whether the new file takes the place of an existing one.
     replaces: bool,
 }
 
@@ -229,8 +229,8 @@ mod tests {
         Part,
     }
 
-    /// The contents that a power failure may leave after these steps: what they do not make durable is early
-    /// or late.
+    /// The contents that a power failure may leave after these steps: changes that no step makes durable may
+    /// or may not have arrived.
     fn found_after(steps: &[Step]) -> Vec<Found> {
         let has = |step| steps.contains(&step);
         let named = if has(Step::Name) { Found::Whole } else { Found::Before };
@@ -247,7 +247,8 @@ mod tests {
         found
     }
 
-    /// Whether each prefix of the steps leaves what was there or the whole, and all of them the whole.
+    /// Whether each prefix of the steps leaves the old file or the whole new one, and all steps leave the new
+    /// one.
     fn survive_power_failures(steps: &[Step]) -> bool {
         (0..=steps.len()).all(|count| !found_after(&steps[..count]).contains(&Found::Part))
             && found_after(steps) == [Found::Whole]

@@ -59,9 +59,9 @@ impl Mutation {
 /// Whose trace is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// That of the operations.
+    /// The trace of the operations.
     Operations,
-    /// That of recovery after a crash.
+    /// The trace of a recovery after a crash.
     Recovery,
 }
 

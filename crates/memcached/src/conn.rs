@@ -32,9 +32,9 @@ pub(crate) struct Conn {
     pub(crate) queued: bool,
     /// The client will send no more.
     pub(crate) ended: bool,
-    /// It is disconnected once its replies are sent.
+    /// The client is disconnected once its replies are sent.
     pub(crate) closing: bool,
-    /// It is disconnected at once.
+    /// The client is disconnected at once.
     pub(crate) broken: bool,
     pub(crate) active: std::time::Instant,
     /// Replies from here on are of commands that are not committed.

@@ -27,8 +27,8 @@ const ENTRY_BYTES: u64 = 49;
 /// Measuring the memory may take this share of the time.
 const MEASURING_SHARE: u32 = 50;
 const MEASURING_PERIOD_MIN: Duration = Duration::from_millis(10);
-/// It is measured again after so long, whatever that took: between two measurements an item that is replaced
-/// counts as a new one.
+/// The data are measured again at least this often, however long measuring takes: between two measurements an
+/// item that is replaced counts as a new one.
 const MEASURING_PERIOD_MAX: Duration = Duration::from_millis(100);
 /// Slabs that are looked at in each tick after a start, until all are known.
 const SLABS_PER_TICK: usize = 4096;

@@ -22,7 +22,7 @@ pub struct Compaction {
     pool: Pool,
     /// Where the blocks of closed slabs lie, in ascending order.
     spans: Vec<Range<u64>>,
-    /// It is to empty a run of chunks.
+    /// Whether the compaction is to empty a run of chunks.
     is_of_run: bool,
     /// A block stayed for a time only.
     has_held: AtomicBool,

@@ -59,7 +59,7 @@ pub enum Problem {
         format: &'static str,
         /// Where in the packed value.
         at: usize,
-        /// Which rule it breaks.
+        /// The rule that the file breaks.
         what: &'static str,
     },
     /// A value of the first modules, which does not say where it ends.

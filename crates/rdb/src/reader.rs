@@ -34,7 +34,7 @@ pub enum Event<'a> {
     Sizes {
         /// The keys.
         keys: u64,
-        /// Those with a deadline.
+        /// The number of keys with a deadline.
         deadlines: u64,
     },
     /// A library of functions: its code.

@@ -47,7 +47,7 @@ pub struct Run<'a> {
 pub enum Outcome {
     /// Its reply is written.
     Done,
-    /// It failed, with this line for the client, which has no `-`.
+    /// The script failed, with this line for the client, which has no `-`.
     Failed(Vec<u8>),
     /// The host stopped it.
     Stopped,

@@ -43,7 +43,8 @@ pub(crate) struct Compactor {
     cycle: u64,
     /// The commands that clients had had run at the last step.
     commands: u64,
-    /// A client has asked for a compaction, and for the running one.
+    /// `is_wanted`: a client has asked for a compaction that has not begun. `is_asked`: a client has asked
+    /// for the one that is running.
     is_wanted: bool,
     is_asked: bool,
     next: Instant,

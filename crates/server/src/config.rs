@@ -34,8 +34,7 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Other machines may read them: `metrics-public`. `false`.
     pub metrics_public: bool,
-    /// Probes report that the event loop is stuck once it has shown no sign of life for so long. 60 seconds,
-    /// which only a test changes.
+    /// Whether other machines may read the metrics, `metrics-public`. `false`.
     #[doc(hidden)]
     pub stuck_after: Duration,
     /// The permissions of that socket. None: those that the process gives to files.
@@ -142,9 +141,10 @@ pub struct Config {
 pub struct CompactionSettings {
     /// Whether it begins unasked, *settable* as `activedefrag`. Yes.
     pub is_on: bool,
-    /// Not before so many bytes lie in holes, *settable* as `active-defrag-ignore-bytes`. 16 MiB.
+    /// Compaction does not begin before this many bytes lie in holes, *settable* as
+    /// `active-defrag-ignore-bytes`. 16 MiB.
     pub least_bytes: u64,
-    /// It begins at this waste, *settable* as `active-defrag-threshold-lower`. 25.
+    /// Compaction begins at this percentage of waste, *settable* as `active-defrag-threshold-lower`. 25.
     pub lower_percent: u64,
     /// From this waste on it takes as much time as it may, *settable* as `active-defrag-threshold-upper`.
     /// 100.
@@ -304,11 +304,11 @@ impl LogFormat {
 /// Whether a service manager is notified about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supervised {
-    /// It is not.
+    /// The server is not supervised.
     No,
-    /// It is systemd; if it has given no socket, the log says so.
+    /// systemd supervises the server; if it has given no socket, the log says so.
     Systemd,
-    /// It is, if it has given a socket (`NOTIFY_SOCKET`).
+    /// systemd supervises the server if it has given a socket (`NOTIFY_SOCKET`).
     Auto,
 }
 
@@ -317,7 +317,8 @@ pub enum Supervised {
 pub struct OutputLimit {
     /// At no time more bytes than this; 0 for no limit.
     pub hard_bytes: u64,
-    /// Not more bytes than this for longer than [`soft_seconds`](OutputLimit::soft_seconds); 0 for no limit.
+    /// A client may have more bytes than this for [`soft_seconds`](OutputLimit::soft_seconds) only; 0 for no
+    /// limit.
     pub soft_bytes: u64,
     /// See [`soft_bytes`](OutputLimit::soft_bytes).
     pub soft_seconds: u64,

@@ -70,9 +70,9 @@ pub(crate) struct Mark {
 /// The attempts that were made for a command already.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
-    /// It is run again with all space that there is.
+    /// Whether the command is run again with all free space.
     pub(crate) is_built_again: bool,
-    /// Keys were evicted for it, or the pool compacted, so often.
+    /// How often keys were evicted, or the pool was compacted, for the command.
     pub(crate) evictions: u32,
 }
 
@@ -309,7 +309,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         self.keys.set_in_one_batch(false);
         self.note_command(command, request, session);
         self.show_to_monitors(command, request, session);
-        // One that waits has no reply.
+        // A command that waits has no reply.
         let has_reply = session.waiting.is_none();
         if has_reply && self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
             self.state.note_writes(u64::from(command.has(WRITE)));

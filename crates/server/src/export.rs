@@ -68,7 +68,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// As it is told, with the key where it was met.
+    /// The failure, with the key at which it was met.
     fn at(self, database: usize, key: &[u8]) -> ExportError {
         match self {
             Failure::File(error) => ExportError::File(error),

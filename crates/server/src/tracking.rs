@@ -48,7 +48,7 @@ pub(crate) enum Mode {
     OptIn,
     /// The keys that it reads, but for those after CLIENT CACHING NO.
     OptOut,
-    /// Those with certain beginnings, read or not.
+    /// The keys with certain beginnings, read or not.
     Broadcast,
 }
 
@@ -57,13 +57,13 @@ pub(crate) enum Mode {
 pub(crate) struct Tracked {
     pub(crate) client: ClientRef,
     pub(crate) mode: Mode,
-    /// It is not told of its own changes.
+    /// The client is not told of its own changes.
     pub(crate) no_loop: bool,
-    /// Another client gets its messages.
+    /// The client that gets its messages in its place.
     pub(crate) redirect: Option<ClientRef>,
     /// That other client is gone.
     pub(crate) is_gone: bool,
-    /// It was told so, or would have been.
+    /// The client was told so, or would have been.
     pub(crate) is_broken: bool,
     pub(crate) prefixes: BTreeSet<Rc<[u8]>>,
 }

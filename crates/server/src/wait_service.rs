@@ -137,7 +137,7 @@ impl Executor<'_, '_> {
             self.keys.set_in_one_batch(false);
             match ran {
                 Ok(()) => {}
-                // As if it had found nothing.
+                // The client waits on, as if its command had found nothing.
                 Err(Fault::NeedsCommit | Fault::MissingDatabase(_)) => output.bytes.truncate(start),
                 Err(fault) => {
                     output.bytes.truncate(start);

@@ -202,7 +202,7 @@ impl FixedMap {
 /// Records of a [`FixedMap`] in order of their keys, from both ends.
 #[derive(Debug)]
 pub struct FixedIter {
-    // In this order, as in `FixedMap`.
+    // The fields are dropped in this order, as in `FixedMap`.
     range: U64Range,
     _entry: Arc<OpenEntry<U64Tree>>,
 }

@@ -181,13 +181,13 @@ pub(crate) enum ReadError {
     /// The source failed.
     #[error("reading the dump: {0}")]
     Io(#[from] io::Error),
-    /// It is no dump.
+    /// The input is no dump.
     #[error("this is not a dump: {found}; the first line of a dump is {{\"tembo_dump\":1}}")]
     NotADump {
         /// The actual beginning, with a verb.
         found: String,
     },
-    /// It was written by a newer program.
+    /// The dump was written by a newer program.
     #[error(
         "the dump has format version {found}; this program knows versions up to {VERSION}, use a newer one"
     )]

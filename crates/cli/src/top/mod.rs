@@ -143,7 +143,7 @@ fn print_reports(watcher: &mut Watcher, count: u64) -> Outcome {
         }
         outcome = match watcher.look() {
             Ok(Some(report)) => print(&report.text()),
-            // It has come back, and the next report has something to tell.
+            // The server has come back, and the next report has something to tell.
             Ok(None) => print("connected again\n"),
             Err(error) => print(&format!("{error}\n")).and(Err(Failure::Failed(error))),
         };

@@ -136,7 +136,7 @@ impl Cache {
 
     /// One of the images that a power failure at this moment may leave.
     pub(super) fn image(&self, rng: &mut Rng) -> Vec<u8> {
-        /// In so many of 8 cases a changed sector has an old version: never to always.
+        /// In this many of 8 cases a changed sector has an old version: never to always.
         const OLD: [usize; 5] = [0, 1, 4, 7, 8];
         let mut image = self.device.clone();
         let old = OLD[rng.below(OLD.len())];

@@ -160,7 +160,7 @@ impl<E: Fn() -> RecordEdit> Operation for Change<'_, E> {
         if tree.pool.is_read_only() || key == u64::MAX {
             return tree.edit_again(key, edit(), false);
         }
-        // As in a lookup.
+        // Pinned as in a lookup.
         let pin = tree.pool.pin_briefly();
         // Another processor may have the lines, so they are prefetched for a store. With a single writer,
         // prefetching a line for a store that never happens is useless.

@@ -245,7 +245,8 @@ impl PrivatePages {
         if equal.is_empty() {
             return 0;
         }
-        // ORDER: before the fence of all threads; each of them sees this, or is seen below.
+        // ORDER: stored before the fence of all threads. Each thread then sees this mask, or
+        // `wait_until_left` sees the thread in its slot.
         self.leaving.store(equal.iter().fold(0, |mask, (found, _)| mask | bit(found.page)), Ordering::SeqCst);
         slots::fence_on_all_threads(self.has_heavy_fence);
         let names: Vec<u64> = equal.iter().map(|(found, _)| self.name(found.page)).collect();

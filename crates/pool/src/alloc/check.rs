@@ -50,9 +50,9 @@ impl ClassUsage {
 /// Blocks that were ticked off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// Their number.
+    /// The number of the blocks.
     pub blocks: u64,
-    /// Their bytes.
+    /// The bytes of the blocks.
     pub bytes: u64,
 }
 
@@ -114,7 +114,7 @@ impl Unit {
 /// An allocated block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo {
-    /// Where it begins.
+    /// The offset at which the block begins.
     pub off: u64,
     /// Bytes that it has.
     pub bytes: u64,

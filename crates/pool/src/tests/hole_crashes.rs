@@ -228,7 +228,7 @@ fn try_images(run: &Run, history: &History, wanted: u64, seed: u64) -> Result<u6
             if !run.models[promised..].contains(&expected) {
                 return Err(format!("the table of no commit from {promised} on"));
             }
-            // It can be written to, and grows.
+            // The recovered pool can be written to, and grows.
             let table = pool.roots().unwrap()[0].off;
             let mut lane = pool.lane().unwrap();
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(tried);

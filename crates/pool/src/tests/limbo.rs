@@ -18,7 +18,7 @@ fn free(pool: &Pool, lane: &mut Lane, words: u64, count: u64) -> u64 {
     blocks.iter().for_each(|block| tx.free(*block).unwrap());
     tx.commit().unwrap();
     let waiting = pool.limbo_bytes() / 64;
-    // These switch, so that the record of the frees dies.
+    // These stores make the lane switch halves, so that the record of the frees dies.
     (0..4).for_each(|value| store(lane, words, MANY, value));
     waiting
 }
@@ -64,7 +64,7 @@ fn a_backlog_leaves_limbo_with_few_commits() {
 fn what_is_freed_after_a_look_at_limbo_waits_for_readers_who_came_before() {
     let (pool, words) = pool_with_words();
     let mut lane = pool.lane().unwrap();
-    // Nobody reads, and limbo is looked through, but for what the last frees have put there.
+    // Nobody reads, so limbo is emptied, but for the blocks of the last frees.
     (0..4).for_each(|_| _ = free_40(&pool, &mut lane, words));
     let left = pool.limbo_bytes() / 64;
     let reader = pool.pin();

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::check::Reason;
 
-/// A denial that is repeated within this time counts as the one before.
+/// A denial that is repeated within this time is counted in the entry of the first.
 const SAME_WITHIN: Duration = Duration::from_secs(60);
-/// Entries that are looked at for the one before.
+/// How many of the newest entries are compared with a denial, to find the one that it repeats.
 const LOOKED_AT: usize = 10;
 /// Bytes of an argument or a name that are kept.
 const KEPT_BYTES_MAX: usize = 1024;

@@ -49,7 +49,7 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    /// One that allows nothing, but maybe all channels.
+    /// A selector that allows nothing, except all channels if the argument says so.
     pub(super) fn new(all_channels: bool) -> Self {
         Selector { all_channels, ..Selector::default() }
     }

@@ -58,7 +58,7 @@ fn verify_copy<R: Read>(reader: &mut Reader<R>, progress: &mut dyn FnMut(u64)) -
 /// Reads up to the end of a backup whose copy has so many bytes.
 pub(super) fn expect_end<R: Read>(reader: &mut Reader<R>, bytes: u64) -> Result<(), BackupError> {
     let at = reader.offset();
-    // One who read the copy may have taken more than that.
+    // A reader of the copy may have taken more than the copy.
     while reader.data()?.is_some() {}
     match reader.end() {
         Some(end) if end.data_bytes == bytes => Ok(()),

@@ -32,13 +32,13 @@ const NOT_LOCAL: Fault = Fault::Error("ERR Script attempted to access a non loca
 /// The slots of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots<'g> {
-    /// That of the first key.
+    /// The slot of the first key.
     first: Option<u16>,
-    /// Another key has another one.
+    /// Another key has another slot.
     crosses: bool,
     /// A key that takes no writes.
     guarded: Option<&'g [u8]>,
-    /// It is among the keys.
+    /// The guarded key is among the keys.
     has_guarded: bool,
     /// A command is about the keys of all slots.
     sweeps: bool,

@@ -210,7 +210,7 @@ impl Command {
     /// The ACL categories it belongs to, in Redis's order.
     pub(crate) fn categories(&self) -> impl Iterator<Item = &'static str> {
         let fast = self.has(flag::FAST);
-        // They take collections of all these types.
+        // SORT takes collections of all these types.
         let sorts = matches!(self.name, "sort" | "sort_ro");
         [
             (self.has(flag::KEYSPACE), "keyspace"),

@@ -73,7 +73,7 @@ impl Server<'_, '_> {
                 for _ in 0..1 + random.below(3) {
                     let command = choose(random, &model);
                     model.apply(&command);
-                    // Those are for clients and their replies.
+                    // These commands are about clients and replies, and not about data.
                     if matches!(command, Command::Once(..) | Command::Scan(_)) {
                         model = self.model.clone();
                         commands.iter().for_each(|command| model.apply(command));

@@ -27,7 +27,7 @@ enum Op {
     Stream(Vec<&'static str>),
     /// A new state with this many keys in each of these databases, each with a list of several chunks.
     Arrive(Vec<usize>, usize),
-    /// One that does not become whole.
+    /// A whole state arrives, and is given up before it is complete.
     GiveUp(Vec<usize>, usize),
     /// The server becomes a master.
     Promote,

@@ -168,7 +168,7 @@ impl Accesses {
     }
 
     fn minutes(&self) -> u64 {
-        // One more, for the same reason.
+        // One more minute than has passed, for the same reason.
         (self.now_ms.saturating_sub(self.began_ms)) / MS_PER_MINUTE + 1
     }
 
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(accesses.idle_ms(0, &key(0)), 0);
         let wrong =
             (1..10_000).filter(|&number| accesses.idle_ms(0, &key(number)) != 19_000 - u64::from(number));
-        // Those that a bucket forgot for newer ones: they count as never used.
+        // The number of keys that a bucket forgot for newer ones: they count as never used.
         let wrong = wrong.count();
         assert!(wrong < 2000, "{wrong}");
         assert_eq!(accesses.idle_ms(1, &key(0)), 19_001, "a key of another database was never used");

@@ -31,7 +31,7 @@ const TRIES_MAX: usize = 100;
 pub(crate) struct Candidates {
     /// The best last.
     kept: Vec<Candidate>,
-    /// Those of the eviction under way: they are still there, and are not to be found again.
+    /// The keys of the eviction under way: they still exist, and are not to be found again.
     chosen: HashSet<(usize, Vec<u8>)>,
     /// For each database the keys at which its cursors stand.
     cursors: [Vec<Vec<u8>>; DATABASES],
@@ -122,12 +122,12 @@ impl Candidates {
             }
         }
         while let Some(best) = self.kept.pop() {
-            // Those of a policy that draws have the rank that they drew.
+            // With a policy of random draws, a key keeps the rank that it drew.
             let rank = keys.use_rank(best.database, &best.key).unwrap_or(best.rank);
             if rank >= best.rank || self.kept.last().is_none_or(|next| rank >= next.rank) {
                 return Ok(Some(best));
             }
-            // It was used since it was seen.
+            // The key was used after it became a candidate.
             self.keep(best.database, &best.key, rank);
         }
         Ok(None)

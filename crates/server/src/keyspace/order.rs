@@ -5,9 +5,9 @@ use super::format::{Malformed, Order};
 /// Which maps the databases have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Places {
-    /// As the batch sees it.
+    /// The maps as the batch sees them.
     pub(super) now: Order,
-    /// As it is committed.
+    /// The maps as they are committed.
     pub(super) committed: Order,
     /// The batch has changed it.
     pub(super) is_changed: bool,

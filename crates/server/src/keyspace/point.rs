@@ -160,7 +160,7 @@ pub(crate) struct Point {
     pub(in crate::keyspace) old_bytes: Cell<u64>,
     /// Collections that were given up wait for the end of the copy.
     pub(super) holds_back: Cell<bool>,
-    /// They do not wait any more: memory is short.
+    /// Memory is short, so collections that were given up do not wait any more.
     pub(super) lets_go: Cell<bool>,
 }
 
@@ -350,7 +350,8 @@ impl<'m> Side<'m> {
 }
 
 impl<'m> Records<'m> {
-    /// Those behind a key, or from the beginning of a range on, up to its end, which is excluded.
+    /// The records after a key, or from the beginning of a range on, up to the end of the range, which is
+    /// excluded.
     pub(crate) fn new(
         (number, map): (u8, &'m Map),
         kept: Option<&'m Map>,

@@ -69,7 +69,7 @@ fn random_commands_keep_the_counts_right() {
                 }
                 _ => change(keys, &mut random, b"value").unwrap(),
             }
-            // Not after each step: a count that is asked for is one that is known.
+            // Asking for a count makes it known, so the counts are compared after some steps only.
             if random.below(3) == 0 {
                 assert_counts(keys, step);
             }

@@ -85,7 +85,7 @@ impl Drop for Endpoint {
 #[derive(Debug)]
 enum ExchangeStage {
     Receiving(Vec<u8>),
-    /// It waits for more figures than so many.
+    /// The exchange waits for newer figures than those with this number.
     Awaiting(PageRequest, u64),
     Sending(Vec<u8>, usize),
     /// The response is sent.
@@ -316,6 +316,6 @@ fn drain(stream: &mut TcpStream) -> io::Result<bool> {
             Err(error) => return Err(error),
         }
     }
-    // It is no longer worth waiting for.
+    // The rest of the input is not worth waiting for.
     Ok(true)
 }

@@ -49,7 +49,7 @@ enum LinkStage<'p> {
     Down,
     /// A thread is asking; it ends when this is set.
     Asking(Arc<AtomicBool>),
-    /// Also when the master was told last that the replica is alive.
+    /// A copy is being loaded. The instant is when the master was last told that the replica is alive.
     Loading(Box<Loading<'p, File>>, MasterSocket, Instant),
     Streaming(Box<Streaming>),
 }
@@ -74,7 +74,7 @@ pub(crate) struct Link<'p> {
     stage: LinkStage<'p>,
     /// The role for which this is.
     epoch: u64,
-    /// Which of the threads this waits for.
+    /// The number of the thread whose answer this waits for.
     asked: u64,
     failures: u32,
     retry_at: Instant,
@@ -309,7 +309,7 @@ impl<'p> Link<'p> {
         };
         executor.keys.keeping.grace_ms = executor.state.config.flush_grace.as_millis() as u64;
         if let Err(failure) = loading.complete(&mut executor.keys) {
-            // As if the loading had failed; there is no stage that would do it.
+            // The arrival is given up as if the loading had failed, since no later stage would do it.
             let _ = executor.keys.give_up_arrival();
             return Err(failure);
         }

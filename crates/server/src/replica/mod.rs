@@ -112,10 +112,10 @@ impl Default for ReplicaSettings {
 /// How far a link is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It waits before it is tried again, or is not wanted.
+    /// The link waits before it is tried again, or is not wanted.
     #[default]
     Down,
-    /// It is connecting and shaking hands.
+    /// The link is connecting and shaking hands.
     Asking,
     /// A whole state is received or loaded.
     Synchronising,

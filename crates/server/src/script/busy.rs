@@ -75,7 +75,7 @@ impl Executor<'_, '_> {
         }
         conn.output.release(buffers);
         if conn.is_over() || conn.output.unsent() > 0 || conn.stream.has_unsent() || conn.ended {
-            // The event loop ends it, or sends the rest.
+            // The event loop closes the connection, or sends the rest.
             self.clients.note_unblocked(slot);
         }
     }

@@ -49,7 +49,7 @@ pub(crate) enum TlsFailure {
     /// The first byte was not that of a handshake.
     NotTls,
     TooLong,
-    /// It sends records, and never says anything.
+    /// The peer sends records without any plain text.
     Vain,
     Handshake(rustls::Error),
     Later(rustls::Error),

@@ -123,7 +123,7 @@ impl End {
     }
 }
 
-/// Both ends, which believe each other.
+/// Settings for both ends, which trust each other.
 fn believers() -> Tls {
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -244,7 +244,7 @@ fn a_handshake_that_does_not_end_is_counted_as_memory() {
         assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
     }
     assert!(server.stream.memory_bytes() >= before + message.len());
-    // It is given back with the end of the handshake.
+    // The memory is given back with the end of the handshake.
     (server, client) = ends(1 << 20);
     client.to_send.extend(b"x");
     let mut random = Random::seeded(2);
@@ -407,7 +407,7 @@ fn a_client_without_plain_text_is_served_on_and_then_refused() {
     assert!(sent > VAIN_BYTES_MAX && full > 1, "{sent} bytes, {full} times");
 }
 
-/// Both ends of a connection of the system's, without blocking, with buffers of so many bytes.
+/// Both ends of a connection of the system, without blocking, with buffers of this many bytes.
 fn connected(tls: &Tls, client: Arc<ClientConfig>, bytes: usize) -> (TlsStream<std::net::TcpStream>, Conn) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -281,7 +281,8 @@ impl NodeDraft {
         self.live |= 1 << slot;
     }
 
-    /// Makes the entry of a node that is new, or will leave the version, lead to another record.
+    /// Makes an entry lead to another record. The node is new, or the version under construction does without
+    /// it.
     pub(super) fn set_value(&mut self, slot: usize, value: u64) {
         self.words[entry_word(self.level, slot, Field::Value)] = value;
     }

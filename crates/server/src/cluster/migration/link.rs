@@ -35,7 +35,7 @@ pub(crate) struct Target {
     pub(crate) port: u16,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Password>,
-    /// As a replica speaks TLS to its master.
+    /// TLS to the target, as a replica speaks it to its master.
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Job {
 pub(crate) enum News {
     /// The target takes commands.
     Begun,
-    /// It has run as many bytes of commands.
+    /// The target has run this many bytes of commands.
     Taken(usize),
     /// Whether it is ready to take the slots.
     Ready(bool),

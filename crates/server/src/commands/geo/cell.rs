@@ -128,7 +128,8 @@ impl Cell {
         Area { longitude: ends(self.longitude, LONGITUDES), latitude: ends(self.latitude, LATITUDES) }
     }
 
-    /// The cell beside this one, so many to the east and to the north. The world has no ends.
+    /// The cell `east` steps to the east and `north` steps to the north of this one. The world has no ends:
+    /// the last cell is beside the first.
     pub(super) fn beside(self, east: i32, north: i32) -> Self {
         let moved = |index: u32, by: i32| match by {
             0 => index,
