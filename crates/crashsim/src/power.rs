@@ -440,7 +440,7 @@ pub fn power_campaign(
 ///
 /// # Errors
 ///
-/// The flaws that so many rounds have not shown.
+/// The flaws that this many rounds have not shown.
 pub fn notice_flaws(
     rounds: u64,
     mut fails: impl FnMut(PowerRound) -> Result<PowerReport, String>,

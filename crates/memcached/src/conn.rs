@@ -22,7 +22,7 @@ pub(crate) struct Conn {
     sent: usize,
     /// Bytes to come that are not wanted.
     skip: usize,
-    /// The next command has so many bytes at least, as far as is known.
+    /// The next command has this many bytes at least, as far as is known.
     pub(crate) needs: usize,
     /// A half-executed command continues at this byte of its line.
     pub(crate) paused_at: Option<usize>,
@@ -84,7 +84,7 @@ impl Conn {
         }
     }
 
-    /// Lets so many bytes to come be dropped.
+    /// Lets this many bytes to come be dropped.
     pub(crate) fn skip(&mut self, bytes: usize) {
         self.skip = bytes;
     }

@@ -118,7 +118,7 @@ impl Eviction {
         self.limit
     }
 
-    /// Learns more of the slabs after a start, and has counters for so many items.
+    /// Learns more of the slabs after a start, and has counters for this many items.
     pub(crate) fn tick(&mut self, pool: &Pool, items: u64) {
         if self.limit.is_none() {
             self.uses = Vec::new();

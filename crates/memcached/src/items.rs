@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     NoRoom,
     /// The pool is damaged, or its device failed.
     Pool(tembo::Error),
-    /// An item has so many bytes, which are too few.
+    /// An item has this many bytes, which are too few.
     Damaged(usize),
 }
 

@@ -65,7 +65,7 @@ pub struct Figures {
 }
 
 impl Stats {
-    /// The figures, with so many items, and as many that made room.
+    /// The figures, with the number of items, and the number of items that were evicted.
     pub(crate) fn figures(&self, items: u64, evicted_items: u64) -> Figures {
         Figures {
             items,

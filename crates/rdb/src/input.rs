@@ -90,7 +90,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// The next bytes, at least one and at most so many.
+    /// The next bytes, at least one and at most this many.
     fn some(&mut self, bytes_max: u64) -> Result<&[u8], Error> {
         if self.is_at_end()? {
             return self.fail(Problem::CutShort);

@@ -1,9 +1,9 @@
 //! LZF, the compression of long strings.
 //!
-//! A compressed string is a sequence of runs. A byte below 32 is followed by so many bytes and one, which
-//! stand for themselves. Any other byte has the length of a copy in its upper three bits (7: one more byte
-//! has the rest), and the upper five bits of the distance in the others; the lower eight follow. A length
-//! counts from 2, a distance from 1.
+//! A compressed string is a sequence of runs. A byte below 32 is followed by one byte more than its value,
+//! which stand for themselves. Any other byte has the length of a copy in its upper three bits (7: one more
+//! byte has the rest), and the upper five bits of the distance in the others; the lower eight follow. A
+//! length counts from 2, a distance from 1.
 //!
 //! The compressor makes the choices of the one in Redis 7.0, so that a value has the same payload here and
 //! there: it looks each place of three bytes up in a table of the last place with the same hash, takes the

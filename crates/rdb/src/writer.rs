@@ -47,7 +47,7 @@ impl<W: Write> Writer<W> {
         self.out.string(value)
     }
 
-    /// The keys that follow are in this database, which has so many keys, and so many with a deadline.
+    /// The keys that follow are in this database, which has this many keys, and this many with a deadline.
     pub fn database(&mut self, number: u64, keys: u64, deadlines: u64) -> io::Result<()> {
         self.out.byte(types::DATABASE)?;
         self.out.length(number)?;

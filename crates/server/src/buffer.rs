@@ -49,7 +49,7 @@ struct Shelf {
 }
 
 impl Shelf {
-    /// A buffer of at least so much capacity.
+    /// A buffer of at least this much capacity.
     fn take(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let index = self.buffers.iter().rposition(|buffer| buffer.capacity() >= bytes)?;
         let buffer = self.buffers.remove(index);
@@ -426,7 +426,7 @@ mod tests {
         assert!(input.capacity() <= KEPT_BYTES, "{}", input.capacity());
     }
 
-    /// Takes so many bytes at each call.
+    /// Takes this many bytes at each call.
     struct Sink(Vec<u8>, usize);
 
     impl Write for Sink {

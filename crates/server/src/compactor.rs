@@ -22,9 +22,9 @@ const LOOK_PERIOD: Duration = Duration::from_secs(1);
 const SLABS_PER_STEP: usize = 1024;
 /// The percentage of time that this may take.
 const LEARNING_PERCENT: u64 = 10;
-/// After a compaction that has gained nothing, so many bytes more in holes make another one worth trying.
+/// After a compaction that has gained nothing, this many bytes more in holes make another one worth trying.
 const WORTH_BYTES: u64 = 16 << 20;
-/// From so much unused space on, if it is a quarter of the file, the end of the pool is emptied, and cut.
+/// From this much unused space on, if it is a quarter of the file, the end of the pool is emptied, and cut.
 const UNUSED_BYTES: u64 = 64 << 20;
 /// The share of the pool by which it may grow in spite of holes while a compaction yields to clients.
 const GROWTH_SHARE: u64 = 16;
@@ -52,7 +52,8 @@ pub(crate) struct Compactor {
     not_below: u64,
     not_below_if_full: u64,
     run: MissedRun,
-    /// The end of the pool is not emptied before so much is unused: the last attempt has not made it shorter.
+    /// The end of the pool is not emptied before this much is unused: the last attempt has not made it
+    /// shorter.
     unused_not_below: u64,
     /// All holes of the pool are known.
     knows_all: bool,
@@ -129,7 +130,7 @@ impl Compactor {
         self.next
     }
 
-    /// Does the work that is due, after so many commands of clients. No batch is open. If the pool refuses,
+    /// Does the work that is due, after this many commands of clients. No batch is open. If the pool refuses,
     /// it is tried again later.
     pub(crate) fn run(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant, commands: u64) {
         let has_outgrown = settings.is_on && self.knows_all && pool.take_outgrown_waste();
@@ -282,7 +283,7 @@ impl Compactor {
     }
 }
 
-/// The pause after a step that took so long, so that steps take this percentage of time.
+/// The pause after a step that took this long, so that steps take this percentage of time.
 fn pause(took: Duration, cycle: u64) -> Duration {
     took * (100 - cycle) as u32 / cycle as u32
 }

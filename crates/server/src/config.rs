@@ -90,10 +90,10 @@ pub struct Config {
     /// Most clients at a time, *settable* as `maxclients`. 10000; fewer if the process may not open as many
     /// files.
     pub max_clients: usize,
-    /// A client that neither sends nor takes anything for so long is disconnected, *settable* as `timeout`
+    /// A client that neither sends nor takes anything for this long is disconnected, *settable* as `timeout`
     /// (in seconds, 0 for never). Never.
     pub idle_timeout: Option<Duration>,
-    /// A silent connection is probed by TCP after so long, *settable* as `tcp-keepalive`. 300 s.
+    /// A silent connection is probed by TCP after this long, *settable* as `tcp-keepalive`. 300 s.
     pub tcp_keepalive: Option<Duration>,
     /// Limits on one request; `max_bulk_bytes` is *settable* as `proto-max-bulk-len`, `max_request_bytes`
     /// as `client-query-buffer-limit`. Redis's.
@@ -369,7 +369,7 @@ impl ClientMemory {
 
 /// The share of this process's memory that clients may have together.
 const CLIENT_MEMORY_SHARE: u64 = 4;
-/// Clients may have so much where that share is less, or the memory is not known.
+/// Clients may have this much memory where that share is less, or the memory is not known.
 const CLIENT_MEMORY_MIN: u64 = 256 << 20;
 
 /// Bytes that a pool may have beyond half its data, at least, where keys are evicted.
@@ -379,8 +379,8 @@ const HOLE_BYTES_MIN: u64 = 16 << 20;
 /// than what a larger record costs to put together (measured at 1 KiB values: 1.58 us of CPU time per SET up
 /// to 64 words, 1.72 us at 400).
 const BATCH_WORDS_IN_MEMORY: usize = 128;
-/// The event loop is taken for stuck after so long without a sign of life. A slow device or the loading of a
-/// large value hold it for seconds, and a probe's answer may have the server killed.
+/// The event loop is taken for stuck after this long without a sign of life. A slow device or the loading of
+/// a large value hold it for seconds, and a probe's answer may have the server killed.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Where a commit waits for the disk.
 const BATCH_WORDS_SYNCED: usize = 4096;

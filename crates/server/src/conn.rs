@@ -89,7 +89,7 @@ impl Conn {
         }
     }
 
-    /// Lets TCP probe the connection once it was silent for so long.
+    /// Lets TCP probe the connection once it was silent for this long.
     pub(crate) fn keep_alive(&self, after: Duration) -> io::Result<()> {
         let Some(stream) = self.stream.tcp() else {
             return Ok(());

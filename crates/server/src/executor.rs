@@ -95,7 +95,7 @@ pub(crate) struct Executor<'s, 'p> {
 
 impl<'s, 'p> Executor<'s, 'p> {
     /// Runs the requests that `conn`, which is out of its slot, has received, until one is incomplete or the
-    /// connection is blocked, or has got so many replies that others are to be served first.
+    /// connection is blocked, or has got enough replies in this turn, so that others are served first.
     pub(crate) fn process(&mut self, slot: usize, conn: &mut Conn) {
         conn.stalled = false;
         self.state.commands.begin();

@@ -24,7 +24,7 @@ use crate::keyspace::replication::hidden_maps;
 use crate::kinds::{KindCounts, rdb_kind};
 use crate::version::REDIS_VERSION;
 
-/// After so many keys and elements, an export reports its progress.
+/// After this many keys and elements, an export reports its progress.
 const RECORDS_PER_SIGN: u32 = 256;
 
 /// Why an export ended early.

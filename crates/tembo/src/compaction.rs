@@ -418,7 +418,7 @@ impl Rounds {
     }
 }
 
-/// A compaction is worth trying again with so many bytes more in holes, or unused.
+/// A compaction is worth trying again with this many bytes more in holes, or unused.
 const WORTH_BYTES: u64 = 1 << 20;
 /// Compactions for one change.
 const COMPACTIONS_MAX: u32 = 64;
@@ -432,7 +432,7 @@ impl MissedRun {
         missed_bytes > 0 && !(was_in_vain && pool.stats().unused_bytes < self.unused_bytes + WORTH_BYTES)
     }
 
-    /// Notes the outcome of the compactions since the last call, before which so many bytes were missed.
+    /// Notes the outcome of the compactions since the last call, before which this many bytes were missed.
     /// Those that were to make no run do not count.
     pub fn note_compaction(&mut self, pool: &Pool, missed_bytes: u64) {
         let has_made_run = pool.has_made_run();

@@ -72,7 +72,7 @@ impl<'a> Request<'a> {
     ///
     /// # Panics
     ///
-    /// If there are not so many arguments.
+    /// If there are not this many arguments.
     pub fn from(&self, index: usize) -> Request<'a> {
         Request::kept(self.bytes, &self.args[index..])
     }

@@ -56,7 +56,7 @@ pub(crate) struct Top {
     /// Print one report, of one interval, as text
     #[arg(long, conflicts_with = "batch")]
     once: bool,
-    /// Print so many reports as text
+    /// Print this many reports as text
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
 }

@@ -64,7 +64,7 @@ struct State {
     fails: Option<(Rng, bool)>,
     /// Nothing more is done after that.
     ends: bool,
-    /// The power fails after so many operations.
+    /// The power fails after this many operations.
     operations_left: Option<usize>,
 }
 
@@ -92,7 +92,7 @@ impl SectorDisk {
         self.with(|state| state.history.events.push(DiskEvent::Mark(mark)));
     }
 
-    /// Lets the power fail after so many further operations: all later ones fail and do nothing.
+    /// Lets the power fail after this many further operations: all later ones fail and do nothing.
     pub fn cut_after(&self, operations: usize) {
         self.with(|state| state.operations_left = Some(operations));
     }

@@ -209,7 +209,7 @@ impl PrivatePages {
         fence(Ordering::SeqCst);
     }
 
-    /// Pages from `hand` on, in a circle, whose records are before `tail`: so many as are given back at once.
+    /// Pages from `hand` on, in a circle, whose records are before `tail`: as many as are given back at once.
     /// `left` counts the pages that are still to be looked at.
     pub(crate) fn candidates(&self, hand: &mut u64, left: &mut u64, tail: u64) -> Vec<Candidate> {
         let most = (BATCH_BYTES >> self.page_shift).max(8) as usize;

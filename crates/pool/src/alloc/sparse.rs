@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tembo_pmem::Region;
 
-/// From so many bytes in holes on, and so many for a hundred that are in use, the pool is compacted.
+/// The pool is compacted when at least this many bytes, and the percentage below of the bytes in use, lie in
+/// holes.
 pub(crate) const WASTE_BYTES: u64 = 16 << 20;
 pub(crate) const WASTE_PERCENT: u64 = 25;
 /// A slab of which more is in use is not worth emptying.

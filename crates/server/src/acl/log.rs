@@ -61,7 +61,7 @@ pub(crate) struct AclLog {
 }
 
 impl AclLog {
-    /// Notes a denial, with at most so many entries.
+    /// Notes a denial, with at most this many entries.
     pub(crate) fn note(&mut self, mut entry: Entry, len_max: usize) {
         entry.object.truncate(KEPT_BYTES_MAX);
         entry.user.truncate(KEPT_BYTES_MAX);

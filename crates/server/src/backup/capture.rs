@@ -67,7 +67,7 @@ pub struct Source {
     /// The settings `tls-*` by which it is reached, with `tls-replication yes`; `None` for a plain
     /// connection.
     pub tls: Option<Config>,
-    /// A server that sends nothing for so long counts as lost. It sends nothing while it writes a copy.
+    /// A server that sends nothing for this long counts as lost. It sends nothing while it writes a copy.
     pub patience: Duration,
 }
 

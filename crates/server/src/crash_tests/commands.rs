@@ -76,7 +76,7 @@ pub(super) enum Command {
     DelIn(usize, String),
     /// The token, which stands for the command too, and its deadline.
     Once(String, u64),
-    /// The first call of a scan, for so many keys.
+    /// The first call of a scan, for this many keys.
     Scan(usize),
 }
 

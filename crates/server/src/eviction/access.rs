@@ -95,7 +95,7 @@ impl Accesses {
         (self.last, self.now_ms, self.only_looks) = (None, now_ms, only_looks);
     }
 
-    /// Makes room for so many keys: as many as there are.
+    /// Makes room for this many keys: as many as there are.
     pub(crate) fn fit(&mut self, keys: u64) {
         for segment in &mut self.segments {
             segment.keys = keys / SEGMENTS as u64;
@@ -191,7 +191,7 @@ impl Accesses {
         self.find(self.hash(database, key)).map_or(0, |(_, value)| self.decayed(value))
     }
 
-    /// Notes that a key was last used so long ago; at the most when the table began.
+    /// Notes that a key was last used this long ago; at the most when the table began.
     pub(crate) fn set_idle(&mut self, database: usize, key: &[u8], seconds: u64) {
         let hash = self.hash(database, key);
         let value = self.recency().saturating_sub(seconds.saturating_mul(1000)).max(1);

@@ -17,10 +17,10 @@ use crate::random::Random;
 
 /// Cursors of a database.
 const CURSORS: usize = 64;
-/// After so many steps, on average, a cursor begins elsewhere, as it does where it finds nothing new. Without
-/// that they would meet in the end: where many neighbours were evicted, all cursors that stood there go on
-/// from the next key. Half of them do so often, so that keys are seen that were added where no cursor is; the
-/// others come to keys that are seldom drawn.
+/// After this many steps, on average, a cursor begins elsewhere, as it does where it finds nothing new.
+/// Without that they would meet in the end: where many neighbours were evicted, all cursors that stood there
+/// go on from the next key. Half of them do so often, so that keys are seen that were added where no cursor
+/// is; the others come to keys that are seldom drawn.
 const LOOKS_PER_DRAW: [u64; 2] = [4, 256];
 /// Most keys that are kept.
 const KEPT_MAX: usize = 64;

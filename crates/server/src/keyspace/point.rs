@@ -53,7 +53,7 @@ use crate::eviction::candidate::entry_bytes;
 
 const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
-/// A database with so many keys is kept key by key when it is cleared; a larger one ends the copy.
+/// A database with this many keys is kept key by key when it is cleared; a larger one ends the copy.
 const CLEARED_KEYS_MAX: u64 = 1024;
 /// The number of large collections that are remembered as copied. For later ones, old records are kept
 /// without need.

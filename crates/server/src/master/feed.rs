@@ -13,7 +13,7 @@ use crate::executor::Executor;
 use crate::log::MessageKind;
 use crate::wait_service::DEMOTED;
 
-/// A connection that has fewer bytes to send gets so many more.
+/// A connection that has fewer bytes to send gets this many more.
 const FEED_BYTES: usize = 256 << 10;
 
 impl Executor<'_, '_> {

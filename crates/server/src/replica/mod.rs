@@ -71,7 +71,7 @@ pub struct ReplicaSettings {
     /// The port that is announced to the master, `replica-announce-port`. None: the port on which the server
     /// listens.
     pub announced_port: Option<u16>,
-    /// A link on which nothing came for so long is broken, `repl-timeout`. 60 s.
+    /// A link on which nothing came for this long is broken, `repl-timeout`. 60 s.
     pub timeout: Duration,
     /// How many bytes of the stream are kept for replicas that come back, `repl-backlog-size`. None: a 64th
     /// of what the pool may grow to, from 1 to 64 MiB.

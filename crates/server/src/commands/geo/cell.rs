@@ -96,7 +96,7 @@ pub(super) struct Area {
     pub(super) latitude: [f64; 2],
 }
 
-/// Where a number lies among so many equal parts of a range.
+/// Where a number lies among this many equal parts of a range.
 fn index(number: f64, [min, max]: [f64; 2], step: u32) -> u32 {
     ((number - min) / (max - min) * (1_u64 << step) as f64) as u32
 }
