@@ -33,7 +33,7 @@ pub(crate) enum Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// Bytes of the pool are wrong, or what was acknowledged is not in it.
+    /// Bytes of the pool are wrong, or acknowledged changes are missing in it.
     Damaged,
     /// There is no pool: nothing at all, or a file of another kind.
     Absent,
@@ -94,7 +94,7 @@ impl Kind {
 }
 
 impl Failure {
-    /// A failure with what was being done before the error.
+    /// A failure that names the work under way before the error.
     pub(crate) fn during(doing: impl Display) -> impl FnOnce(io::Error) -> Failure {
         move |error| Failure::Failed(format!("{doing}: {error}"))
     }

@@ -193,7 +193,7 @@ fn remove(path: &Path) {
 }
 
 fn remove_at_signals() {
-    // Without it, signals end the process as ever, and leave behind what they leave behind.
+    // Without this thread, signals end the process as usual, and leave its temporary files behind.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
     let wait = move || {
         for signal in signals.forever() {

@@ -38,7 +38,7 @@ impl Share {
 pub(crate) struct Explorer<'a, S: Scenario> {
     scenario: &'a S,
     config: &'a Config,
-    /// A mutation of what recovery does, if one is being tried.
+    /// A mutation of recovery's stores, flushes and fences, if one is being tried.
     mutant: Option<Mutant>,
     /// The images that were tried in the current outermost phase: hash of the image, and key of its
     /// judgement.

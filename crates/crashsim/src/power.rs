@@ -226,7 +226,7 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
             .map_err(|e| format!("operation {}, {}: {e}", idx + 1, short_debug(op)))
     }
 
-    /// Asks the journal for something, or not, and notes what is promised then.
+    /// Asks the journal for something, or not, and notes which operations are promised from then on.
     fn promise(&self, state: &S::State, disk: &SectorDisk, moments: &[Stage<S::Model>], rng: &mut Rng) {
         let journal = self.journal(state);
         let is_promised = match rng.below(3 * PART) {

@@ -79,7 +79,7 @@ pub(crate) struct Eviction {
     pub(crate) alive_bytes: u64,
     new_bytes: u64,
     next_measuring: Instant,
-    /// All slabs of the pool are known, so that what is measured is what is alive.
+    /// All slabs of the pool are known, so that the measured memory is the memory of live data.
     knows_all: bool,
     /// No item may go: this is not tried again before then.
     pub(crate) futile_until: Instant,

@@ -1,4 +1,4 @@
-//! The meta protocol: commands of two letters, whose flags say what is done and what is returned.
+//! The meta protocol: commands of two letters, whose flags choose the operation and the parts of the reply.
 
 use crate::item::{Item, ItemHead, MARK_BINARY, MARK_STALE, MARK_WON};
 use crate::items::{Failure, Result};
@@ -187,7 +187,7 @@ impl Turn<'_, '_> {
         Some(Step::Done(line_bytes))
     }
 
-    /// Answers with a failure, if there is one, in place of what was written since.
+    /// Answers with a failure, if there is one, in place of the bytes that were written since `before`.
     fn answer_meta(&mut self, before: usize, outcome: std::result::Result<Result<()>, &'static [u8]>) {
         let line = match outcome {
             Ok(Ok(())) => return,

@@ -38,7 +38,7 @@ pub(crate) struct Stats {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {
-    /// Items that are there.
+    /// The number of present items.
     pub items: u64,
     /// Clients that are connected.
     pub clients: u64,
@@ -118,7 +118,7 @@ impl Stats {
         ]
     }
 
-    /// Sets all counters back but that of the clients that are there.
+    /// Sets all counters back, except that of connected clients.
     pub(crate) fn reset(&mut self) {
         *self = Stats { curr_connections: self.curr_connections, ..Stats::default() };
     }

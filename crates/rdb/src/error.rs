@@ -89,7 +89,7 @@ impl Error {
         self
     }
 
-    /// The place of what is wrong, or of the value that has it, in bytes from the beginning.
+    /// The place of the error, or of the value that has it, in bytes from the beginning.
     pub fn offset(&self) -> u64 {
         self.offset
     }

@@ -40,7 +40,7 @@ impl<W: Write> Writer<W> {
         self.out.offset()
     }
 
-    /// Says something about the file; programs ignore what they do not know.
+    /// Writes a field about the file; programs ignore fields that they do not know.
     pub fn aux(&mut self, name: &[u8], value: &[u8]) -> io::Result<()> {
         self.out.byte(types::AUX)?;
         self.out.string(name)?;

@@ -114,7 +114,7 @@ impl Engine {
 
     /// Forgets a script.
     pub fn forget(&mut self, script: Compiled) {
-        // Storing nil in a place that is there takes no memory.
+        // Storing nil in an existing place takes no memory.
         let _ = self.sandbox.functions.raw_set(script.0, Value::Nil);
         self.free.push(script.0);
     }

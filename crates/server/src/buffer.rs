@@ -147,7 +147,7 @@ impl Input {
             larger[..unread].copy_from_slice(self.unread());
             pool.inputs.put(std::mem::replace(&mut self.bytes, larger));
         } else if len > KEPT_BYTES && wanted <= len / 4 {
-            // A large request is over, and what follows it is small.
+            // A large request is over, and the bytes after it are few.
             let bytes = wanted.max(READ_BYTES);
             let mut smaller = pool.inputs.take(bytes).unwrap_or_else(|| vec![0; bytes]);
             smaller[..unread].copy_from_slice(self.unread());

@@ -92,7 +92,7 @@ impl Compactor {
         }
     }
 
-    /// Begins as soon as possible, whatever there is to gain.
+    /// Begins a compaction as soon as possible, even if there is little to gain.
     pub(crate) fn ask(&mut self, now: Instant) {
         (self.is_wanted, self.next) = (true, now);
     }

@@ -387,7 +387,7 @@ const BATCH_WORDS_SYNCED: usize = 4096;
 
 impl Config {
     /// For the program that opens the pool: the length up to which it may grow by `maxmemory`. With a policy
-    /// of eviction that bounds what is alive, and the pool may have half as much again, for holes.
+    /// of eviction, `maxmemory` bounds the live data, and the pool may have half as much again, for holes.
     pub fn pool_bytes_max(&self) -> Option<u64> {
         let bytes = self.eviction.memory_bytes;
         let holes = if self.eviction.policy == Policy::NoEviction { 0 } else { bytes / 2 + HOLE_BYTES_MIN };

@@ -164,7 +164,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
         self.keys.now_ms = now_ms;
         if matches!(session.replies, Replies::Off | Replies::SkipNext) {
-            // The replies before are final, so that what follows can be cut off.
+            // The earlier replies are final, so that the later ones can be cut off.
             self.mute(slot, session, output);
         }
         session.publishing = self.keys.pubsub.posted != posted;
@@ -436,7 +436,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
-    /// The command, or subcommand, that is asked for, if there is one, whatever its arity.
+    /// The command, or subcommand, that a request asks for, if it exists, whatever its arity.
     pub(crate) fn find(&self, request: &Request<'_>) -> Option<&'static Command> {
         let command = self.state.registry.get(request.name())?;
         match request.get(1).filter(|_| !command.subcommands.is_empty()) {

@@ -144,7 +144,7 @@ pub(crate) struct Export<W: Write> {
     exported: Exported,
     /// Keys that were come to.
     pub(crate) seen: u64,
-    /// Keys that there are.
+    /// The number of keys.
     pub(crate) total: u64,
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) second: Option<Second>,
     /// The first byte of the stream that is kept, counted from 1.
     pub(crate) backlog_first: u64,
-    /// The addresses of replicas, with what they are.
+    /// The addresses of replicas, with their states.
     pub(crate) replicas: Vec<(String, Replica)>,
 }
 

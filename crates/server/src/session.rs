@@ -66,7 +66,7 @@ pub(crate) struct Session {
     pub(crate) awaiting: Option<Box<Awaiting>>,
     /// The client has run commands that may write.
     pub(crate) has_written: bool,
-    /// This server was a replica after that: what it wrote may be taken back.
+    /// This server was a replica after that write: the write may be taken back.
     pub(crate) in_doubt: bool,
     /// The client waits for the end of SAVE.
     pub(crate) is_saving: bool,

@@ -163,7 +163,8 @@ pub(crate) struct State {
     pub(crate) run_id: String,
     /// Clients wait.
     pub(crate) pause: Option<Pause>,
-    /// Writes wait until then for a failover or the replicas of before, whatever CLIENT UNPAUSE says.
+    /// Writes wait until then for a failover, or for the answers of former replicas, whatever CLIENT UNPAUSE
+    /// says.
     pub(crate) hold: Option<Instant>,
     /// Clients that read waited, too, when this was looked at last.
     pub(crate) was_pause_of_all: bool,

@@ -106,7 +106,7 @@ pub(crate) struct Group {
 /// The content of a message to those who track.
 #[derive(Debug)]
 pub(crate) struct Invalidation {
-    /// The keys, and who changed each; `None` for all that there are.
+    /// The keys, and who changed each; `None` for all keys.
     pub(crate) keys: Option<Vec<(Box<[u8]>, u64)>>,
     /// The clients to notify, unless they track no longer.
     pub(crate) clients: Vec<u64>,

@@ -60,7 +60,7 @@ impl Waiting {
         Waiting { command, requests, kind, database, keys, deadline, number, muted, given, replied }
     }
 
-    /// Whether it has got what it waits for, but for the commit.
+    /// Whether the client has got an element that it waited for, except for the commit.
     pub(crate) fn is_replied(&self) -> bool {
         self.replied.is_some()
     }

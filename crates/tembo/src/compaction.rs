@@ -344,8 +344,8 @@ impl Pool {
         Ok(self.shared.pool.cut(least_bytes, slack_bytes)?)
     }
 
-    /// As [`cut`](Self::cut), for programs that were not asked: leaves room for the next growth, and does
-    /// nothing for less than that.
+    /// As [`cut`](Self::cut), for programs that nobody asked to cut: leaves room for the next growth, and
+    /// does nothing if less would be gained than that room.
     ///
     /// # Errors
     ///
@@ -452,7 +452,7 @@ impl MissedRun {
 }
 
 impl Pool {
-    /// Whether the pool has grown since the last call although at least 16 MiB, and a quarter of what is in
+    /// Whether the pool has grown since the last call although at least 16 MiB, and a quarter of the bytes in
     /// use, lay in holes. For a program that compacts the pool itself.
     pub fn take_outgrown_waste(&self) -> bool {
         self.shared.pool.take_outgrown_waste()

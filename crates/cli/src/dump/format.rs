@@ -81,7 +81,7 @@ impl<W: Write> Writer<W> {
         self.line(&WrittenLine::CountingMap { name, counts: &counting.to_string() })
     }
 
-    /// Says that a map is not in the dump, and what it is.
+    /// Notes in the dump that a map is left out, and which kind it is of.
     pub(crate) fn left_out(&mut self, name: &str, what: &str) -> io::Result<()> {
         self.line(&WrittenLine::LeftOut { name, what })
     }

@@ -18,7 +18,7 @@ pub(super) fn collect_due(store: &Store) {
     while store.collect(KEYS).unwrap_or(false) && begun.elapsed() < DUE_MAX {}
 }
 
-/// Collects all that nobody needs in the stores of a pool, and frees what was dropped.
+/// Collects everything that nobody needs in the stores of a pool, and frees dropped structures.
 pub(crate) fn collect_all(pool: &Pool) -> Outcome {
     let mut progress = Progress::new("collecting", None);
     for name in pool.store_names()? {

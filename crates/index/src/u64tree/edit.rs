@@ -144,7 +144,7 @@ impl LeafAt<'_> {
         is_durable_since(&self.leaf.version, self.version)
     }
 
-    /// The outcome if no change is needed, provided that what was read [is so](Self::is_so).
+    /// The outcome if no change is needed, provided that the value that was read [is still so](Self::is_so).
     #[inline(always)]
     fn done_if_so(self, found: Option<u64>) -> Attempt {
         if self.is_so() { Attempt::Done(found, false) } else { Attempt::Unclear }

@@ -291,8 +291,8 @@ impl PrivatePages {
         count
     }
 
-    /// Drops the whole pages of a range, which show the file then, whatever they had. Nobody stores there, no
-    /// record has lines of it, and the caller holds the right to write home (P4).
+    /// Drops the whole pages of a range, whatever they held: they show the file then. Nobody stores there, no
+    /// record has lines of the range, and the caller holds the right to write home (P4).
     pub(crate) fn forget(&self, off: u64, bytes: u64) {
         let (first, end) = (off.div_ceil(self.page_bytes()), (off + bytes) >> self.page_shift);
         if first >= end {

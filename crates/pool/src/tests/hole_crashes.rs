@@ -210,7 +210,7 @@ fn recover_pool(run: &Run, cuts: &mut PowerCuts<'_>, mut image: Vec<u8>) -> Resu
     Pool::open_in(region).map_err(|e| e.to_string())
 }
 
-/// Tries images all along the history; returns how many, or what was wrong with one.
+/// Tries images all along the history; returns how many it tried, or the fault of one.
 fn try_images(run: &Run, history: &History, wanted: u64, seed: u64) -> Result<u64, String> {
     let mut cuts = PowerCuts::new(history, seed);
     let (mut promised, mut tried, events) = (None, 0, history.events.len());

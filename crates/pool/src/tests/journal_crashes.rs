@@ -1,5 +1,5 @@
-//! Power failures of a pool on a disk with a journal: transactions on two lanes, any sectors of what was not
-//! synchronised, recovery that is cut.
+//! Power failures of a pool on a disk with a journal: transactions on two lanes, any subset of the sectors
+//! that were not synchronised, and power failures in recovery.
 //!
 //! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-pool journal_crashes` is the long campaign.
 
@@ -109,7 +109,7 @@ fn recover_pool(cuts: &mut PowerCuts<'_>, mut image: Vec<u8>) -> Pool {
     open(&disk.contents()[..POOL_BYTES as usize])
 }
 
-/// Tries images all along the history; returns how many, or what was wrong with one.
+/// Tries images all along the history; returns how many it tried, or the fault of one.
 fn try_images(run: &Run, wanted: u64, seed: u64) -> Result<u64, String> {
     let mut cuts = PowerCuts::new(&run.history, seed);
     let (mut promised, mut tried) = (None, 0);

@@ -92,8 +92,8 @@ fn fill(pool: &Pool, lane: &mut Lane, bytes: u64) -> Vec<u64> {
     .collect()
 }
 
-/// In a full pool, a transaction that begins after a commit gets the blocks that it freed, whatever is pinned
-/// by then.
+/// In a full pool, a transaction that begins after a commit gets the blocks that the commit freed, whatever
+/// is pinned by then.
 #[test]
 fn what_is_freed_in_a_full_pool_is_had_by_the_next() {
     for (bytes, beside) in [64, 1000, 40_000].into_iter().flat_map(|bytes| [(bytes, false), (bytes, true)]) {

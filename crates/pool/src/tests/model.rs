@@ -279,7 +279,7 @@ fn space_of_all_sizes_comes_back() {
     let pool = tiny_pool(1 << 20);
     let table = make_table(&mut pool.lane().unwrap()).unwrap();
     let mut lane = pool.lane().unwrap();
-    // Ten rounds over the whole pool in ever other sizes: each needs the space of the one before.
+    // Ten rounds over the whole pool, each with other sizes: a round needs the space of the round before it.
     for round in 0..10u64 {
         let bytes = [40, 900, 12 << 10, 300, 20 << 10, 5000, 64, 3000, 150, 1500][round as usize];
         let mut live = 0;

@@ -200,7 +200,7 @@ fn apply<R: Read>(
     let mut reader = Reader::new(source)?;
     let from = reader.head().from;
     if let Some(before) = before {
-        // The end is not known yet, and does not matter for what is before.
+        // The end is not known yet, and does not matter for the earlier files.
         let begins = BackupSummary { kind: reader.head().kind, from, ..before.clone() };
         expect_chain(before, &begins)?;
     }

@@ -38,7 +38,7 @@ pub(crate) fn places_of_keys(command: &Command, request: &Request<'_>) -> Option
             fixed.chain(["STORE", "STOREDIST"].into_iter().filter_map(key_behind)).collect()
         }
         "sort" => {
-            // The last one counts; the arguments of other options are none, whatever they are called.
+            // The last STORE counts. The arguments of other options are no options, whatever they are called.
             let (mut at, mut store) = (2, None);
             while at + 1 < count {
                 let word = &request[at];

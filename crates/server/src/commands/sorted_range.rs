@@ -1,4 +1,4 @@
-//! Ranges of sorted sets. Each, whatever it is given by, is turned into ranks first, in O(log n).
+//! Ranges of sorted sets. Each kind of range is turned into ranks first, in O(log n).
 
 use std::ops::{ControlFlow, Range};
 

@@ -1,5 +1,5 @@
-//! A copy in steps, between commands of every type: it has what was committed when it began, whatever came
-//! after that.
+//! A copy in steps, between commands of every type: it has the data that were committed when it began,
+//! whatever came after that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -72,7 +72,7 @@ enum Op {
     Scan(usize),
     /// The time goes on by a millisecond, and keys expire.
     Tick,
-    /// Some of what was given up is given back.
+    /// Some of the space of removed collections is given back.
     Reclaim,
     /// All of it; nothing is left that no key has.
     ReclaimAll,
@@ -526,8 +526,8 @@ fn tokens_cursors_and_databases_survive_every_crash() {
     assert!(model.tokens.len() > 1 && model.keys.keys().any(|(database, _)| *database == 2), "{model:?}");
 }
 
-/// Large collections of every type: built in parts, copied, replaced, given up; one crash, and another one in
-/// what follows.
+/// Large collections of every type: built in parts, copied, replaced, given up; with one crash, and another
+/// one in the commands after it.
 fn large() -> Script {
     let pairs = |count: usize| fields(count).into_iter().map(|field| (field, "value".to_owned())).collect();
     let scores = |count: usize| fields(count).into_iter().zip(0..).collect();

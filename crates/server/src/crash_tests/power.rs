@@ -1,5 +1,5 @@
-//! Power failures of a pool on a disk with a journal, with every kind of map and a store in it: any sectors
-//! of what was not synchronised.
+//! Power failures of a pool on a disk with a journal, with every kind of map and a store in it: any subset of
+//! the sectors that were not synchronised.
 //!
 //! `CRASHSIM_IMAGES=100000 cargo test --release -p tembo-server --lib power` is the long form.
 

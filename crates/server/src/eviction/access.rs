@@ -141,7 +141,7 @@ impl Accesses {
         self.store(hash, found.map(|(at, _)| at), value);
     }
 
-    /// Notes that there is a new key, whatever was known of one with its name.
+    /// Notes a new key, and forgets the uses of an older key with its name.
     pub(crate) fn create(&mut self, database: usize, key: &[u8]) {
         let hash = self.hash(database, key);
         self.last = Some(hash);

@@ -46,7 +46,7 @@ impl Candidates {
         Candidates { kept: Vec::new(), chosen: HashSet::new(), cursors, next: 0, counts: [0; DATABASES] }
     }
 
-    /// Begins an eviction, without the candidates of the one before.
+    /// Begins an eviction, without the candidates of the eviction before it.
     pub(crate) fn begin(&mut self, keys: &Keyspace<'_>, policy: Policy) -> Answer {
         self.chosen.clear();
         if policy == Policy::VolatileTtl {

@@ -18,7 +18,7 @@ impl Places {
         Places { now: order, committed: order, is_changed: false }
     }
 
-    /// Gives each of two databases the maps of the other one.
+    /// Exchanges the maps of two databases.
     pub(super) fn exchange(&mut self, a: usize, b: usize) {
         self.now.swap(a, b);
         self.is_changed = true;

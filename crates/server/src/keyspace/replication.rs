@@ -200,8 +200,8 @@ impl<'p> Keyspace<'p> {
             .transpose()
     }
 
-    /// Drops what has arrived of a new state. The old one has all its databases again. There must be no
-    /// batch.
+    /// Drops the new state, as far as it has arrived. The old state has all its databases again. There must
+    /// be no batch.
     pub(crate) fn give_up_arrival(&mut self) -> Answer {
         self.drop_arrival().inspect_err(|_| self.abandon_batch())
     }

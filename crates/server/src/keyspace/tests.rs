@@ -12,7 +12,7 @@ fn with_keyspace(options: tembo::Options, body: impl FnOnce(&mut Keyspace<'_>)) 
     let mut keys = Keyspace::open(&pool).unwrap();
     MAPS.into_iter().for_each(|database| keys.create(database).unwrap());
     body(&mut keys);
-    // The commit of what is left may fail, in a full pool.
+    // The commit of the rest may fail, in a full pool.
     let _ = keys.commit();
     drop(keys);
     pool.check().unwrap();

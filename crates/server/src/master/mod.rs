@@ -106,7 +106,7 @@ impl Replica {
         }
     }
 
-    /// Whether the backlog keeps what it lacks.
+    /// Whether the backlog keeps the bytes that the replica lacks.
     pub(crate) fn needs_backlog(&self) -> bool {
         !self.wants_only_copy && self.is_asking() && !matches!(self.stage, ReplicaStage::WantsCopy)
     }

@@ -34,7 +34,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// The interval of signs of life to a master.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
-/// The beginning of a failure: the master does not give what was asked for.
+/// The beginning of an error: the master refuses the request.
 const REFUSED: &str = "the master answered PSYNC with: ";
 
 /// A link that is wanted.
@@ -160,7 +160,7 @@ impl Asking<'_> {
         let mut line = Vec::new();
         loop {
             let mut byte = [0];
-            // A byte at a time: what follows a line may be no line.
+            // A byte at a time, because the bytes after a line may be no line.
             self.read(&mut byte)?;
             match byte[0] {
                 b'\n' if !line.trim_ascii().is_empty() => {

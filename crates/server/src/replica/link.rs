@@ -134,7 +134,7 @@ impl<'p> Link<'p> {
         }
     }
 
-    /// Ends whatever is under way.
+    /// Ends the copy or the stream that is under way.
     fn part(&mut self, executor: &mut Executor<'_, 'p>) {
         self.asked += 1;
         match std::mem::replace(&mut self.stage, LinkStage::Down) {
@@ -380,7 +380,7 @@ impl Streaming {
     fn advance(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), Failure> {
         executor.expect_no_way_back()?;
         let now = executor.state.now;
-        // The commands that are there come first, so that memory is bounded.
+        // Commands that have arrived come first, so that memory is bounded.
         if self.is_readable && !self.stream.is_waiting() {
             self.receive(executor)?;
         }

@@ -74,7 +74,7 @@ pub struct ReplicaSettings {
     /// A link on which nothing came for this long is broken, `repl-timeout`. 60 s.
     pub timeout: Duration,
     /// How many bytes of the stream are kept for replicas that come back, `repl-backlog-size`. None: a 64th
-    /// of what the pool may grow to, from 1 to 64 MiB.
+    /// of the pool's maximum length, from 1 to 64 MiB.
     pub backlog_bytes: Option<u64>,
     /// How often replicas get a sign of life, `repl-ping-replica-period`. 10 s.
     pub ping_period: Duration,
@@ -82,7 +82,7 @@ pub struct ReplicaSettings {
     pub min_replicas: u64,
     /// The silence after which a replica does not count there, `min-replicas-max-lag`. 10 s.
     pub max_lag: Duration,
-    /// A replica that has more than this server does not get a copy of what this server has,
+    /// A replica that has more of the history than this server gets no copy of this server's data,
     /// `repl-refuse-ahead`.
     pub refuses_ahead: bool,
 }

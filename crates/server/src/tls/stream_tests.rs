@@ -70,7 +70,7 @@ impl Write for Socket {
     }
 }
 
-/// An end as a connection keeps it: what it remembers of its socket's readiness, and of its bytes.
+/// An end as a connection keeps it: with its memory of the socket's readiness, and of its bytes.
 struct End {
     stream: TlsStream<Socket>,
     readable: bool,
@@ -362,7 +362,7 @@ fn a_read_takes_few_records_without_plain_text() {
     let got = loop {
         let got = server.stream.read(&mut room);
         let now = socket.outward.borrow().bytes.len();
-        // rustls takes what it has room for at once.
+        // rustls takes as many bytes at once as it has room for.
         assert!(left - now <= VAIN_BYTES_PER_READ + (32 << 10), "a read took {} bytes", left - now);
         match got {
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),

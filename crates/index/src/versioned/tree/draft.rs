@@ -274,8 +274,8 @@ impl NodeDraft {
             prints[slot % 8] = entry.print;
             self.set(PRINTS_WORD + slot / 8, u64::from_ne_bytes(prints));
         } else if self.is_new() {
-            // In a node that was there before, the child is new, and the stamp of the previous entry is early
-            // enough.
+            // The node is older than this version. The child is new, and the stamp of the previous entry is
+            // early enough.
             self.words[NODE_WORDS + slot] = entry.stamp;
         }
         self.live |= 1 << slot;

@@ -234,7 +234,7 @@ impl Talk {
         let stream = MasterSocket::new(stream, target.tls.clone(), &target.host).map_err(failed)?;
         let mut talk = Talk { stream, parser: ReplyParser::new(ReplyLimits::default()), input: Vec::new() };
         if target.tls.is_some() {
-            // The handshake is in the first read: then there is room for whatever is sent.
+            // The handshake is in the first read; there is room for all that is sent then.
             talk.ask(&["PING"])?;
         }
         if let Some(password) = &target.password {

@@ -136,7 +136,7 @@ pub(crate) enum Verdict {
     Newer,
 }
 
-/// The slots about which a new topology is a decision, whatever was under way.
+/// The slots about which a new topology decides, whatever move was under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decided {
     Nothing,

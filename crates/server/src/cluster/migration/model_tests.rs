@@ -32,7 +32,7 @@ enum Mutant {
     NeverAsks,
     /// The source removes its keys when it lets the target decide.
     RemovesEarly,
-    /// The target forgets to remove what came of an import that failed.
+    /// The target forgets to remove the keys of an import that failed.
     KeepsHalves,
     /// A topology that does not know of a move ends it.
     ForgetsMoves,

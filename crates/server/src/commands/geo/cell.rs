@@ -14,9 +14,9 @@ use std::ops::Range;
 
 /// The finest step.
 const STEP_MAX: u32 = 26;
-/// The longitudes that there are.
+/// The valid longitudes.
 const LONGITUDES: [f64; 2] = [-180.0, 180.0];
-/// The latitudes that there are.
+/// The valid latitudes.
 const LATITUDES: [f64; 2] = [-85.051_128_78, 85.051_128_78];
 /// The latitudes of an ordinary geohash.
 const LATITUDES_OF_GEOHASH: [f64; 2] = [-90.0, 90.0];
