@@ -425,7 +425,7 @@ mod tests {
 
     tembo::heap::brand!(Altered);
 
-    /// A structure of each kind, those with versions with a snapshot of `old`.
+    /// Fills the pool with a structure of each kind. Those that keep versions have a snapshot `old`.
     fn fill(pool: &Pool) {
         let heap = pool.open_heap::<Altered, PArr<u64>>().unwrap();
         let made = heap.write(|tx, root| {

@@ -187,7 +187,7 @@ impl Drop for Passing {
     }
 }
 
-/// Removes what there is; what cannot be removed stays.
+/// Removes the file; a file that cannot be removed stays.
 fn remove(path: &Path) {
     let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { remove_file(path) };
 }

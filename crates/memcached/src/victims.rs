@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Items that are looked at between two looks at the time.
 const LOOKS: usize = 64;
-/// Items evicted in one batch, and in one in a full pool, which has little room for the record of a commit.
+/// The number of items that one batch evicts, usually and in a full pool, which has little room for the
+/// record of a commit.
 const VICTIMS_MAX: usize = 1024;
 const FULL_VICTIMS_MAX: usize = 32;
 /// The longest time of one eviction between commands, and of one for a command that found no space.

@@ -24,7 +24,7 @@ pub(crate) enum Replies {
     Off,
     /// All but that to the command under way, which turns them off, and the next one.
     SkipNext,
-    /// All but that to the command under way.
+    /// All replies but the one to the command under way are sent.
     Skip,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Session {
     pub(crate) authenticated: bool,
     /// The client accepts the data of a replica of a cluster: READONLY.
     pub(crate) reads_replica: bool,
-    /// The user that it is; the default one until it authenticates.
+    /// The client's user; the default user until the client authenticates.
     pub(crate) user: Arc<User>,
     /// The session is the link to the master.
     pub(crate) is_master: bool,

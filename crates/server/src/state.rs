@@ -166,7 +166,7 @@ pub(crate) struct State {
     /// Writes wait until then for a failover, or for the answers of former replicas, whatever CLIENT UNPAUSE
     /// says.
     pub(crate) hold: Option<Instant>,
-    /// Clients that read waited, too, when this was looked at last.
+    /// Whether, at the last look, the pause also held clients that read.
     pub(crate) was_pause_of_all: bool,
     /// Clients may wait for the end of a pause.
     pub(crate) has_waiting: bool,

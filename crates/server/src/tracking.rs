@@ -69,7 +69,7 @@ pub(crate) struct Tracked {
 }
 
 impl Tracked {
-    /// The number of the client that gets its messages; 0 if it does itself.
+    /// The number of the client that gets its messages; 0 if this client gets them itself.
     pub(crate) fn redirect_id(&self) -> i64 {
         self.redirect.map_or(0, |redirect| redirect.id as i64)
     }
@@ -129,7 +129,7 @@ impl Invalidation {
 /// How a client is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Keys that this client did not change. In RESP2 a message of a channel, and only to a
+    /// Keys that this client did not change. In RESP2 it is a message of a channel, and goes only to a
     /// subscriber that gets the messages of another client.
     Keys { without: u64, is_redirected: bool },
     /// The client with this number, to which the messages were redirected, has disconnected.

@@ -10,8 +10,8 @@ const ZEROS: Sector = [0; SECTOR_BYTES];
 pub(super) struct Cache {
     /// The file as processes see it.
     pub(super) contents: Vec<u8>,
-    /// The device's contents: of sectors without versions as it has them, and as it had of the others at the
-    /// last synchronisation. As long as the longest of the lengths.
+    /// The device's contents. A sector without versions is there as the device has it; a sector with versions
+    /// is there as the device had it at the last synchronisation. As long as the longest of the lengths.
     device: Vec<u8>,
     /// Lengths that the file may have on the device, the last of them that of `contents`.
     lengths: Vec<usize>,

@@ -97,8 +97,8 @@ impl SectorDisk {
         self.with(|state| state.operations_left = Some(operations));
     }
 
-    /// Lets the next synchronisation fail. `seed` chooses the sectors that reach the device; `drops`: the
-    /// page cache has those of the device from then on.
+    /// Lets the next synchronisation fail. `seed` chooses the sectors that reach the device. With `drops` the
+    /// page cache has the device's sectors from then on.
     pub fn fail_synchronisation(&self, seed: u64, drops: bool) {
         self.with(|state| state.fails = Some((Rng::new(seed), drops)));
     }

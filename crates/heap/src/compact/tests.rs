@@ -1,4 +1,4 @@
-//! Moves between which and their commits others come: each of them makes the move give way.
+//! Moves that are disturbed by another transaction before their commit: each of them makes the move give way.
 
 use super::visit::{Findings, Moving, Spot, visit};
 use super::{HeapCompaction, HeapStep};

@@ -134,7 +134,7 @@ impl PrivatePages {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The number beyond which some are given back.
+    /// The number of private pages beyond which some are given back.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }

@@ -256,7 +256,8 @@ impl Marks {
         self.reached
     }
 
-    /// How the slabs of each size are used that the pool has some of, the smallest first.
+    /// How the slabs are used, by the size of their blocks, the smallest first. Sizes without slabs are left
+    /// out.
     pub fn by_class(&self) -> Vec<ClassUsage> {
         let mut classes: BTreeMap<u64, ClassUsage> = BTreeMap::new();
         for unit in self.units.values() {

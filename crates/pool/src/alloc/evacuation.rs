@@ -194,8 +194,8 @@ impl<'a> Tally<'a> {
 }
 
 impl Allocator {
-    /// The end of the pool, if it is worth to be emptied: as much of it as finds room below, where no more
-    /// bytes are moved than the file becomes shorter by.
+    /// The end of the pool, if emptying it is worth while: as much of it as finds room below. No more bytes
+    /// are moved than the file becomes shorter by.
     pub(super) fn tail_to_empty(
         &self,
         shared: &Shared,

@@ -116,7 +116,7 @@ fn what_is_freed_in_a_full_pool_is_had_by_the_next() {
     }
 }
 
-/// The same where the lane that has freed the block does nothing else, and another asks.
+/// As above, but the lane that has freed the block does nothing else, and another lane asks for a block.
 #[test]
 fn what_a_lane_that_idles_has_freed_in_a_full_pool_is_had_by_another() {
     let pool = tiny_pool(1 << 20);

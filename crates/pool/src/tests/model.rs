@@ -324,7 +324,7 @@ fn blocks_of_many_new_slabs_are_allocated_by_one_transaction() {
         let image = image_of(&pool);
         let opened = Pool::open_in(Region::simulated(&image, 4 << 20, None).unwrap()).unwrap();
         assert_eq!(opened.marks().unwrap().usage().allocated_blocks, expected);
-        // This process knows of them, too: each can be freed, once.
+        // The process that made the blocks can free each of them, once.
         let mut tx = lane.begin();
         kept().for_each(|block| tx.free(block).unwrap());
         tx.commit().unwrap();

@@ -164,7 +164,7 @@ pub enum BackupError {
     /// The backup cannot be written.
     #[error("the backup cannot be written: {0}")]
     Write(io::Error),
-    /// The connection, or the server's protocol.
+    /// The connection failed, or the server broke the protocol.
     #[error("{0}")]
     Connection(String),
     /// The server refused.

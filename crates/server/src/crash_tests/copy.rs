@@ -224,7 +224,7 @@ pub(super) fn run_beside(opened: &Opened, steps: u32, commands: &[Command]) -> R
     opened.run_with(keys, &requests)
 }
 
-/// Whoever clears large databases again and again keeps no copy from its end.
+/// A copy ends even if a client clears large databases again and again.
 #[test]
 fn a_save_that_is_begun_anew_too_often_is_written_in_one_turn() {
     let dir = tempfile::tempdir().unwrap();

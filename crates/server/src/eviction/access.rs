@@ -37,7 +37,7 @@ struct Bucket([u64; BUCKET_LEN]);
 struct Segment {
     /// A power of two of them.
     buckets: Vec<Bucket>,
-    /// The keys that it has, about.
+    /// The number of keys in the table, about.
     keys: u64,
 }
 

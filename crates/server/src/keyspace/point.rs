@@ -331,7 +331,7 @@ pub(crate) struct Records<'m> {
     kept: Option<Side<'m>>,
 }
 
-/// One of two maps, a record ahead.
+/// One of two maps that are merged. The next record is read ahead.
 struct Side<'m> {
     records: tembo::Iter<'m>,
     next: Option<Entry<'m>>,

@@ -74,7 +74,7 @@ pub(crate) struct Replica {
     /// The replica wants no stream behind its copy (`REPLCONF rdb-only 1`).
     pub(crate) wants_only_copy: bool,
     pub(crate) stage: ReplicaStage,
-    /// Where in the stream the bytes begin that its connection has not got.
+    /// The place in the stream where the bytes begin that its connection has not got yet.
     pub(crate) cursor: u64,
     pub(crate) acknowledged: u64,
     /// The position up to which the replica's device has the stream, as it has told.

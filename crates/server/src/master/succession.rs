@@ -102,7 +102,7 @@ impl Executor<'_, '_> {
 
     /// Begins to ask the replicas of before, if this is a master that had some. Writes wait.
     pub(crate) fn begin_recall(&mut self, waker: &Arc<Waker>) -> Option<Recall> {
-        // A record that is damaged is one that the check names.
+        // A damaged record counts as empty here; the check names it.
         let replicas = self.keys.stored_replicas().unwrap_or_default();
         self.state.replicas.remembered.clone_from(&replicas);
         if self.state.role.master.is_some() || replicas.is_empty() {

@@ -533,7 +533,7 @@ impl Executor<'_, '_> {
 
     /// Notes a clean stop. Called when the last batch is committed.
     pub(crate) fn note_stop(&mut self) {
-        // Without the note the next start may have a new id; nothing else.
+        // Without this note the next start may take a new id; nothing else depends on it.
         let _ = self.keys.store_boot(&machine::boot_id(), true);
     }
 

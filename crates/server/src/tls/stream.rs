@@ -314,7 +314,8 @@ impl<S: Read + Write> Write for TlsStream<S> {
     }
 }
 
-/// Whether a socket has nothing, or takes nothing, for now: also one that blocks up to a time.
+/// Whether a socket has nothing, or takes nothing, for now. That holds also for a socket that blocks for a
+/// limited time.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

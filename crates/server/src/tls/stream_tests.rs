@@ -167,8 +167,8 @@ fn ends_of(tls: &Tls, capacity: usize) -> (End, End) {
     (end(server), end(client))
 }
 
-/// A connection that waits for an event that does not come is what this would find: every turn has to do
-/// something until all is there.
+/// No connection waits for an event that does not come: every turn has to do something until everything has
+/// arrived.
 #[test]
 fn nothing_waits_for_an_edge_that_does_not_come() {
     for capacity in [1, 7, 100, 1000, 4096, 5000, 20_000, 1 << 20] {
