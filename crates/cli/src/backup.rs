@@ -336,7 +336,7 @@ impl Replaced {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Replaced { path, file })),
             Err(Errno::WOULDBLOCK) => Err(match Options::new().read_only(true).open(&path) {
-                // It names who has it.
+                // The error names the process that has the pool.
                 Err(tembo::Error::Pool(error)) if matches!(error.kind(), PoolErrorKind::Locked { .. }) => {
                     tembo::Error::Pool(error).into()
                 }

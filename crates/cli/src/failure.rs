@@ -15,7 +15,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 /// Why a subcommand did not do what it was asked to.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It was tried and failed: exit code 1, with this message.
+    /// The subcommand was tried and failed: exit code 1, with this message.
     Failed(String),
     /// The store refused, or is damaged: exit code 1, with this message and this kind of failure.
     Store(Kind, String),
@@ -33,11 +33,11 @@ pub(crate) enum Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// Bytes of the pool are wrong, or what was acknowledged is not in it.
+    /// Bytes of the pool are wrong, or acknowledged changes are missing in it.
     Damaged,
     /// There is no pool: nothing at all, or a file of another kind.
     Absent,
-    /// Another process has it open.
+    /// Another process has the pool open.
     InUse,
     /// Anything else: the system, the device, permissions.
     Failed,
@@ -94,7 +94,7 @@ impl Kind {
 }
 
 impl Failure {
-    /// A failure with what was being done before the error.
+    /// A failure that names the work under way before the error.
     pub(crate) fn during(doing: impl Display) -> impl FnOnce(io::Error) -> Failure {
         move |error| Failure::Failed(format!("{doing}: {error}"))
     }

@@ -16,8 +16,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, fmt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Sends the events of this process to standard error from now on. Which of them there are is the server's
-/// business.
+/// Sends the events of this process to standard error from now on. The server decides which events there are.
 pub(crate) fn start(format: LogFormat) {
     let subscriber = fmt()
         .log_internal_errors(false)
@@ -101,7 +100,7 @@ impl Visit for Fields {
     }
 }
 
-/// The field that sorts events; in text it would say what the message says.
+/// The field that sorts events. Lines of text do without it, since the message says the same.
 const KIND: &str = "kind";
 
 /// Redis's name of a level, and the priority that syslog has for it.

@@ -1,4 +1,4 @@
-//! `tembo maps` and `tembo drop`: what has a name in a pool, and how it loses it.
+//! `tembo maps` lists the names in a pool, and `tembo drop` removes them.
 
 use crate::args::{DropMaps, Maps};
 use crate::failure::{Failure, Outcome};

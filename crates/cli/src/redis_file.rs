@@ -93,7 +93,7 @@ pub(crate) fn import(arguments: &Import) -> Outcome {
     Ok(())
 }
 
-/// Reads the whole file, and refuses what has no place in a pool unless it may be left out.
+/// Reads the whole file, and refuses data that a pool cannot have, unless they may be left out.
 fn survey(arguments: &Import) -> Outcome<Survey> {
     let file = &arguments.file;
     let (mut reader, mut progress) = open(file, "reading")?;

@@ -378,7 +378,7 @@ impl Rewriting {
         }
         for snapshot in kept.iter().map(|name| Some(name.as_str())).chain([None]) {
             let (from, to) = (from.view(snapshot)?, to.view(snapshot)?);
-            // As many, and each of the one in the other: keys are there once.
+            // Both have as many keys, and each key of one is in the other: a key is there once.
             let mut is_equal = from.len() == to.len();
             from.for_each(|key, value| {
                 is_equal &= to.has(key, value)?;
@@ -425,7 +425,7 @@ mod tests {
 
     tembo::heap::brand!(Altered);
 
-    /// A structure of each kind, those with versions with a snapshot of `old`.
+    /// Fills the pool with a structure of each kind. Those that keep versions have a snapshot `old`.
     fn fill(pool: &Pool) {
         let heap = pool.open_heap::<Altered, PArr<u64>>().unwrap();
         let made = heap.write(|tx, root| {

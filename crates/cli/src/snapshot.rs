@@ -93,7 +93,7 @@ impl Versioned {
     }
 }
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub(crate) fn run(arguments: &Snapshot) -> Outcome {
     match &arguments.action {
         SnapshotAction::List { pool, map, json } => list(pool, map.as_deref(), *json),

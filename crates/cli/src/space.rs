@@ -18,7 +18,7 @@ pub(crate) struct Space {
     /// Bytes of a heap's objects that stay where they are when the pool is compacted: those that several
     /// pointers share, or that weak pointers lead to.
     unmoved_bytes: u64,
-    /// Named snapshots, which hold what was in their structures, by structure.
+    /// Named snapshots that hold removed data of their structures, by structure.
     held_by: Vec<String>,
 }
 

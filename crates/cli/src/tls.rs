@@ -33,7 +33,7 @@ pub(crate) struct TlsChoices {
 }
 
 impl TlsChoices {
-    /// Takes what was chosen, and proves that a server can begin with it.
+    /// Takes the options over into the configuration, and proves that a server can start with them.
     pub(crate) fn apply(&self, config: &mut Config) -> Outcome {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         for (name, value) in [

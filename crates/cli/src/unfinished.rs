@@ -27,7 +27,7 @@ use std::sync::{Mutex, Once, PoisonError};
 pub(crate) struct Unfinished {
     file: File,
     temporary: Option<Passing>,
-    /// It takes the place of a file.
+    /// Whether the new file takes the place of an existing one.
     replaces: bool,
 }
 
@@ -187,13 +187,13 @@ impl Drop for Passing {
     }
 }
 
-/// Removes what there is; what cannot be removed stays.
+/// Removes the file; a file that cannot be removed stays.
 fn remove(path: &Path) {
     let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { remove_file(path) };
 }
 
 fn remove_at_signals() {
-    // Without it, signals end the process as ever, and leave behind what they leave behind.
+    // Without this thread, signals end the process as usual, and leave its temporary files behind.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
     let wait = move || {
         for signal in signals.forever() {
@@ -229,8 +229,8 @@ mod tests {
         Part,
     }
 
-    /// The contents that a power failure may leave after these steps: what they do not make durable is early
-    /// or late.
+    /// The contents that a power failure may leave after these steps: changes that no step makes durable may
+    /// or may not have arrived.
     fn found_after(steps: &[Step]) -> Vec<Found> {
         let has = |step| steps.contains(&step);
         let named = if has(Step::Name) { Found::Whole } else { Found::Before };
@@ -247,7 +247,8 @@ mod tests {
         found
     }
 
-    /// Whether each prefix of the steps leaves what was there or the whole, and all of them the whole.
+    /// Whether each prefix of the steps leaves the old file or the whole new one, and all steps leave the new
+    /// one.
     fn survive_power_failures(steps: &[Step]) -> bool {
         (0..=steps.len()).all(|count| !found_after(&steps[..count]).contains(&Found::Part))
             && found_after(steps) == [Found::Whole]

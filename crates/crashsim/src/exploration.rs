@@ -38,9 +38,10 @@ impl Share {
 pub(crate) struct Explorer<'a, S: Scenario> {
     scenario: &'a S,
     config: &'a Config,
-    /// A mutation of what recovery does, if one is being tried.
+    /// A mutation of recovery's stores, flushes and fences, if one is being tried.
     mutant: Option<Mutant>,
-    /// Hash of image and key of judgement of what was tried in the current outermost phase.
+    /// The images that were tried in the current outermost phase: hash of the image, and key of its
+    /// judgement.
     tried: HashSet<(u64, u64)>,
     rng: Rng,
     /// Images tried per depth.

@@ -59,9 +59,9 @@ impl Mutation {
 /// Whose trace is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// That of the operations.
+    /// The trace of the operations.
     Operations,
-    /// That of recovery after a crash.
+    /// The trace of a recovery after a crash.
     Recovery,
 }
 
@@ -198,7 +198,7 @@ fn places<M>(mutation: Mutation, session: &Session<M>, range: Range<usize>) -> V
 /// The effect of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// Nothing: a store of what was there, or a flush of a line with nothing but such stores.
+    /// No effect: a store of the value that the word had, or a flush of a line with nothing but such stores.
     None,
     Some,
     /// Both halves of a word.

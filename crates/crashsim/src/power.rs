@@ -5,9 +5,9 @@
 //! in the same file. Its operations are performed once. Between two of them everything may be written home,
 //! made durable or given back, or the process is killed, and another one goes on in the ring that it leaves.
 //!
-//! Then images of the device are taken all along the history of the disk, those of its closing too. Each is
-//! recovered, with cuts in the recovery of the ring at times; it is checked, and compared with the model. It
-//! is written to again; or that happens on a disk of its own, where the power fails a second time.
+//! The component lives in a region with a [journal](tembo_pmem::journal), whose ring lies behind the region
+//! in the same file. Each operation is performed once. Between two of them, everything may be written home,
+//! made durable or given back; or the process is killed, and another one goes on with the ring that it finds.
 //!
 //! # Oracle
 //!
@@ -33,9 +33,11 @@ const RING_BYTES: u64 = RING_MIN_BYTES;
 const HEADS_BYTES: u64 = 8192;
 /// An interval that does not end.
 const LONG: Duration = Duration::from_secs(3600);
-/// One operation of so many is followed by a kill, and one by something that the journal is asked for.
+/// One operation of this many is followed by a kill, and one by a request to the journal (write home, make
+/// durable, give back).
 const PART: usize = 12;
-/// A campaign has at least so many rounds, and more where one would have more images than this.
+/// A campaign has at least this many rounds, and more if a round would otherwise have more images than the
+/// next constant says.
 const ROUNDS: u64 = 4;
 const MOST_IMAGES: u64 = 5_000;
 /// Images of a round with a flaw.
@@ -224,7 +226,7 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
             .map_err(|e| format!("operation {}, {}: {e}", idx + 1, short_debug(op)))
     }
 
-    /// Asks the journal for something, or not, and notes what is promised then.
+    /// Asks the journal for something, or not, and notes which operations are promised from then on.
     fn promise(&self, state: &S::State, disk: &SectorDisk, moments: &[Stage<S::Model>], rng: &mut Rng) {
         let journal = self.journal(state);
         let is_promised = match rng.below(3 * PART) {
@@ -438,7 +440,7 @@ pub fn power_campaign(
 ///
 /// # Errors
 ///
-/// The flaws that so many rounds have not shown.
+/// The flaws that this many rounds have not shown.
 pub fn notice_flaws(
     rounds: u64,
     mut fails: impl FnMut(PowerRound) -> Result<PowerReport, String>,

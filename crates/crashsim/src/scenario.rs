@@ -79,8 +79,8 @@ pub trait SharedScenario: Scenario<State: Sync> {
     /// performs its operations in the order of the list.
     fn thread_of(&self, op: &Self::Op) -> usize;
 
-    /// Performs an operation. A reader returns the indices in [`ops`](Scenario::ops) of the operations
-    /// whose effects it saw: what was read must be durable.
+    /// Performs an operation. A reader returns the indices in [`ops`](Scenario::ops) of the operations whose
+    /// effects it saw: these must be durable.
     fn apply_shared(&self, state: &Self::State, op: &Self::Op) -> Result<Vec<usize>, String>;
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Allowed<M> {
     pub(crate) model: Arc<M>,
     /// Indices of the operations with which to go on.
     pub(crate) next: Vec<usize>,
-    /// Its name in reports: `before`, `after`.
+    /// The phase's name in reports: `before`, `after`.
     pub(crate) what: &'static str,
 }
 

@@ -238,7 +238,7 @@ const SHOWN_OP_BYTES: usize = 160;
 /// How much of a model is printed.
 const SHOWN_CHARS: usize = 600;
 
-/// Prints `observed` beside what was expected; of long models, the part around their first difference.
+/// Prints `observed` beside the expected models; of long models, the part around their first difference.
 pub(crate) fn compare<M: Debug>(observed: &M, expected: &[(&str, &M)]) -> String {
     let observed = format!("{observed:?}");
     let expected: Vec<(&str, String)> = expected.iter().map(|(w, m)| (*w, format!("{m:?}"))).collect();

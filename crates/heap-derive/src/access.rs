@@ -24,7 +24,7 @@ pub(crate) fn accessors(input: &Input) -> Accessors {
         Shape::Enum { tag, variants } if variants.iter().any(|variant| !variant.fields.is_empty()) => {
             of_enum(input, tag, variants)
         }
-        // It has a tag only: it is read as a whole, if it is plain.
+        // No variant has fields: the enum is read as a whole, if it is plain.
         Shape::Enum { .. } => Accessors::default(),
     }
 }

@@ -1,5 +1,5 @@
-//! The derives' output, where a program would not show a mistake. The tests of `tembo-heap` cover their use,
-//! and what they refuse.
+//! The output of the derives, in cases where a program would not show a mistake. The tests of `tembo-heap`
+//! cover the use of the derives, and their errors.
 
 use crate::input::Input;
 use crate::{access, persist};

@@ -254,7 +254,7 @@ pub struct OtherRoot {
 /// Two types with one name.
 #[derive(Debug, Clone)]
 pub struct SameName {
-    /// Their name.
+    /// The name that both types have.
     pub name: String,
     /// The layout of one of them.
     pub one: String,

@@ -383,8 +383,8 @@ fn creation_and_opening_survive_crashes() {
     survived(graph.simulation().crash_setup(true).limit(1024).run());
 }
 
-/// Random operations, so many at the start and so many after it, of which every third releases all that is
-/// dead.
+/// Random operations: `started` of them at the start, and `count` after it. Every third one releases all dead
+/// objects.
 fn random<B: NamedBrand>(seed: u64, [started, count]: [usize; 2]) -> Graph<B> {
     let mut random = Random {
         rng: Xoshiro256PlusPlus::seed_from_u64(seed),

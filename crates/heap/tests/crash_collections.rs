@@ -583,7 +583,7 @@ fn random_op(rng: &mut Xoshiro256PlusPlus, next: &mut u64) -> Op {
     }
 }
 
-/// Random changes, so many at the start and so many after it.
+/// Random changes, this many at the start and this many after it.
 fn random(seed: u64, [started, count]: [usize; 2]) -> Stock {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut next = 0;

@@ -121,7 +121,7 @@ fn leaf<'t, B: Brand>(tx: &mut Tx<'t, B>, i: u64) -> Result<Obj<'t, B, Leaf>> {
     tx.alloc(Leaf { words: [i; 4] })
 }
 
-/// A pool of 8 MiB keeps so much for removals.
+/// A pool of 8 MiB keeps this much for removals.
 const KEPT_BYTES: u64 = 128 << 10;
 
 const LONG: &str = "a text that does not lie in its field, but in an array of its own";

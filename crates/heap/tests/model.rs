@@ -189,7 +189,7 @@ fn chain(to: usize, id: u64, count: u64) -> Op {
     Op::Chain { at: slot(to), id, count }
 }
 
-/// A list of so many nodes dies in part, then in another process, without room of its own: neither its
+/// A list of this many nodes dies in part, then in another process, without room of its own: neither its
 /// commits' records nor anything else makes the pool longer.
 fn long<B: NamedBrand>(count: u64) {
     let region = Region::simulated(&vec![0; 4 << 20], (64 << 20) + 200 * count, None).unwrap();

@@ -180,7 +180,7 @@ impl Sides {
         )
     }
 
-    /// Puts that share a commit with so many others.
+    /// Puts that share a commit with this many others.
     fn put_in_groups(&mut self, keys: &[[u8; 20]], size: usize) -> Result<Times, Error> {
         let Self { lane, tree, map, .. } = self;
         by_turns(
@@ -236,7 +236,7 @@ const WORK: [(&str, Work); 4] = [
     ("remove", |shared, key| shared.tree.concurrent(&shared.writers).remove(key).map(|found| assert!(found))),
 ];
 
-/// Seconds of each kind of work, all keys divided among so many threads.
+/// Seconds of each kind of work, all keys divided among this many threads.
 fn threads(
     count: usize,
     keys: &[[u8; 20]],

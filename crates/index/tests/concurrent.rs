@@ -15,7 +15,7 @@ struct Trees {
 }
 
 impl Trees {
-    /// A tree with so many writers.
+    /// A tree with this many writers.
     fn new(writers: usize) -> Trees {
         let region = Region::simulated(&vec![0; 8 << 20], 1 << 30, None).unwrap();
         let geometry = Geometry { zone_chunks: 1 << 12, ..Geometry::default() };

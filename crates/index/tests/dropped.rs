@@ -53,7 +53,7 @@ macro_rules! fill_versions {
     }};
 }
 
-/// Makes a map of so many keys, and all that its kind can have.
+/// Makes a map of this many keys, and all that its kind can have.
 fn make(pool: &Pool, kind: MapKind, name: &str, count: u64) -> Result<(), String> {
     match kind {
         MapKind::Plain => {

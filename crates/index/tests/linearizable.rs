@@ -41,7 +41,7 @@ enum Op {
     Swap(u64, u64, u64),
     Remove(u64),
     Get(u64),
-    /// The watched records of a range, both ends included. A scan stops after so many records: how far it
+    /// The watched records of a range, both ends included. A scan stops after this many records: how far it
     /// came is what it says of the keys that it covers.
     Scan(u64, u64),
     /// As `Scan`, downwards.

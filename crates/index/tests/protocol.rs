@@ -264,7 +264,7 @@ fn put(leaves: &[Leaf], parent: &AtomicU64, key: u64, new: impl Fn(u64) -> u64) 
     }
 }
 
-/// Runs a model under every schedule with so many preemptions.
+/// Runs a model under every schedule with this many preemptions.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));

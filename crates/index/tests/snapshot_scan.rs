@@ -34,7 +34,7 @@ fn key(thread: u64, i: u64) -> Vec<u8> {
 
 const WINDOW: u64 = 400;
 
-/// Each thread puts one number after another and removes what it put so many steps ago. A scan therefore
+/// Each thread puts one number after another and removes what it put this many steps ago. A scan therefore
 /// finds a thread's numbers of one step, or of the moment within it.
 #[test]
 fn scans_see_what_threads_did_up_to_some_step() {

@@ -172,7 +172,7 @@ fn audit(changes_structure: bool) -> Audit {
     Audit::strict()
 }
 
-/// Runs a scenario that adds and joins so many nodes.
+/// Runs a scenario that adds and joins this many nodes.
 fn run(scenario: &Records, limit: usize, changes: (u64, u64)) {
     survived(Simulation::new(scenario).limit(limit).audit(audit(true)).run());
     assert_eq!(scenario.nodes.changes(), changes, "nodes added and joined by {:?}", scenario.script.name);

@@ -16,7 +16,7 @@ pub struct Config {
     pub max_value_bytes: usize,
     /// The most clients at once. 1024.
     pub max_clients: usize,
-    /// After so much silence a client is disconnected. `None`.
+    /// After this much silence a client is disconnected. `None`.
     pub idle_timeout: Option<Duration>,
     /// The memory that the pool's data may have before items are evicted; `None`: nothing is.
     pub memory_limit: Option<LimitSource>,

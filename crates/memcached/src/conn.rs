@@ -22,7 +22,7 @@ pub(crate) struct Conn {
     sent: usize,
     /// Bytes to come that are not wanted.
     skip: usize,
-    /// The next command has so many bytes at least, as far as is known.
+    /// The next command has this many bytes at least, as far as is known.
     pub(crate) needs: usize,
     /// A half-executed command continues at this byte of its line.
     pub(crate) paused_at: Option<usize>,
@@ -32,9 +32,9 @@ pub(crate) struct Conn {
     pub(crate) queued: bool,
     /// The client will send no more.
     pub(crate) ended: bool,
-    /// It is disconnected once its replies are sent.
+    /// The client is disconnected once its replies are sent.
     pub(crate) closing: bool,
-    /// It is disconnected at once.
+    /// The client is disconnected at once.
     pub(crate) broken: bool,
     pub(crate) active: std::time::Instant,
     /// Replies from here on are of commands that are not committed.
@@ -84,7 +84,7 @@ impl Conn {
         }
     }
 
-    /// Lets so many bytes to come be dropped.
+    /// Lets this many bytes to come be dropped.
     pub(crate) fn skip(&mut self, bytes: usize) {
         self.skip = bytes;
     }

@@ -27,8 +27,8 @@ const ENTRY_BYTES: u64 = 49;
 /// Measuring the memory may take this share of the time.
 const MEASURING_SHARE: u32 = 50;
 const MEASURING_PERIOD_MIN: Duration = Duration::from_millis(10);
-/// It is measured again after so long, whatever that took: between two measurements an item that is replaced
-/// counts as a new one.
+/// The data are measured again at least this often, however long measuring takes: between two measurements an
+/// item that is replaced counts as a new one.
 const MEASURING_PERIOD_MAX: Duration = Duration::from_millis(100);
 /// Slabs that are looked at in each tick after a start, until all are known.
 const SLABS_PER_TICK: usize = 4096;
@@ -79,7 +79,7 @@ pub(crate) struct Eviction {
     pub(crate) alive_bytes: u64,
     new_bytes: u64,
     next_measuring: Instant,
-    /// All slabs of the pool are known, so that what is measured is what is alive.
+    /// All slabs of the pool are known, so that the measured memory is the memory of live data.
     knows_all: bool,
     /// No item may go: this is not tried again before then.
     pub(crate) futile_until: Instant,
@@ -118,7 +118,7 @@ impl Eviction {
         self.limit
     }
 
-    /// Learns more of the slabs after a start, and has counters for so many items.
+    /// Learns more of the slabs after a start, and has counters for this many items.
     pub(crate) fn tick(&mut self, pool: &Pool, items: u64) {
         if self.limit.is_none() {
             self.uses = Vec::new();

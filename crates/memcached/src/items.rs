@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     NoRoom,
     /// The pool is damaged, or its device failed.
     Pool(tembo::Error),
-    /// An item has so many bytes, which are too few.
+    /// An item has this many bytes, which are too few.
     Damaged(usize),
 }
 
@@ -191,7 +191,7 @@ impl<'p> Items<'p> {
         Ok(self.batch()?.remove(map, key)?)
     }
 
-    /// Lets all items that are there go, at once or at a time.
+    /// Lets all present items go, at once or at a time.
     pub(crate) fn flush(&mut self, at: u64) -> Result<()> {
         if at > u64::from(self.now) {
             return self.change_state(State { flush_at: at, ..self.state });
@@ -209,7 +209,7 @@ impl<'p> Items<'p> {
         flushed.map(drop)
     }
 
-    /// Does what is due: the flush, and a look at some items whose time may have come.
+    /// Does the work that is due: the flush, and a look at some items whose time may have come.
     pub(crate) fn tidy(&mut self, looks: usize) -> Result<()> {
         self.eviction.tick(self.pool, self.len());
         if self.state.flush_at != 0 && self.state.flush_at <= u64::from(self.now) {

@@ -1,4 +1,4 @@
-//! The meta protocol: commands of two letters, whose flags say what is done and what is returned.
+//! The meta protocol: commands of two letters, whose flags choose the operation and the parts of the reply.
 
 use crate::item::{Item, ItemHead, MARK_BINARY, MARK_STALE, MARK_WON};
 use crate::items::{Failure, Result};
@@ -187,7 +187,7 @@ impl Turn<'_, '_> {
         Some(Step::Done(line_bytes))
     }
 
-    /// Answers with a failure, if there is one, in place of what was written since.
+    /// Answers with a failure, if there is one, in place of the bytes that were written since `before`.
     fn answer_meta(&mut self, before: usize, outcome: std::result::Result<Result<()>, &'static [u8]>) {
         let line = match outcome {
             Ok(Ok(())) => return,
@@ -202,7 +202,7 @@ impl Turn<'_, '_> {
     fn put_flags(&mut self, request: &Request<'_>, shown: Option<&Shown>) {
         let now = self.items.now;
         let output = &mut *self.output;
-        // Those that N and T give count only for what stands behind them.
+        // The deadlines that the flags N and T set count only for the flags after them.
         let mut deadline = shown.map_or(0, |shown| shown.times.before);
         for (flag, token) in &request.flags {
             match (flag, shown) {
@@ -320,7 +320,7 @@ impl Turn<'_, '_> {
             Ok(request) => request,
             Err(line) => {
                 put_line(self.output, line);
-                // The value comes all the same.
+                // The client sends the value all the same.
                 return Step::Skip(line_bytes, bytes.saturating_add(2));
             }
         };
@@ -369,7 +369,8 @@ impl Turn<'_, '_> {
         if let (true, Some(expected), Some(old)) = (invalidates, item.expected, self.items.head(item.key)?)
             && expected < old.unique
         {
-            // An older value than the one that is there: it is stored, and a client has to bring a newer one.
+            // The value is older than the stored one: it is stored all the same, and marked, so that a client
+            // has to bring a newer one.
             let head = ItemHead { marks: item.head.marks | MARK_STALE, ..item.head };
             outcome = Some(self.store(&NewItem { head, expected: None, ..*item })?);
         }

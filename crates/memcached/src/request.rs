@@ -14,13 +14,13 @@ pub(crate) const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache";
 /// The progress of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It ran; the next one begins so many bytes further.
+    /// The command ran; the next one begins this many bytes further.
     Done(usize),
-    /// Not all of it has arrived; it has so many bytes at least.
+    /// The command has not arrived as a whole; it has at least this many bytes.
     Needs(usize),
     /// Its replies have become long. It continues at this byte once they are sent.
     Paused(usize),
-    /// It ran; this many bytes after it are a value that is not wanted.
+    /// The command ran; this many bytes after it are a value that is not wanted.
     Skip(usize, usize),
     /// The connection ends, after the replies so far.
     Close,

@@ -38,7 +38,7 @@ pub(crate) struct Stats {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {
-    /// Items that are there.
+    /// The number of present items.
     pub items: u64,
     /// Clients that are connected.
     pub clients: u64,
@@ -65,7 +65,7 @@ pub struct Figures {
 }
 
 impl Stats {
-    /// The figures, with so many items, and as many that made room.
+    /// The figures, with the number of items, and the number of items that were evicted.
     pub(crate) fn figures(&self, items: u64, evicted_items: u64) -> Figures {
         Figures {
             items,
@@ -118,7 +118,7 @@ impl Stats {
         ]
     }
 
-    /// Sets all counters back but that of the clients that are there.
+    /// Sets all counters back, except that of connected clients.
     pub(crate) fn reset(&mut self) {
         *self = Stats { curr_connections: self.curr_connections, ..Stats::default() };
     }

@@ -225,7 +225,7 @@ impl Turn<'_, '_> {
         Step::Done(whole)
     }
 
-    /// Stores an item, if what is there allows it.
+    /// Stores an item, if the present one allows it.
     pub(crate) fn store(&mut self, item: &NewItem<'_>) -> Result<Stored> {
         let outcome = self.try_store(item);
         let stats = &mut self.items.stats;

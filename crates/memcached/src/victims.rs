@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Items that are looked at between two looks at the time.
 const LOOKS: usize = 64;
-/// Items evicted in one batch, and in one in a full pool, which has little room for the record of a commit.
+/// The number of items that one batch evicts, usually and in a full pool, which has little room for the
+/// record of a commit.
 const VICTIMS_MAX: usize = 1024;
 const FULL_VICTIMS_MAX: usize = 32;
 /// The longest time of one eviction between commands, and of one for a command that found no space.
@@ -19,7 +20,7 @@ const FIRST_SHARE: u64 = 512;
 const LAST_SHARE: u64 = 8;
 /// Such a command has items evicted at most so often.
 pub(crate) const TRIES_MAX: u32 = 64;
-/// With so much of the memory in holes between items, the pool is compacted for such a command.
+/// With this much of the memory in holes between items, the pool is compacted for such a command.
 const HOLES_PERCENT: u64 = 10;
 /// After a round without a victim, the hand rests for this time.
 const FUTILE_PERIOD: Duration = Duration::from_millis(100);
@@ -42,7 +43,7 @@ impl Items<'_> {
         self.evict(surplus, VICTIMS_MAX, Instant::now() + TIME_MAX).map(drop)
     }
 
-    /// Evicts items for a command of so many bytes that found no space, and makes that durable; returns
+    /// Evicts items for a command that found no space for this many bytes, and makes that durable; returns
     /// whether it is worth another try. There is no batch.
     ///
     /// It may need a longer piece than those that go leave behind, or one of another size: then the pool is
@@ -74,8 +75,8 @@ impl Items<'_> {
         Ok(may_help)
     }
 
-    /// Evicts items of so many bytes, or about so many items, until a time; returns the bytes of those that
-    /// went, or `None` if none may go.
+    /// Evicts items of this many bytes, or about this many items, until a time; returns the bytes of those
+    /// that went, or `None` if none may go.
     fn evict(&mut self, bytes: u64, victims_max: usize, until: Instant) -> Result<Option<u64>> {
         if Instant::now() < self.eviction.futile_until {
             return Ok(None);

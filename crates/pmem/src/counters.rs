@@ -4,7 +4,8 @@
 //! for simulated ones; other regions pay one predictable branch per store.
 //!
 //! Write-backs and fences are counted in all regions besides ([`write_backs`]), for a program that is
-//! watched. Where there is nothing to write back (`page-cache`), that costs nothing, and is nothing.
+//! Write-backs and fences are counted in all other regions as well ([`write_backs`]), for a program that is
+//! watched. In `page-cache` there is nothing to write back: nothing is counted, and counting costs nothing.
 //! Elsewhere a fence pays for one addition to a word of the thread, a flush for two or three instructions.
 
 use std::cell::Cell;

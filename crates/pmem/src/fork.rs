@@ -267,8 +267,8 @@ mod tests {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     use std::os::fd::AsRawFd as _;
 
-    /// In a child of a child the handler put its descriptor in the place of whatever file had the number by
-    /// then, and stored into words that had been freed.
+    /// In a grandchild the handler replaced a file that had got the descriptor's number by then, and stored
+    /// into words that had been freed.
     #[test]
     fn nothing_is_taken_away_a_second_time() {
         const BYTES: usize = 4096;

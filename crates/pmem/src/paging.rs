@@ -24,7 +24,7 @@ const PART: u64 = 2;
 /// The calls of a cycle: the first ones look, and the others do as these have found.
 const CALLS: u64 = 4096;
 const LOOKS: u64 = 64;
-/// The other calls of a cycle request pages if the first ones found so many missing.
+/// The other calls of a cycle request pages if the first ones found this many missing.
 const MISSING_MIN: u64 = 2;
 
 /// The paging of a region.

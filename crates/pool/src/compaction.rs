@@ -22,7 +22,7 @@ pub struct Compaction {
     pool: Pool,
     /// Where the blocks of closed slabs lie, in ascending order.
     spans: Vec<Range<u64>>,
-    /// It is to empty a run of chunks.
+    /// Whether the compaction is to empty a run of chunks.
     is_of_run: bool,
     /// A block stayed for a time only.
     has_held: AtomicBool,
@@ -141,7 +141,7 @@ impl Pool {
     /// Asks all lanes to give up the slabs that they allocate from. Each does when it begins its next
     /// transaction.
     pub fn recall_slabs(&self) {
-        // ORDER: a lane that misses it gives its slabs up a transaction later.
+        // ORDER: a lane that misses this store gives its slabs up a transaction later.
         self.inner.alloc.recalls.fetch_add(1, Ordering::Relaxed);
     }
 

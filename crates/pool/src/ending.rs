@@ -6,11 +6,11 @@
 pub enum Ending {
     /// The pool does not say: it is new, or its last user was a version that did not write it down.
     Unknown,
-    /// It was closed, and everything is on its device.
+    /// The pool was closed, and everything is on its device.
     Closed,
     /// Its process was killed, or the machine stopped, in a domain that survives this.
     Killed,
-    /// It was open in the page cache in another boot: pages of different ages may have come together.
+    /// The pool was open in the page cache in another boot: pages of different ages may have come together.
     OtherBoot,
     /// This file is a copy that was made while the pool was open, or after its process was killed.
     Copy,

@@ -78,7 +78,7 @@ pub enum ErrorKind {
     DanglingLink {
         /// The path given.
         path: PathBuf,
-        /// Where it leads, as the link says it.
+        /// The file to which the link leads, as the link says it.
         target: PathBuf,
     },
     /// A new pool was asked for, and the path is taken.
@@ -151,7 +151,7 @@ pub enum ErrorKind {
     Truncated {
         /// The bytes that there should be.
         expected_bytes: u64,
-        /// The bytes that there are.
+        /// The bytes that were found.
         found_bytes: u64,
     },
     /// The pool was open, and the file's pages may be of different ages.
@@ -252,7 +252,7 @@ pub enum ErrorKind {
         name: String,
         /// The kind asked for.
         expected: u32,
-        /// The kind that is there.
+        /// The kind that was found.
         found: u32,
     },
     /// The pool was opened for reading only.

@@ -359,7 +359,7 @@ impl Pool {
         self.trim_runs(RUN_BYTES_MIN)
     }
 
-    /// As [`trim`](Self::trim), with runs of at least so many bytes.
+    /// As [`trim`](Self::trim), with runs of at least this many bytes.
     pub(crate) fn trim_runs(&self, least_bytes: u64) -> Result<u64> {
         // The second lane that is ever taken makes the records of the first dead.
         let mut lane = self.lane()?;

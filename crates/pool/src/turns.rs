@@ -88,7 +88,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| expect_other(1, "x").unwrap());
         });
-        // Not in the order in which they were noted.
+        // The turns are not given back in the order in which they were noted.
         drop(outer);
         assert!(expect_other(1, "x").is_ok() && expect_other(2, "x").is_err());
         drop(inner);

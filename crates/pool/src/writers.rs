@@ -162,7 +162,7 @@ impl<L: Default> Writers<L> {
                 self.0.fetch_add(1, Ordering::Release);
             }
         }
-        // ORDER: before the stores of the commit, which come after a fence of its own.
+        // ORDER: raised before the stores of the commit; the fence of the commit stands in between.
         self.begun.fetch_add(1, Ordering::AcqRel);
         let _under = Under(&self.ended);
         tx.commit()

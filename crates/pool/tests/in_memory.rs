@@ -88,7 +88,7 @@ fn blocks_of_all_sizes_are_there_after_a_crash_and_can_be_freed() {
 #[test]
 fn blocks_are_not_used_again_under_those_who_look_at_them() {
     const ROUNDS: u64 = if cfg!(miri) { 40 } else { 4000 };
-    // For so many commits a pin is held: in fewer, blocks that nobody waits for would be used again.
+    // For this many commits a pin is held: in fewer, blocks that nobody waits for would be used again.
     const HELD: u64 = 16;
     let pool = pool();
     let mut lane = pool.lane().unwrap();

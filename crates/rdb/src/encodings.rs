@@ -25,7 +25,7 @@ pub struct Encodings {
 /// How many elements of a list are packed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeSize {
-    /// As many as fit into so many bytes.
+    /// As many as fit into this many bytes.
     Bytes(usize),
     /// A number of elements, as long as they fit into 8 KiB.
     Elements(u64),

@@ -59,7 +59,7 @@ pub enum Problem {
         format: &'static str,
         /// Where in the packed value.
         at: usize,
-        /// Which rule it breaks.
+        /// The rule that the file breaks.
         what: &'static str,
     },
     /// A value of the first modules, which does not say where it ends.
@@ -89,7 +89,7 @@ impl Error {
         self
     }
 
-    /// The place of what is wrong, or of the value that has it, in bytes from the beginning.
+    /// The place of the error, or of the value that has it, in bytes from the beginning.
     pub fn offset(&self) -> u64 {
         self.offset
     }

@@ -90,7 +90,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// The next bytes, at least one and at most so many.
+    /// The next bytes, at least one and at most this many.
     fn some(&mut self, bytes_max: u64) -> Result<&[u8], Error> {
         if self.is_at_end()? {
             return self.fail(Problem::CutShort);
@@ -115,7 +115,7 @@ impl<R: Read> Input<R> {
         Ok(array)
     }
 
-    /// Appends the next `count` bytes to `out`, which grows with what is there.
+    /// Appends the next `count` bytes to `out`, which grows only as bytes arrive.
     fn append(&mut self, mut count: u64, out: &mut Vec<u8>) -> Result<(), Error> {
         while count > 0 {
             let some = self.some(count)?;
@@ -163,7 +163,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Reads a string into `out`, in place of what is there.
+    /// Reads a string into `out`, and replaces its contents.
     pub(crate) fn string(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         out.clear();
         let at = self.offset();

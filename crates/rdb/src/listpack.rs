@@ -50,7 +50,7 @@ fn malformed<T>(at: usize, what: &'static str) -> Result<T, Malformed> {
     Err(Malformed { at, what })
 }
 
-/// The bytes from `at` on, if there are so many.
+/// The bytes from `at` on, if there are this many.
 pub(crate) fn bytes_at(blob: &[u8], at: usize, len: usize) -> Result<&[u8], Malformed> {
     let end = at.checked_add(len);
     end.and_then(|end| blob.get(at..end)).ok_or(Malformed { at, what: "it ends in the middle of an entry" })

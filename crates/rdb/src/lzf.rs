@@ -1,9 +1,9 @@
 //! LZF, the compression of long strings.
 //!
-//! A compressed string is a sequence of runs. A byte below 32 is followed by so many bytes and one, which
-//! stand for themselves. Any other byte has the length of a copy in its upper three bits (7: one more byte
-//! has the rest), and the upper five bits of the distance in the others; the lower eight follow. A length
-//! counts from 2, a distance from 1.
+//! A compressed string is a sequence of runs. A byte below 32 is followed by one byte more than its value,
+//! which stand for themselves. Any other byte has the length of a copy in its upper three bits (7: one more
+//! byte has the rest), and the upper five bits of the distance in the others; the lower eight follow. A
+//! length counts from 2, a distance from 1.
 //!
 //! The compressor makes the choices of the one in Redis 7.0, so that a value has the same payload here and
 //! there: it looks each place of three bytes up in a table of the last place with the same hash, takes the
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 16;
 /// Bytes that a place is known by.
 const PLACE_BYTES: usize = 3;
 
-/// Appends what `compressed` stands for to `out`, which must become `len` bytes longer.
+/// Appends the decompressed bytes of `compressed` to `out`, which must become `len` bytes longer.
 ///
 /// Memory grows with what has been decompressed, not with what was announced.
 pub(crate) fn decompress(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), &'static str> {
@@ -104,7 +104,7 @@ struct Places {
 }
 
 impl Places {
-    /// Enters the place `at`; returns the one that was there.
+    /// Enters the place `at` under its bytes; returns the place that was entered there before.
     fn enter(&mut self, input: &[u8], at: usize) -> usize {
         let place = u32::from_be_bytes([0, input[at], input[at + 1], input[at + 2]]);
         let hash = (place >> (24 - HASH_BITS)).wrapping_sub(place.wrapping_mul(5));

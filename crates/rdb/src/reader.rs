@@ -34,7 +34,7 @@ pub enum Event<'a> {
     Sizes {
         /// The keys.
         keys: u64,
-        /// Those with a deadline.
+        /// The number of keys with a deadline.
         deadlines: u64,
     },
     /// A library of functions: its code.
@@ -60,7 +60,7 @@ pub enum Event<'a> {
     },
 }
 
-/// A key and what is known of its value beforehand.
+/// A key, and the facts about its value that the file has before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
     /// The key; of a payload, empty.
@@ -377,7 +377,7 @@ impl<'p> Reader<&'p [u8]> {
     }
 }
 
-/// An event, without what it borrows.
+/// An event, without the data that it borrows.
 #[derive(Clone, Copy)]
 enum Token {
     None,

@@ -12,9 +12,9 @@ use crate::{Kind, types};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
-    /// A count, then so many elements.
+    /// A count, then this many elements.
     Plain(Shape),
-    /// A count, then so many packed values; with `plain`, each says whether it is one.
+    /// A count, then this many packed values; with `plain`, each says whether it is a single element.
     Nodes {
         format: Format,
         plain: bool,

@@ -40,14 +40,14 @@ impl<W: Write> Writer<W> {
         self.out.offset()
     }
 
-    /// Says something about the file; programs ignore what they do not know.
+    /// Writes a field about the file; programs ignore fields that they do not know.
     pub fn aux(&mut self, name: &[u8], value: &[u8]) -> io::Result<()> {
         self.out.byte(types::AUX)?;
         self.out.string(name)?;
         self.out.string(value)
     }
 
-    /// The keys that follow are in this database, which has so many keys, and so many with a deadline.
+    /// The keys that follow are in this database, which has this many keys, and this many with a deadline.
     pub fn database(&mut self, number: u64, keys: u64, deadlines: u64) -> io::Result<()> {
         self.out.byte(types::DATABASE)?;
         self.out.length(number)?;

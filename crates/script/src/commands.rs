@@ -149,8 +149,8 @@ impl Shared {
     }
 }
 
-/// Adds the parts that ask the host, for as long as a script runs. To make a function takes longer than most
-/// commands, so that there are two: `redis.call`, and one for all other questions.
+/// Adds the functions that ask the host, for as long as a script runs. Making a function takes longer than
+/// most commands, so that there are only two: `redis.call`, and one for all other questions.
 pub(crate) fn connect<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     redis: &Table,

@@ -47,7 +47,7 @@ pub struct Run<'a> {
 pub enum Outcome {
     /// Its reply is written.
     Done,
-    /// It failed, with this line for the client, which has no `-`.
+    /// The script failed, with this line for the client, which has no `-`.
     Failed(Vec<u8>),
     /// The host stopped it.
     Stopped,
@@ -114,7 +114,7 @@ impl Engine {
 
     /// Forgets a script.
     pub fn forget(&mut self, script: Compiled) {
-        // Storing nil in a place that is there takes no memory.
+        // Storing nil in an existing place takes no memory.
         let _ = self.sandbox.functions.raw_set(script.0, Value::Nil);
         self.free.push(script.0);
     }

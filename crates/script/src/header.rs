@@ -5,13 +5,13 @@
 pub struct Header {
     /// There is one: the flags hold. Without it a script may do what its commands may.
     pub has_flags: bool,
-    /// It runs no command that writes.
+    /// The script runs no command that writes.
     pub no_writes: bool,
-    /// It may run while there is no memory.
+    /// The script may run while there is no memory.
     pub allow_oom: bool,
-    /// It may run on a replica whose data is stale.
+    /// The script may run on a replica whose data is stale.
     pub allow_stale: bool,
-    /// It does not run on a node of a cluster.
+    /// The script does not run on a node of a cluster.
     pub no_cluster: bool,
     /// Its keys may have several slots of a cluster.
     pub allow_cross_slot: bool,

@@ -5,9 +5,9 @@ use tembo_wire::{Protocol, Request};
 /// Whether a script goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// It does.
+    /// The script goes on.
     GoOn,
-    /// It ends here, and nothing in it can catch that. The host knows why.
+    /// The script ends here, and nothing in it can catch that. The host knows why.
     Stop,
 }
 

@@ -230,7 +230,7 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    /// A number of so many bytes.
+    /// A number of this many bytes.
     fn word(&mut self, bytes: usize) -> std::result::Result<u64, Bad> {
         Ok(self.take(bytes)?.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)))
     }

@@ -38,7 +38,7 @@ pub(crate) fn whole(value: f64) -> Option<i64> {
     (is_within && integer as f64 == value).then_some(integer)
 }
 
-/// The number without its fraction; the least integer for what is beyond the integers, as Redis has it.
+/// The number without its fraction. Beyond the range of integers it is the least integer, as in Redis.
 pub(crate) fn truncated(value: f64) -> i64 {
     let is_within = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value);
     if is_within { value as i64 } else { i64::MIN }

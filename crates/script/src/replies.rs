@@ -156,9 +156,9 @@ pub(crate) struct Writer<'a> {
     pub(crate) lua: &'a Lua,
     pub(crate) shared: &'a Shared,
     pub(crate) out: &'a mut Vec<u8>,
-    /// That of the client.
+    /// The client's version of the protocol.
     pub(crate) protocol: Protocol,
-    /// That which the script has chosen for the replies that it gets.
+    /// The version that the script has chosen for the replies that it gets.
     pub(crate) of_script: Protocol,
     /// The buffer may not grow beyond this. Tables that share parts can stand for any number of bytes.
     pub(crate) end_max: usize,

@@ -208,8 +208,8 @@ fn processor_seconds() -> f64 {
     nanos.unwrap_or(0) as f64 / 1e9
 }
 
-/// The name of Lua's own `loadstring` in the registry. Its errors are bytes, where those of the binding have
-/// lost what is not UTF-8.
+/// The name of Lua's own `loadstring` in the registry. Its errors are bytes; the binding's errors lose all
+/// that is not UTF-8.
 const COMPILER: &str = "tembo.compiler";
 
 /// `load` and `loadstring`, which take text only: Lua does not check the code that it has compiled.
@@ -288,7 +288,7 @@ fn lifted(lua: &Lua, error: Value, as_text: bool) -> Result<Value> {
     }
 }
 
-/// Adds whatever catches errors, and returns what runs a function of the table `functions`.
+/// Adds the functions that catch errors, and returns the one that runs a function of the table `functions`.
 fn add_catchers(lua: &Lua, real: &Table, functions: &Table) -> Result<Function> {
     let lift = lua.create_function(|lua, error: Value| lifted(lua, error, false))?;
     let as_text = lua.create_function(|lua, error: Value| lifted(lua, error, true))?;

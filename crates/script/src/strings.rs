@@ -195,7 +195,7 @@ fn gsub(shared: &Rc<Shared>, args: &Args<'_>) -> Result<(Value, i64)> {
     Ok((Value::String(lua.create_string(built)?), count))
 }
 
-/// Appends what is put in place of a match.
+/// Appends the replacement of a match.
 fn append(
     shared: &Shared,
     lua: &Lua,

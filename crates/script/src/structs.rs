@@ -83,7 +83,7 @@ impl<'a, 'l> Format<'a, 'l> {
         Ok(count as usize)
     }
 
-    /// Takes what is no value: byte order, alignment.
+    /// Handles a letter that stands for no value: byte order, alignment.
     fn control(&mut self, letter: u8) -> Result<()> {
         match letter {
             b' ' => {}

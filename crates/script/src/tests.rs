@@ -6,7 +6,7 @@ use tembo_wire::{Protocol, ReplyWriter, Request};
 
 use crate::{Engine, Flow, Host, Outcome, Run};
 
-/// Answers ECHO, and FRESH with a long text, and fails what it does not know.
+/// Answers ECHO, answers FRESH with a long text, and refuses all other commands.
 struct Echo {
     ticks: usize,
     calls: usize,
@@ -18,7 +18,7 @@ impl Host for Echo {
         let mut reply = ReplyWriter::new(out, protocol);
         match request.name() {
             b"echo" => reply.bulk(&request[1]),
-            // Another text each time: Lua has equal ones once.
+            // A new text each time: Lua keeps equal texts once.
             b"fresh" => {
                 self.calls += 1;
                 reply.bulk(format!("{:060000}", self.calls).as_bytes());

@@ -21,7 +21,7 @@ const DENIED: &str = "DENIED Tembo is in protected mode: there is no password, s
     machine itself), if nobody can reach this address who should not.";
 /// Strangers that make room together.
 const ROOM_MAX: usize = 32;
-/// A stranger whose handshake is done, or that needs none, is one after so long.
+/// A client whose handshake is done, or that needs none, counts as a stranger only after this time.
 const STRANGER_MIN: Duration = Duration::from_secs(1);
 /// Connections accepted per turn.
 pub(crate) const ACCEPTS_PER_TURN: usize = 256;

@@ -49,7 +49,7 @@ struct Shelf {
 }
 
 impl Shelf {
-    /// A buffer of at least so much capacity.
+    /// A buffer of at least this much capacity.
     fn take(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let index = self.buffers.iter().rposition(|buffer| buffer.capacity() >= bytes)?;
         let buffer = self.buffers.remove(index);
@@ -147,7 +147,7 @@ impl Input {
             larger[..unread].copy_from_slice(self.unread());
             pool.inputs.put(std::mem::replace(&mut self.bytes, larger));
         } else if len > KEPT_BYTES && wanted <= len / 4 {
-            // A large request is over, and what follows it is small.
+            // A large request is over, and the bytes after it are few.
             let bytes = wanted.max(READ_BYTES);
             let mut smaller = pool.inputs.take(bytes).unwrap_or_else(|| vec![0; bytes]);
             smaller[..unread].copy_from_slice(self.unread());
@@ -426,7 +426,7 @@ mod tests {
         assert!(input.capacity() <= KEPT_BYTES, "{}", input.capacity());
     }
 
-    /// Takes so many bytes at each call.
+    /// Takes this many bytes at each call.
     struct Sink(Vec<u8>, usize);
 
     impl Write for Sink {

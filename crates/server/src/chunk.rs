@@ -32,7 +32,7 @@ impl Chunk {
         let bytes = wanted.clamp(BYTES_MIN, BYTES_MAX).next_multiple_of(4096);
         match MmapMut::map_anon(bytes) {
             Ok(memory) => Chunk::Mapped { memory, len: 0 },
-            // As after any failure to allocate, there is no way on if this fails, too.
+            // If this fails, too, nothing else can be done, as after any failure to allocate.
             Err(_) => Chunk::Owned(Vec::with_capacity(bytes)),
         }
     }

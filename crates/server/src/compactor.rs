@@ -3,8 +3,8 @@
 //! It begins when enough lies in holes between records, by the settings that Redis's directives
 //! `activedefrag` and `active-defrag-*` have, or when a client asks for it. A step takes a millisecond or a
 //! little more, and a pause follows, as long as the step was and the settings say, so that it takes the share
-//! of time that they allow beside clients. While no client has a command run steps take more of it, and
-//! all after the pool has grown over its holes. A write that finds no space has all of it done at once.
+//! of time that they allow beside clients. While clients rest, steps take more of it, and all
+//! of it after the pool has grown over its holes. A write that finds no space has all of it done at once.
 //!
 //! While clients rest, less space in holes is worth a compaction, less free space is worth emptying the end
 //! of the pool, and less room for growth stays there.
@@ -19,7 +19,7 @@ use tembo::{Compaction, MissedRun, Pool};
 const STEP: Duration = Duration::from_millis(1);
 /// The same when a pool has grown over its holes.
 const OUTGROWN_STEP: Duration = Duration::from_millis(2);
-/// The percentage of time that steps take while no command runs. Others may use the pool beside the server.
+/// The percentage of time that steps take while clients rest. Others may use the pool beside the server.
 const IDLE_PERCENT: u64 = 60;
 /// The holes are looked at this often. That takes time in proportion to the number of slabs.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -27,9 +27,9 @@ const LOOK_PERIOD: Duration = Duration::from_secs(1);
 const SLABS_PER_STEP: usize = 1024;
 /// The percentage of time that this may take.
 const LEARNING_PERCENT: u64 = 10;
-/// After a compaction that has gained nothing, so many bytes more in holes make another one worth trying.
+/// After a compaction that has gained nothing, this many bytes more in holes make another one worth trying.
 const WORTH_BYTES: u64 = 16 << 20;
-/// From so much unused space on, if it is a quarter of the file, the end of the pool is emptied, and cut.
+/// From this much unused space on, if it is a quarter of the file, the end of the pool is emptied, and cut.
 const UNUSED_BYTES: u64 = 64 << 20;
 /// The same while clients rest, if it is a sixteenth.
 const RESTING_UNUSED_BYTES: u64 = 4 << 20;
@@ -37,7 +37,7 @@ const RESTING_UNUSED_BYTES: u64 = 4 << 20;
 const RESTING_ROOM_BYTES: u64 = 1 << 20;
 /// The percentage of the settings' thresholds from which it begins then.
 const RESTING_PERCENT: u64 = 40;
-/// Clients rest that have at most so many commands run a second: as many as programs that watch the server.
+/// Clients rest that have at most this many commands run a second: as many as programs that watch the server.
 const RESTING_COMMANDS: u128 = 100;
 /// The share of the pool by which it may grow in spite of holes while a compaction yields to clients.
 const GROWTH_SHARE: u64 = 16;
@@ -57,10 +57,11 @@ pub(crate) struct Compactor {
     /// The commands that clients had had run when it last did something, and when that was.
     commands: u64,
     looked: Instant,
-    /// Clients rest; and less is worth a compaction then.
+    /// `rests`: clients rest. `is_eager`: and less is worth a compaction therefore.
     rests: bool,
     is_eager: bool,
-    /// A client has asked for a compaction, and for the running one.
+    /// `is_wanted`: a client has asked for a compaction that has not begun. `is_asked`: a client has asked
+    /// for the one that is running.
     is_wanted: bool,
     is_asked: bool,
     next: Instant,
@@ -68,7 +69,8 @@ pub(crate) struct Compactor {
     not_below: u64,
     not_below_if_full: u64,
     run: MissedRun,
-    /// The end of the pool is not emptied before so much is unused: the last attempt has not made it shorter.
+    /// The end of the pool is not emptied before this much is unused: the last attempt has not made it
+    /// shorter.
     unused_not_below: u64,
     /// All holes of the pool are known.
     knows_all: bool,
@@ -110,7 +112,7 @@ impl Compactor {
         }
     }
 
-    /// Begins as soon as possible, whatever there is to gain.
+    /// Begins a compaction as soon as possible, even if there is little to gain.
     pub(crate) fn ask(&mut self, now: Instant) {
         (self.is_wanted, self.next) = (true, now);
     }
@@ -148,7 +150,7 @@ impl Compactor {
         self.next
     }
 
-    /// Does the work that is due, after so many commands of clients. No batch is open. If the pool refuses,
+    /// Does the work that is due, after this many commands of clients. No batch is open. If the pool refuses,
     /// it is tried again later.
     pub(crate) fn run(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant, commands: u64) {
         let has_outgrown = settings.is_on && self.knows_all && pool.take_outgrown_waste();
@@ -171,7 +173,7 @@ impl Compactor {
             self.cycle = 100;
         }
         let began = Instant::now();
-        // What clients write makes holes, too. A pool that outgrows its holes has longer steps.
+        // Clients that write make holes, too. A pool that has grown over its holes has longer steps.
         let budget = if self.cycle == 100 { OUTGROWN_STEP } else { STEP };
         if self.step(pool, budget) {
             let ended = Instant::now();
@@ -335,7 +337,7 @@ impl Compactor {
     }
 }
 
-/// The pause after a step that took so long, so that steps take this percentage of time.
+/// The pause after a step that took this long, so that steps take this percentage of time.
 fn pause(took: Duration, cycle: u64) -> Duration {
     took * (100 - cycle) as u32 / cycle as u32
 }

@@ -34,8 +34,7 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Other machines may read them: `metrics-public`. `false`.
     pub metrics_public: bool,
-    /// Probes report that the event loop is stuck once it has shown no sign of life for so long. 60 seconds,
-    /// which only a test changes.
+    /// Whether other machines may read the metrics, `metrics-public`. `false`.
     #[doc(hidden)]
     pub stuck_after: Duration,
     /// The permissions of that socket. None: those that the process gives to files.
@@ -91,10 +90,10 @@ pub struct Config {
     /// Most clients at a time, *settable* as `maxclients`. 10000; fewer if the process may not open as many
     /// files.
     pub max_clients: usize,
-    /// A client that neither sends nor takes anything for so long is disconnected, *settable* as `timeout`
+    /// A client that neither sends nor takes anything for this long is disconnected, *settable* as `timeout`
     /// (in seconds, 0 for never). Never.
     pub idle_timeout: Option<Duration>,
-    /// A silent connection is probed by TCP after so long, *settable* as `tcp-keepalive`. 300 s.
+    /// A silent connection is probed by TCP after this long, *settable* as `tcp-keepalive`. 300 s.
     pub tcp_keepalive: Option<Duration>,
     /// Limits on one request; `max_bulk_bytes` is *settable* as `proto-max-bulk-len`, `max_request_bytes`
     /// as `client-query-buffer-limit`. Redis's.
@@ -142,9 +141,10 @@ pub struct Config {
 pub struct CompactionSettings {
     /// Whether it begins unasked, *settable* as `activedefrag`. Yes.
     pub is_on: bool,
-    /// Not before so many bytes lie in holes, *settable* as `active-defrag-ignore-bytes`. 16 MiB.
+    /// Compaction does not begin before this many bytes lie in holes, *settable* as
+    /// `active-defrag-ignore-bytes`. 16 MiB.
     pub least_bytes: u64,
-    /// It begins at this waste, *settable* as `active-defrag-threshold-lower`. 25.
+    /// Compaction begins at this percentage of waste, *settable* as `active-defrag-threshold-lower`. 25.
     pub lower_percent: u64,
     /// From this waste on it takes as much time as it may, *settable* as `active-defrag-threshold-upper`.
     /// 100.
@@ -304,11 +304,11 @@ impl LogFormat {
 /// Whether a service manager is notified about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supervised {
-    /// It is not.
+    /// The server is not supervised.
     No,
-    /// It is systemd; if it has given no socket, the log says so.
+    /// systemd supervises the server; if it has given no socket, the log says so.
     Systemd,
-    /// It is, if it has given a socket (`NOTIFY_SOCKET`).
+    /// systemd supervises the server if it has given a socket (`NOTIFY_SOCKET`).
     Auto,
 }
 
@@ -317,7 +317,8 @@ pub enum Supervised {
 pub struct OutputLimit {
     /// At no time more bytes than this; 0 for no limit.
     pub hard_bytes: u64,
-    /// Not more bytes than this for longer than [`soft_seconds`](OutputLimit::soft_seconds); 0 for no limit.
+    /// A client may have more bytes than this for [`soft_seconds`](OutputLimit::soft_seconds) only; 0 for no
+    /// limit.
     pub soft_bytes: u64,
     /// See [`soft_bytes`](OutputLimit::soft_bytes).
     pub soft_seconds: u64,
@@ -368,7 +369,7 @@ impl ClientMemory {
 
 /// The share of this process's memory that clients may have together.
 const CLIENT_MEMORY_SHARE: u64 = 4;
-/// Clients may have so much where that share is less, or the memory is not known.
+/// Clients may have this much memory where that share is less, or the memory is not known.
 const CLIENT_MEMORY_MIN: u64 = 256 << 20;
 
 /// Bytes that a pool may have beyond half its data, at least, where keys are evicted.
@@ -378,15 +379,15 @@ const HOLE_BYTES_MIN: u64 = 16 << 20;
 /// than what a larger record costs to put together (measured at 1 KiB values: 1.58 us of CPU time per SET up
 /// to 64 words, 1.72 us at 400).
 const BATCH_WORDS_IN_MEMORY: usize = 128;
-/// The event loop is taken for stuck after so long without a sign of life. A slow device or the loading of a
-/// large value hold it for seconds, and a probe's answer may have the server killed.
+/// The event loop is taken for stuck after this long without a sign of life. A slow device or the loading of
+/// a large value hold it for seconds, and a probe's answer may have the server killed.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Where a commit waits for the disk.
 const BATCH_WORDS_SYNCED: usize = 4096;
 
 impl Config {
     /// For the program that opens the pool: the length up to which it may grow by `maxmemory`. With a policy
-    /// of eviction that bounds what is alive, and the pool may have half as much again, for holes.
+    /// of eviction, `maxmemory` bounds the live data, and the pool may have half as much again, for holes.
     pub fn pool_bytes_max(&self) -> Option<u64> {
         let bytes = self.eviction.memory_bytes;
         let holes = if self.eviction.policy == Policy::NoEviction { 0 } else { bytes / 2 + HOLE_BYTES_MIN };

@@ -104,7 +104,7 @@ fn write_setting(text: &mut Vec<u8>, (name, value): &Setting) {
     text.push(b'\n');
 }
 
-/// Words between blanks, in quotes where a line would be read in another way.
+/// Separates a line at blanks, and quotes the words that a line could not hold as they are.
 pub(crate) fn quoted_words(line: &[u8]) -> String {
     let is_plain = |byte: &u8| matches!(byte, b'!'..=b'~') && !b"\"'\\".contains(byte);
     let show = |word: &[u8]| match !word.is_empty() && word.iter().all(is_plain) {

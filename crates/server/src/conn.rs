@@ -52,11 +52,11 @@ pub(crate) struct Conn {
     pub(crate) paused: bool,
     /// The socket failed.
     pub(crate) broken: bool,
-    /// It is in the event loop's queue.
+    /// Whether the connection is in the event loop's queue.
     pub(crate) queued: bool,
-    /// It has sent something.
+    /// Whether the client has sent something.
     pub(crate) heard: bool,
-    /// Since when more of its replies wait than the soft limit allows.
+    /// The time since which more of its replies wait than the soft limit allows.
     over_soft_limit: Option<Instant>,
     /// Its share of [`Clients::memory_bytes`](crate::clients::Clients::memory_bytes).
     pub(crate) counted_bytes: usize,
@@ -89,7 +89,7 @@ impl Conn {
         }
     }
 
-    /// Lets TCP probe the connection once it was silent for so long.
+    /// Lets TCP probe the connection once it was silent for this long.
     pub(crate) fn keep_alive(&self, after: Duration) -> io::Result<()> {
         let Some(stream) = self.stream.tcp() else {
             return Ok(());

@@ -82,7 +82,7 @@ impl Executor<'_, '_> {
     /// Begins the copy that is wanted, if one is.
     fn begin_copy(&mut self) -> bool {
         if self.keys.replication.is_arriving {
-            // The data that are there may be cleared already.
+            // The present data may be cleared already.
             return false;
         }
         let begun = match self.wants_copies() {

@@ -19,7 +19,7 @@ use crate::tracking::{Invalidation, Notice};
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     pub(crate) pattern: Option<Rc<[u8]>>,
-    /// For those who track keys.
+    /// The notice for clients that track keys.
     pub(crate) notice: Option<Notice>,
     pub(crate) encoded: [Option<Rc<[u8]>>; 2],
 }

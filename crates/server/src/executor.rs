@@ -70,9 +70,9 @@ pub(crate) struct Mark {
 /// The attempts that were made for a command already.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
-    /// It is run again with all space that there is.
+    /// Whether the command is run again with all free space.
     pub(crate) is_built_again: bool,
-    /// Keys were evicted for it, or the pool compacted, so often.
+    /// How often keys were evicted, or the pool was compacted, for the command.
     pub(crate) evictions: u32,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Executor<'s, 'p> {
 
 impl<'s, 'p> Executor<'s, 'p> {
     /// Runs the requests that `conn`, which is out of its slot, has received, until one is incomplete or the
-    /// connection is blocked, or has got so many replies that others are to be served first.
+    /// connection is blocked, or has got enough replies in this turn, so that others are served first.
     pub(crate) fn process(&mut self, slot: usize, conn: &mut Conn) {
         conn.stalled = false;
         self.state.commands.begin();
@@ -164,7 +164,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
         self.keys.now_ms = now_ms;
         if matches!(session.replies, Replies::Off | Replies::SkipNext) {
-            // The replies before are final, so that what follows can be cut off.
+            // The earlier replies are final, so that the later ones can be cut off.
             self.mute(slot, session, output);
         }
         session.publishing = self.keys.pubsub.posted != posted;
@@ -309,7 +309,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         self.keys.set_in_one_batch(false);
         self.note_command(command, request, session);
         self.show_to_monitors(command, request, session);
-        // One that waits has no reply.
+        // A command that waits has no reply.
         let has_reply = session.waiting.is_none();
         if has_reply && self.keys.is_dirty() && command.has(READONLY | WRITE | AFTER_COMMIT) {
             self.state.note_writes(u64::from(command.has(WRITE)));
@@ -436,7 +436,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         }
     }
 
-    /// The command, or subcommand, that is asked for, if there is one, whatever its arity.
+    /// The command, or subcommand, that a request asks for, if it exists, whatever its arity.
     pub(crate) fn find(&self, request: &Request<'_>) -> Option<&'static Command> {
         let command = self.state.registry.get(request.name())?;
         match request.get(1).filter(|_| !command.subcommands.is_empty()) {

@@ -24,7 +24,7 @@ use crate::keyspace::replication::hidden_maps;
 use crate::kinds::{KindCounts, rdb_kind};
 use crate::version::REDIS_VERSION;
 
-/// After so many keys and elements, an export reports its progress.
+/// After this many keys and elements, an export reports its progress.
 const RECORDS_PER_SIGN: u32 = 256;
 
 /// Why an export ended early.
@@ -68,7 +68,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// As it is told, with the key where it was met.
+    /// The failure, with the key at which it was met.
     fn at(self, database: usize, key: &[u8]) -> ExportError {
         match self {
             Failure::File(error) => ExportError::File(error),
@@ -144,7 +144,7 @@ pub(crate) struct Export<W: Write> {
     exported: Exported,
     /// Keys that were come to.
     pub(crate) seen: u64,
-    /// Keys that there are.
+    /// The number of keys.
     pub(crate) total: u64,
 }
 

@@ -92,7 +92,7 @@ fn clipped(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(QUOTED_BYTES_MAX)]
 }
 
-/// The answer to a request for a command that there is not.
+/// The answer to a request for a command that does not exist.
 pub(crate) fn unknown_command(request: &Request<'_>) -> Fault {
     let mut quoted = Vec::new();
     for arg in request.args().skip(1) {
@@ -109,7 +109,7 @@ pub(crate) fn unknown_command(request: &Request<'_>) -> Fault {
     Fault::Quoting([b"ERR unknown command '", name, b"', with args beginning with: ", &quoted].concat())
 }
 
-/// The answer to a request for a subcommand that there is not.
+/// The answer to a request for a subcommand that does not exist.
 pub(crate) fn unknown_subcommand(command: &Command, name: &[u8]) -> Fault {
     let help = format!("'. Try {} HELP.", command.name.to_uppercase());
     Fault::Quoting([b"ERR unknown subcommand '", clipped(name), help.as_bytes()].concat())

@@ -11,7 +11,7 @@
 /// Whether all of `text` matches `pattern`. With `fold`, ASCII letters match in either case.
 pub(crate) fn matches(pattern: &[u8], text: &[u8], fold: bool) -> bool {
     let (mut pattern, mut text) = (pattern, text);
-    // Where to resume if what follows the last star does not match here: one byte further.
+    // Where to resume if the pattern after the last star does not match here: one byte further.
     let mut resume: Option<(&[u8], &[u8])> = None;
     loop {
         if let Some((b'*', rest)) = pattern.split_first() {
@@ -59,7 +59,7 @@ fn split_literal(pattern: &[u8]) -> (Vec<u8>, &[u8]) {
     }
 }
 
-/// Matches one byte with the front of `pattern`, which is not a star; returns what follows that.
+/// Matches one byte with the front of `pattern`, which is not a star; returns the rest of the pattern.
 fn one(pattern: &[u8], byte: Option<u8>, fold: bool) -> Option<&[u8]> {
     let byte = byte?;
     let equal = |wanted: u8| wanted == byte || fold && wanted.eq_ignore_ascii_case(&byte);

@@ -39,7 +39,7 @@ pub(crate) struct HeldOutput {
 }
 
 impl HeldOutput {
-    /// Notes the end of a round, with so many bytes left. New ones wait for `pos`, if there is one.
+    /// Notes the end of a round, with this many bytes left. New ones wait for `pos`, if there is one.
     pub(crate) fn note(&mut self, unsent: usize, pos: Option<u64>) {
         let end = self.sent + unsent as u64;
         if let Some(pos) = pos.filter(|_| end > self.noted) {
@@ -63,7 +63,7 @@ impl HeldOutput {
         self.parts.len() < before
     }
 
-    /// How many of so many bytes that are left may be sent.
+    /// How many of the bytes that are left may be sent.
     pub(crate) fn sendable(&self, unsent: usize) -> usize {
         if self.parts.is_empty() { unsent } else { unsent.min(self.free.saturating_sub(self.sent) as usize) }
     }

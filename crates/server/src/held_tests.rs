@@ -143,7 +143,7 @@ fn replies_wait_for_the_device_and_the_server_goes_on() {
     scene.device.set(Gate::Closed);
     scene.send(0, "SET k one");
     scene.wait_until_run(3, "cmdstat_set:calls=5,");
-    // They ride in the next synchronisation, together.
+    // These writes wait for the next synchronisation, together.
     scene.send(1, "SET k two");
     scene.send(2, "GET k");
     scene.wait_until_run(3, "cmdstat_set:calls=6,");

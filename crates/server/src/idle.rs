@@ -9,7 +9,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long to look before sleeping. Of the order of what sleeping and being woken cost.
+/// How long to look before sleeping: about as long as sleeping and being woken take.
 const LOOK_MAX: Duration = Duration::from_micros(30);
 /// A longer wait counts as one of this length, so that a pause is soon forgotten.
 const WAIT_COUNTED_MAX: Duration = Duration::from_micros(200);

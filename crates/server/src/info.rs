@@ -44,7 +44,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) pubsub_counts: [usize; 3],
     /// Clients that track keys; the keys, the readers of keys, and the beginnings of keys that they track.
     pub(crate) tracking_counts: [usize; 4],
-    /// Those of the server's thread.
+    /// The write-backs and fences of the server's thread.
     pub(crate) write_backs: WriteBacks,
     /// Each database that is not empty: its number, its count of keys, and its count of keys with a deadline.
     pub(crate) keyspace: Vec<(usize, u64, u64)>,
@@ -54,7 +54,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) second: Option<Second>,
     /// The first byte of the stream that is kept, counted from 1.
     pub(crate) backlog_first: u64,
-    /// The addresses of replicas, with what they are.
+    /// The addresses of replicas, with their states.
     pub(crate) replicas: Vec<(String, Replica)>,
 }
 

@@ -1,4 +1,4 @@
-//! Commands that work in memory, and the moment at which the batch gets what they have done
+//! Commands that work in memory, and the moment at which the batch gets their changes
 //! ([`list_end`](crate::keyspace::collection::list_end)).
 
 use tembo_wire::{ReplyWriter, Request};

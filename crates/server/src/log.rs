@@ -23,7 +23,7 @@ pub(crate) enum MessageKind {
     Idle,
     /// A client's bytes were no requests.
     Protocol,
-    /// A client was disconnected because of what was kept for it.
+    /// A client was disconnected because too many of its replies waited.
     OutputLimit,
     /// A client was disconnected for the memory that all clients have together.
     Evicted,

@@ -9,7 +9,7 @@ pub struct Figure {
     pub name: &'static str,
     /// Its meaning in some words.
     pub help: &'static str,
-    /// Whether it counts what has happened, since the start or since it was set back.
+    /// Whether the figure counts events, since the start or since it was set back.
     pub is_counter: bool,
     /// Its value.
     pub value: u64,

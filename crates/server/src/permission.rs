@@ -120,8 +120,9 @@ fn note(
     state.acl_log.note(entry, state.config.acl.log_len_max);
 }
 
-/// Puts a user in the place of the one of its name, also for the clients that are it. A client that has
-/// subscribed to what it may not receive any more is disconnected; the one that asks, after its answer.
+/// Puts a user in the place of the one of the same name, also for the clients that are logged in as that
+/// user. A client that has subscribed to a channel that it may not receive any more is disconnected; the
+/// client that asked, after its answer.
 pub(crate) fn put_user(user: User, state: &mut State, asking: &mut Session, clients: &mut Clients) {
     let user = state.users.put(user);
     let mut lost = Vec::new();

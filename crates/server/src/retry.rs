@@ -13,9 +13,9 @@ use crate::state::State;
 const RECLAIMS_PER_RETRY: usize = 64;
 
 impl Executor<'_, '_> {
-    /// Prepares for a command that ended in this fault to be run again; returns the fault if that would not
-    /// help. One that had committed parts of a large collection is run again once, with all space that there
-    /// is.
+    /// Prepares for another run of a command that ended in this fault; returns the fault if another run would
+    /// not help. A command that had committed parts of a large collection is run again once, with all free
+    /// space.
     pub(crate) fn prepare_retry(&mut self, fault: Fault, tries: &mut Tries, current: Current<'_>) -> Answer {
         match fault {
             Fault::NeedsCommit => {
@@ -42,7 +42,7 @@ impl Executor<'_, '_> {
                     self.reclaim_all()
                 }
             }
-            // Replaced states go before anything that is there.
+            // Replaced states are given up before anything else.
             Fault::Engine(tembo::Error::Full { .. }) if self.keys.has_kept() => {
                 self.commit_batch(Some(current));
                 self.keys.give_up_kept()?;
@@ -100,8 +100,8 @@ impl Executor<'_, '_> {
         Ok(())
     }
 
-    /// Lets a command that may not need space, and found none, do in place what it would copy. Returns
-    /// whether it is to be run again.
+    /// A command that may not need space, and found none, may change in place the value that it would copy.
+    /// Returns whether it is to be run again.
     #[cold]
     pub(crate) fn may_do_in_place(&mut self, command: &Command, fault: &Fault) -> bool {
         let is_full = matches!(fault, Fault::Engine(tembo::Error::Full { .. }));

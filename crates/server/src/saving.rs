@@ -19,7 +19,7 @@ pub(crate) struct Saving {
     pub(crate) count: u64,
     /// Commands that wrote since the last one.
     pub(crate) changes: u64,
-    /// Those of them from before the one that is under way.
+    /// Those of the changes that came before the save under way.
     pub(crate) changes_before: u64,
 }
 

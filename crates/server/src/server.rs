@@ -30,7 +30,7 @@ use crate::tls::Tls;
 use crate::token::{LISTENER, WAKER};
 use tembo::Pool;
 
-/// Connections that the system may hold before they are accepted; it has a maximum of its own.
+/// Connections that the system may hold before they are accepted. The system has a maximum of its own.
 const BACKLOG: i32 = 1024;
 /// A server that listens and does not serve yet.
 ///
@@ -71,7 +71,7 @@ impl Listener {
         Ok(Listener { acceptors: vec![Acceptor::Tcp(inner)], local, tls_local: None, metrics: None })
     }
 
-    /// Listens on an address, of which one of IPv6 leaves that of IPv4 to others.
+    /// Listens on an address. An IPv6 address does not take the port of IPv4 with it.
     fn bind_alone(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
         let bind = || -> io::Result<TcpListener> {
             if address.is_ipv4() {

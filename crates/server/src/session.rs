@@ -24,7 +24,7 @@ pub(crate) enum Replies {
     Off,
     /// All but that to the command under way, which turns them off, and the next one.
     SkipNext,
-    /// All but that to the command under way.
+    /// All replies but the one to the command under way are sent.
     Skip,
 }
 
@@ -49,45 +49,45 @@ pub(crate) struct Session {
     /// The command it ran last.
     pub(crate) command: &'static str,
     pub(crate) no_evict: bool,
-    /// It has given a password, or came when there was none.
+    /// The client has given a password, or came when none was needed.
     pub(crate) authenticated: bool,
-    /// It accepts the data of a replica of a cluster: READONLY.
+    /// The client accepts the data of a replica of a cluster: READONLY.
     pub(crate) reads_replica: bool,
-    /// The user that it is; the default one until it authenticates.
+    /// The client's user; the default user until the client authenticates.
     pub(crate) user: Arc<User>,
-    /// It is the link to the master.
+    /// The session is the link to the master.
     pub(crate) is_master: bool,
     /// The commands since MULTI.
     pub(crate) queue: Option<Rc<Queue>>,
     pub(crate) watched: Watched,
-    /// It waits for a key.
+    /// The key for which the client waits.
     pub(crate) waiting: Option<Box<Waiting>>,
-    /// It waits for replicas.
+    /// The replicas for which the client waits.
     pub(crate) awaiting: Option<Box<Awaiting>>,
-    /// It has run commands that may write.
+    /// The client has run commands that may write.
     pub(crate) has_written: bool,
-    /// This server was a replica after that: what it wrote may be taken back.
+    /// This server was a replica after that write: the write may be taken back.
     pub(crate) in_doubt: bool,
-    /// It waits for the end of SAVE.
+    /// The client waits for the end of SAVE.
     pub(crate) is_saving: bool,
-    /// It brings, or brought, the keys of slots that move to here.
+    /// The client brings, or brought, the keys of slots that move to this node.
     pub(crate) importing: bool,
     /// When it said CLUSTERX HEARTBEAT last, by the time since boot.
     pub(crate) heartbeat: Option<Duration>,
-    /// It is a replica's.
+    /// The client is a replica.
     pub(crate) replica: Option<Box<Replica>>,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) tracking: OwnTracking,
-    /// It sees all commands, under this number.
+    /// The client sees all commands (MONITOR), under this number.
     pub(crate) monitors: Option<u64>,
     /// The replies of this round say nothing of the data.
     pub(crate) is_plain: bool,
     /// Its last command sent messages.
     pub(crate) publishing: bool,
     pub(crate) replies: Replies,
-    /// It is to be disconnected once its output is sent.
+    /// The client is to be disconnected once its output is sent.
     pub(crate) quitting: bool,
-    /// It is to be disconnected now; its remaining replies are not sent.
+    /// The client is to be disconnected now; its remaining replies are not sent.
     pub(crate) killed: bool,
     /// The connection's buffers when its commands of this turn began.
     pub(crate) buffers: BufferSizes,

@@ -163,9 +163,10 @@ pub(crate) struct State {
     pub(crate) run_id: String,
     /// Clients wait.
     pub(crate) pause: Option<Pause>,
-    /// Writes wait until then for a failover or the replicas of before, whatever CLIENT UNPAUSE says.
+    /// Writes wait until then for a failover, or for the answers of former replicas, whatever CLIENT UNPAUSE
+    /// says.
     pub(crate) hold: Option<Instant>,
-    /// Clients that read waited, too, when this was looked at last.
+    /// Whether, at the last look, the pause also held clients that read.
     pub(crate) was_pause_of_all: bool,
     /// Clients may wait for the end of a pause.
     pub(crate) has_waiting: bool,
@@ -337,7 +338,7 @@ impl State {
         self.log(LogLevel::Notice, MessageKind::OutputLimit, message);
     }
 
-    /// Logs that a commit failed, of which so many replies are now errors.
+    /// Logs that a commit failed, of which this many replies are now errors.
     #[cold]
     pub(crate) fn log_failed_commit(&mut self, replies: usize, error: &tembo::Error, pool: &Pool) {
         let kind = match kind_of(error) {

@@ -23,7 +23,7 @@ pub(crate) struct Supervision {
 }
 
 impl Supervision {
-    /// As the settings and the environment say.
+    /// The supervision that the settings and the environment ask for.
     pub(crate) fn new(supervised: Supervised, now: Instant) -> Self {
         let is_on = supervised != Supervised::No && has_socket();
         let every = sd_notify::watchdog_enabled().filter(|_| is_on).map(|time| time / 2);

@@ -1,4 +1,4 @@
-//! The names of what the event loop waits for, apart from clients, whose names are their slots.
+//! The names of the event loop's sources, apart from clients, whose names are their slots.
 
 use mio::Token;
 

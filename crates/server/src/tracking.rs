@@ -48,7 +48,7 @@ pub(crate) enum Mode {
     OptIn,
     /// The keys that it reads, but for those after CLIENT CACHING NO.
     OptOut,
-    /// Those with certain beginnings, read or not.
+    /// The keys with certain beginnings, read or not.
     Broadcast,
 }
 
@@ -57,19 +57,19 @@ pub(crate) enum Mode {
 pub(crate) struct Tracked {
     pub(crate) client: ClientRef,
     pub(crate) mode: Mode,
-    /// It is not told of its own changes.
+    /// The client is not told of its own changes.
     pub(crate) no_loop: bool,
-    /// Another client gets its messages.
+    /// The client that gets its messages in its place.
     pub(crate) redirect: Option<ClientRef>,
     /// That other client is gone.
     pub(crate) is_gone: bool,
-    /// It was told so, or would have been.
+    /// The client was told so, or would have been.
     pub(crate) is_broken: bool,
     pub(crate) prefixes: BTreeSet<Rc<[u8]>>,
 }
 
 impl Tracked {
-    /// The number of the client that gets its messages; 0 if it does itself.
+    /// The number of the client that gets its messages; 0 if this client gets them itself.
     pub(crate) fn redirect_id(&self) -> i64 {
         self.redirect.map_or(0, |redirect| redirect.id as i64)
     }
@@ -106,7 +106,7 @@ pub(crate) struct Group {
 /// The content of a message to those who track.
 #[derive(Debug)]
 pub(crate) struct Invalidation {
-    /// The keys, and who changed each; `None` for all that there are.
+    /// The keys, and who changed each; `None` for all keys.
     pub(crate) keys: Option<Vec<(Box<[u8]>, u64)>>,
     /// The clients to notify, unless they track no longer.
     pub(crate) clients: Vec<u64>,
@@ -129,7 +129,7 @@ impl Invalidation {
 /// How a client is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Keys that this client did not change. In RESP2 a message of a channel, and only to a
+    /// Keys that this client did not change. In RESP2 it is a message of a channel, and goes only to a
     /// subscriber that gets the messages of another client.
     Keys { without: u64, is_redirected: bool },
     /// The client with this number, to which the messages were redirected, has disconnected.

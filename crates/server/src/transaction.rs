@@ -176,7 +176,7 @@ impl Executor<'_, '_> {
         loop {
             let start = output.len();
             let mark = self.keys.pubsub.mark();
-            // Their other changes of the session are the same when they are run again.
+            // When commands run again, their other changes of the session come out the same.
             let before = (session.database, session.protocol);
             let may_ask_for_room = can_reclaim && self.keys.may_give_room();
             if queue.may_walk() {

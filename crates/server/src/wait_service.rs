@@ -122,7 +122,7 @@ impl Executor<'_, '_> {
         if let Some(request) = requests.get(0) {
             let (mut job, most) = (None, self.state.config.reply_bytes_max);
             self.keys.set_in_one_batch(true);
-            // Its user may be another one since it began to wait.
+            // The user of the client may have changed since the client began to wait.
             let refused = if session.user.may_all { None } else { self.refusal(session, command, &request) };
             // While a slot moves to another node, no client takes elements from it; all are tried again
             // afterwards.
@@ -137,7 +137,7 @@ impl Executor<'_, '_> {
             self.keys.set_in_one_batch(false);
             match ran {
                 Ok(()) => {}
-                // As if it had found nothing.
+                // The client waits on, as if its command had found nothing.
                 Err(Fault::NeedsCommit | Fault::MissingDatabase(_)) => output.bytes.truncate(start),
                 Err(fault) => {
                     output.bytes.truncate(start);

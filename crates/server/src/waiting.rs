@@ -44,7 +44,7 @@ pub(crate) struct Waiting {
     pub(crate) muted: bool,
     /// While the command runs again: the key that is ready.
     pub(crate) given: Option<Rc<[u8]>>,
-    /// It has got a reply that is not committed: where that begins in the output.
+    /// The client has a reply that is not committed: the place in the output where the reply begins.
     pub(crate) replied: Option<usize>,
 }
 
@@ -60,7 +60,7 @@ impl Waiting {
         Waiting { command, requests, kind, database, keys, deadline, number, muted, given, replied }
     }
 
-    /// Whether it has got what it waits for, but for the commit.
+    /// Whether the client has got an element that it waited for, except for the commit.
     pub(crate) fn is_replied(&self) -> bool {
         self.replied.is_some()
     }

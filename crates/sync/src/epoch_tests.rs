@@ -47,7 +47,7 @@ fn threads_have_slots_of_their_own() {
     assert!(retired >= epochs.safe_before());
 }
 
-/// A reader that takes what it finds must find it intact, however often the writer replaces it.
+/// A reader must find the block that it takes intact, however often the writer replaces it.
 #[test]
 fn nothing_is_reclaimed_under_a_brief_pin() {
     let epochs = Epochs::default();

@@ -319,7 +319,7 @@ impl World {
     }
 }
 
-/// Runs a model under every schedule with so many preemptions, or more if the environment asks for more.
+/// Runs a model under every schedule with this many preemptions, or more if the environment asks for more.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.max(Some(preemptions));

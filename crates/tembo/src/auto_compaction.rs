@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct AutoCompaction {
     pub(crate) is_off: AtomicBool,
-    /// The bytes in holes, and one more, after a compaction that has made no room; 0 if there was none.
+    /// After a compaction that has made no room: the bytes in holes, plus one. 0 if there was no such
+    /// compaction.
     pub(crate) futile_at: AtomicU64,
     pub(crate) run: Mutex<MissedRun>,
 }

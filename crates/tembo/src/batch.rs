@@ -441,9 +441,9 @@ impl Batch<'_> {
         Ok(self.counting_tree(map)?.rank_in(&self.tx, key)?)
     }
 
-    /// The record to which weight number `nth` of the map belongs, counted from 0 and from the smallest key
-    /// on, as this batch sees it: the record with so many smaller ones, in a map that counts
-    /// [records](crate::Counting::Records). O(log n).
+    /// The record at position `nth`, counted from 0 in the order of the keys, as this batch sees the map:
+    /// `nth` records have smaller keys. In a map that counts weights, the record to which the unit of weight
+    /// number `nth` belongs. O(log n).
     ///
     /// # Errors
     ///

@@ -344,8 +344,8 @@ impl Pool {
         Ok(self.shared.pool.cut(least_bytes, slack_bytes)?)
     }
 
-    /// As [`cut`](Self::cut), for programs that were not asked: leaves room for the next growth, and does
-    /// nothing for less than that.
+    /// As [`cut`](Self::cut), for programs that nobody asked to cut: leaves room for the next growth, and
+    /// does nothing if less would be gained than that room.
     ///
     /// # Errors
     ///
@@ -418,7 +418,7 @@ impl Rounds {
     }
 }
 
-/// A compaction is worth trying again with so many bytes more in holes, or unused.
+/// A compaction is worth trying again with this many bytes more in holes, or unused.
 const WORTH_BYTES: u64 = 1 << 20;
 /// Compactions for one change.
 const COMPACTIONS_MAX: u32 = 64;
@@ -432,7 +432,7 @@ impl MissedRun {
         missed_bytes > 0 && !(was_in_vain && pool.stats().unused_bytes < self.unused_bytes + WORTH_BYTES)
     }
 
-    /// Notes the outcome of the compactions since the last call, before which so many bytes were missed.
+    /// Notes the outcome of the compactions since the last call, before which this many bytes were missed.
     /// Those that were to make no run do not count.
     pub fn note_compaction(&mut self, pool: &Pool, missed_bytes: u64) {
         let has_made_run = pool.has_made_run();
@@ -452,7 +452,7 @@ impl MissedRun {
 }
 
 impl Pool {
-    /// Whether the pool has grown since the last call although at least 16 MiB, and a quarter of what is in
+    /// Whether the pool has grown since the last call although at least 16 MiB, and a quarter of the bytes in
     /// use, lay in holes. For a program that compacts the pool itself.
     pub fn take_outgrown_waste(&self) -> bool {
         self.shared.pool.take_outgrown_waste()

@@ -17,7 +17,8 @@ impl Dropped {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Notes that there are such blocks. The caller has the writers' turn, so that it is not noted late.
+    /// Notes whether dropped structures have blocks left. The caller has the writers' turn, so that the note
+    /// is not late.
     pub(crate) fn note(&self, has_any: bool) {
         self.0.store(has_any, Ordering::Relaxed);
     }

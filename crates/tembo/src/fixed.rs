@@ -75,7 +75,7 @@ impl FixedMap {
         Ok(self.tree.contains(key)?)
     }
 
-    /// Gives `key` a value; returns the one before.
+    /// Gives `key` a value; returns the previous value.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl FixedMap {
         self.tree.pool().with_room(|| Ok(self.tree.insert(key, value)?))
     }
 
-    /// Gives `key` another value if it has one; returns the one before.
+    /// Gives `key` another value if it has one; returns the previous value.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl FixedMap {
         Ok(self.tree.update(key, value)?)
     }
 
-    /// Gives `key` another value if it has the value `expected`; returns the one before. The exchange was
+    /// Gives `key` another value if it has the value `expected`; returns the previous value. The exchange was
     /// made if that is `Some(expected)`.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl FixedMap {
 /// Records of a [`FixedMap`] in order of their keys, from both ends.
 #[derive(Debug)]
 pub struct FixedIter {
-    // In this order, as in `FixedMap`.
+    // The fields are dropped in this order, as in `FixedMap`.
     range: U64Range,
     _entry: Arc<OpenEntry<U64Tree>>,
 }

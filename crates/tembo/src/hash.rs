@@ -51,7 +51,7 @@ pub struct HashTable {
 /// constant time, and holds space as a [`Snapshot`](crate::Snapshot) does.
 #[derive(Clone, Debug)]
 pub struct TableSnapshot {
-    // In this order: the table stays open as long as its version is held.
+    // The fields are dropped in this order: the table stays open as long as its version is held.
     snapshot: VersionedSnapshot<HashStructure>,
     table: TreeHandle<VersionedHash>,
 }

@@ -305,7 +305,8 @@ impl Map {
         }
     }
 
-    /// After the last step: frees what has moved, as far as that is left; returns whether to go on.
+    /// After the last step: frees the old blocks of moved records, as far as some are left; returns whether
+    /// to go on.
     pub(crate) fn collect_moved(&self) -> Result<bool> {
         match &self.tree {
             Tree::Plain(_) => Ok(false),

@@ -75,7 +75,7 @@ pub(crate) type OpenTrees<T> = Mutex<HashMap<String, (T, Weak<OpenEntry<T>>)>>;
 /// A handle of a tree.
 #[derive(Debug)]
 pub(crate) struct TreeHandle<T: OpenOnce> {
-    // In this order: the entry is removed after the last handle of the tree.
+    // The fields are dropped in this order: the entry is removed after the last handle of the tree.
     tree: T,
     entry: Arc<OpenEntry<T>>,
 }

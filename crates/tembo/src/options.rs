@@ -153,7 +153,7 @@ impl Options {
     }
 
     /// Whether changes of maps compact the pool when they find no space, or when it has grown although at
-    /// least 16 MiB, and a quarter of what is in use, lay in holes (default: yes). The change then takes as
+    /// least 16 MiB, and a quarter of the bytes in use, lay in holes (default: yes). The change then takes as
     /// long as [`Pool::compact`].
     pub fn compact_unasked(mut self, compact: bool) -> Options {
         self.compacts_when_asked_only = !compact;

@@ -334,7 +334,7 @@ impl Pool {
         self.shared.pool.region().is_larger_than_memory()
     }
 
-    /// Whether it pays to ask for what is needed soon, in a pool that is larger than memory.
+    /// Whether it pays to request pages before they are needed: in a pool that is larger than memory.
     #[doc(hidden)]
     pub fn lacks_pages(&self) -> bool {
         self.shared.pool.region().lacks_pages()

@@ -43,7 +43,7 @@ use tembo_index::{VersionedSnapshot, VersionedTree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    // In this order: the tree stays open as long as its version is held.
+    // The fields are dropped in this order: the tree stays open as long as its version is held.
     snapshot: VersionedSnapshot,
     tree: TreeHandle<VersionedTree>,
 }

@@ -120,7 +120,7 @@ impl Pool {
         Ok(store)
     }
 
-    /// Removes what was made from backups so far.
+    /// Removes the part of the store that was made from backups so far.
     ///
     /// # Errors
     ///

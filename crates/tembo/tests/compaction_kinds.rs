@@ -276,7 +276,7 @@ fn a_compaction_in_a_full_pool_needs_no_more_than_creation_reserved() {
     }
 }
 
-/// Puts short values until there are so many, and removes nine tenths of them.
+/// Puts short values until there are this many, and removes nine tenths of them.
 fn thin(map: &Map, count: u64) -> Vec<u64> {
     (0..count).for_each(|number| _ = map.put(key(number), [number as u8; 100]).unwrap());
     let gone = (0..count).filter(|number| number % 10 > 0);

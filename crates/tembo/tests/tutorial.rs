@@ -99,7 +99,7 @@ fn the_guide_to_the_store_runs_and_shows_its_program() {
     assert_shows(include_str!("../../../docs/guide/store.md"), &[include_str!("../examples/store.rs")], 15);
 }
 
-/// Every piece of code in the guide, of which there are so many at least, is a piece of a program.
+/// Every piece of code in the guide, of which there are this many at least, is a piece of a program.
 fn assert_shows(guide: &str, programs: &[&str], pieces_min: usize) {
     let programs: Vec<Vec<&str>> = programs.iter().map(|program| lines(program)).collect();
     let pieces: Vec<Vec<&str>> = guide

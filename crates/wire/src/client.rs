@@ -161,8 +161,7 @@ impl ReplyParser {
         Ok(Decoded { consumed, value: None })
     }
 
-    /// Begins an aggregate; returns the reply that is complete with it, if it is empty and that completes
-    /// one.
+    /// Begins an aggregate. An empty one is complete at once; if it completes the whole reply, returns that.
     fn open(&mut self, kind: AggregateKind, missing: u64) -> Result<Option<Value>, ReplyError> {
         if self.open.len() >= self.limits.max_depth {
             return Err(ReplyError::TooDeep);

@@ -63,7 +63,7 @@ impl RequestQueue {
         self.ends.is_empty()
     }
 
-    /// How many bytes the requests take in memory, beside what is set aside for further ones.
+    /// How many bytes the requests take in memory, without the memory that is set aside for further ones.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&self.spans[..]) + size_of_val(&self.ends[..])
     }

@@ -72,7 +72,7 @@ impl<'a> Request<'a> {
     ///
     /// # Panics
     ///
-    /// If there are not so many arguments.
+    /// If there are not this many arguments.
     pub fn from(&self, index: usize) -> Request<'a> {
         Request::kept(self.bytes, &self.args[index..])
     }
@@ -199,7 +199,8 @@ impl RequestParser {
         RequestParser { phase: Phase::FirstLine, pos: 0, scanned: 0, args: Vec::new(), text: Vec::new() }
     }
 
-    /// Memory held for arguments, in bytes. It follows what was received, and is a few KiB between requests.
+    /// Memory held for arguments, in bytes. It depends on the bytes that were received, and is a few KiB
+    /// between requests.
     pub fn memory_bytes(&self) -> usize {
         self.args.capacity() * size_of::<Span>() + self.text.capacity()
     }

@@ -54,7 +54,7 @@ pub(crate) struct Backup {
     /// The key of that certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub(crate) tls_key_file: Option<PathBuf>,
-    /// Give a server up after so many seconds of silence; it is silent while it makes a copy
+    /// Give a server up after this many seconds of silence; it is silent while it makes a copy
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) timeout: u64,
 }

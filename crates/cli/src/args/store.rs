@@ -378,7 +378,7 @@ pub(crate) enum SnapshotChoice {
     Name(String),
     /// By its number.
     Number(u64),
-    /// The current one so long ago.
+    /// The snapshot that was current this long ago.
     Ago(Duration),
 }
 

@@ -11,8 +11,8 @@ pub(super) const KEY_BYTES: usize = 20;
 /// A key.
 pub(super) type Key = [u8; KEY_BYTES];
 
-/// An ordered map from keys to numbers. Every `put` and `remove` is durable when it returns, where anything
-/// is.
+/// An ordered map from keys to numbers. If an engine is durable at all, every `put` and `remove` is durable
+/// when it returns.
 pub(super) trait Engine {
     fn put(&mut self, key: &Key, value: u64) -> Outcome;
     /// Puts several entries that become durable together.

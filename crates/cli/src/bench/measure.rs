@@ -28,7 +28,7 @@ pub(crate) struct Results {
     pub(super) key_bytes: usize,
     pub(super) value_bytes: usize,
     pub(super) rounds: u64,
-    /// The maps; the first is what the others are compared with.
+    /// The maps; the others are compared with the first.
     pub(super) subjects: Vec<String>,
     pub(super) phases: Vec<PhaseResult>,
     pub(super) counts: Vec<CountResult>,

@@ -1,8 +1,8 @@
 //! `tembo bench --seeded`: the workload that outside tools crash, and the proof of what is left of it.
 //!
-//! The operations (see `workload`) go to one map; another holds the seed and how many of them were done. Both
-//! change in the same batch, so the pool always says itself which state it must be in, and what was
-//! acknowledged on standard output bounds that from below.
+//! The operations (see `workload`) go to one map; another map holds the seed and the number of operations
+//! that were done. Both change in the same batch, so the pool always says itself which state it must be in.
+//! That number is not below the number that was acknowledged on standard output.
 
 use super::workload::{self, Change, Model};
 use crate::args::Bench;

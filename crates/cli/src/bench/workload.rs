@@ -26,7 +26,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Does to the model what the change does to the map.
+    /// Makes the change in the model.
     pub(crate) fn apply(&self, model: &mut Model) {
         match self {
             Change::Put(key, value) => drop(model.insert(key.clone(), value.clone())),

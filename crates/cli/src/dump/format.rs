@@ -81,7 +81,7 @@ impl<W: Write> Writer<W> {
         self.line(&WrittenLine::CountingMap { name, counts: &counting.to_string() })
     }
 
-    /// Says that a map is not in the dump, and what it is.
+    /// Notes in the dump that a map is left out, and which kind it is of.
     pub(crate) fn left_out(&mut self, name: &str, what: &str) -> io::Result<()> {
         self.line(&WrittenLine::LeftOut { name, what })
     }
@@ -181,13 +181,13 @@ pub(crate) enum ReadError {
     /// The source failed.
     #[error("reading the dump: {0}")]
     Io(#[from] io::Error),
-    /// It is no dump.
+    /// The input is no dump.
     #[error("this is not a dump: {found}; the first line of a dump is {{\"tembo_dump\":1}}")]
     NotADump {
         /// The actual beginning, with a verb.
         found: String,
     },
-    /// It was written by a newer program.
+    /// The dump was written by a newer program.
     #[error(
         "the dump has format version {found}; this program knows versions up to {VERSION}, use a newer one"
     )]

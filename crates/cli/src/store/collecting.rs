@@ -8,17 +8,17 @@ use tembo::store::Store;
 
 /// Keys that are looked at between two looks at the clock.
 const KEYS: usize = 1000;
-/// For how long a command that writes into a store goes on with what is to be collected there.
+/// How long a command that writes into a store goes on collecting there.
 const DUE_MAX: Duration = Duration::from_millis(50);
 
-/// Goes on with what is to be collected in a store that a command has changed, for a bounded time.
+/// Collects in a store that a command has changed, for a bounded time.
 pub(super) fn collect_due(store: &Store) {
     let begun = Instant::now();
-    // The command has done what it was asked for: later ones come across an error of this.
+    // The command has done its work; an error of collecting is met again, and reported, by later commands.
     while store.collect(KEYS).unwrap_or(false) && begun.elapsed() < DUE_MAX {}
 }
 
-/// Collects all that nobody needs in the stores of a pool, and frees what was dropped.
+/// Collects everything that nobody needs in the stores of a pool, and frees dropped structures.
 pub(crate) fn collect_all(pool: &Pool) -> Outcome {
     let mut progress = Progress::new("collecting", None);
     for name in pool.store_names()? {

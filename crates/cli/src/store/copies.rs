@@ -33,7 +33,7 @@ struct Restored {
     keyspaces: usize,
 }
 
-/// Counts what goes through it.
+/// Counts the bytes that go through it.
 struct Counted<'p, T> {
     inner: T,
     progress: &'p mut Progress,

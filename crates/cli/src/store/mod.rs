@@ -24,7 +24,7 @@ use tembo::{Durability, Options, Pool, Quoted};
 /// The name of a store that is made without one.
 const DEFAULT_NAME: &str = "store";
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     match &arguments.action {
         StoreAction::Ls { place, json } => read::ls(place, *json),

@@ -10,8 +10,8 @@ pub(super) fn of_number(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}.{:06}Z", second % 60, ns / 1000)
 }
 
-/// The date so many days after 1 January 1970. Years are counted from 1 March, so that the leap day is their
-/// last, in eras of 400 years, which have 146,097 days.
+/// The date this many days after 1 January 1970. Years are counted from 1 March, so that the leap day is
+/// their last, in eras of 400 years, which have 146,097 days.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_FROM_YEAR_0: u64 = 719_468;
     let since = days + DAYS_FROM_YEAR_0;

@@ -56,7 +56,7 @@ pub(crate) struct Top {
     /// Print one report, of one interval, as text
     #[arg(long, conflicts_with = "batch")]
     once: bool,
-    /// Print so many reports as text
+    /// Print this many reports as text
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
 }
@@ -143,7 +143,7 @@ fn print_reports(watcher: &mut Watcher, count: u64) -> Outcome {
         }
         outcome = match watcher.look() {
             Ok(Some(report)) => print(&report.text()),
-            // It has come back, and the next report has something to tell.
+            // The server has come back, and the next report has something to tell.
             Ok(None) => print("connected again\n"),
             Err(error) => print(&format!("{error}\n")).and(Err(Failure::Failed(error))),
         };

@@ -31,7 +31,7 @@ pub(super) struct Sample {
     /// The fields of INFO.
     fields: HashMap<String, String>,
     pub(super) commands: BTreeMap<String, Counts>,
-    /// By command: how many calls took up to so many microseconds, with those that took less.
+    /// By command: how many calls took at most this many microseconds, faster ones included.
     pub(super) times: BTreeMap<String, Vec<(u64, u64)>>,
     pub(super) slow: Vec<Slow>,
 }

@@ -32,7 +32,8 @@ fn start(workspace: &Workspace, port: u16) -> Server {
     Server::spawn(workspace.command(&arguments).stderr(Stdio::null()))
 }
 
-/// Runs a program that has so much to do a kill, and kills the server that often while it runs.
+/// Runs a program that has `per_kill` things to do for each kill, and kills the server as often as the
+/// environment says meanwhile.
 fn goes_on(command: &mut Command, per_kill: u32, pause: Duration) {
     let kills = std::env::var("TEMBO_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(2);
     let workspace = Workspace::new();

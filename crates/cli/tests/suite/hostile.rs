@@ -123,7 +123,7 @@ fn start(workspace: &Workspace) -> Server {
     Server::spawn(command.stderr(Stdio::null()))
 }
 
-/// Gives a sorted set so many members, a thousand at a time.
+/// Gives a sorted set this many members, a thousand at a time.
 fn fill(client: &mut Client, key: &str, members: u64) {
     for part in (0..members).step_by(1000) {
         let numbers = part..(part + 1000).min(members);

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 
-/// Only a failing test waits so long.
+/// Only a failing test waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Client {

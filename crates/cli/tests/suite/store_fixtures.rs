@@ -35,7 +35,7 @@ fn value(round: u32, key: u32) -> Option<Vec<u8>> {
     (!(round + key).is_multiple_of(7)).then(|| vec![round as u8; len])
 }
 
-/// The versions of each key, from the oldest on, after so many rounds.
+/// The versions of each key, from the oldest on, after this many rounds.
 fn history(rounds: u32) -> History {
     let mut all = History::new();
     for (round, key) in (1..=rounds).flat_map(|round| (0..KEYS).map(move |key| (round, key))) {
@@ -69,7 +69,7 @@ fn change(store: &Store, round: u32) {
     }
 }
 
-/// Compares everything with what so many rounds make of it.
+/// Compares everything with what this many rounds make of it.
 fn read(store: &Store, rounds: u32) {
     let keyspace = |name: &str| store.find_keyspace(name).unwrap().unwrap();
     let contents = |number: u64, of: &Keyspace| -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -10,8 +10,8 @@ const ZEROS: Sector = [0; SECTOR_BYTES];
 pub(super) struct Cache {
     /// The file as processes see it.
     pub(super) contents: Vec<u8>,
-    /// The device's contents: of sectors without versions as it has them, and as it had of the others at the
-    /// last synchronisation. As long as the longest of the lengths.
+    /// The device's contents. A sector without versions is there as the device has it; a sector with versions
+    /// is there as the device had it at the last synchronisation. As long as the longest of the lengths.
     device: Vec<u8>,
     /// Lengths that the file may have on the device, the last of them that of `contents`.
     lengths: Vec<usize>,
@@ -136,7 +136,7 @@ impl Cache {
 
     /// One of the images that a power failure at this moment may leave.
     pub(super) fn image(&self, rng: &mut Rng) -> Vec<u8> {
-        /// In so many of 8 cases a changed sector has an old version: never to always.
+        /// In this many of 8 cases a changed sector has an old version: never to always.
         const OLD: [usize; 5] = [0, 1, 4, 7, 8];
         let mut image = self.device.clone();
         let old = OLD[rng.below(OLD.len())];

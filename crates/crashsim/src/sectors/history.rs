@@ -95,7 +95,7 @@ impl History {
         self.with_earlier(3, |event| matches!(event, DiskEvent::Cut(_)))
     }
 
-    /// The history with these events before so many synchronisations that came before them.
+    /// The history with these events moved before the given number of synchronisations that preceded them.
     fn with_earlier(&self, synchronisations: usize, is_earlier: impl Fn(&DiskEvent) -> bool) -> History {
         let mut events: Vec<DiskEvent> = Vec::new();
         for event in &self.events {

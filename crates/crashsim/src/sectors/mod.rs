@@ -64,7 +64,7 @@ struct State {
     fails: Option<(Rng, bool)>,
     /// Nothing more is done after that.
     ends: bool,
-    /// The power fails after so many operations.
+    /// The power fails after this many operations.
     operations_left: Option<usize>,
 }
 
@@ -92,13 +92,13 @@ impl SectorDisk {
         self.with(|state| state.history.events.push(DiskEvent::Mark(mark)));
     }
 
-    /// Lets the power fail after so many further operations: all later ones fail and do nothing.
+    /// Lets the power fail after this many further operations: all later ones fail and do nothing.
     pub fn cut_after(&self, operations: usize) {
         self.with(|state| state.operations_left = Some(operations));
     }
 
-    /// Lets the next synchronisation fail. `seed` chooses the sectors that reach the device; `drops`: the
-    /// page cache has those of the device from then on.
+    /// Lets the next synchronisation fail. `seed` chooses the sectors that reach the device. With `drops` the
+    /// page cache has the device's sectors from then on.
     pub fn fail_synchronisation(&self, seed: u64, drops: bool) {
         self.with(|state| state.fails = Some((Rng::new(seed), drops)));
     }

@@ -153,7 +153,7 @@ fn a_cut_comes_early_or_late_and_what_was_cut_off_may_be_zeros_before() {
     disk.synchronise_range(0, 2 * BYTES).unwrap();
     let either = [vec![1], vec![1, 2], vec![1, 0]];
     assert_eq!(images(&disk.history()), either.clone().into());
-    // It grows again before the device knows that it was cut.
+    // The file grows again before the device knows that it was cut.
     disk.extend(3 * BYTES).unwrap();
     assert_eq!(disk.contents()[SECTOR_BYTES..], [0; 2 * SECTOR_BYTES]);
     let mut all = BTreeSet::from(either);

@@ -42,7 +42,7 @@ impl<'t, B: Brand, T: Persist> Ref<'t, B, PBox<T>> {
         Ok(tx.load(self.to())?.map(|object| *object))
     }
 
-    /// Allocates a value, puts it into the box, and returns its place. The value that was there dies.
+    /// Allocates a value, puts it into the box, and returns its place. The value that was in the box dies.
     ///
     /// # Errors
     ///

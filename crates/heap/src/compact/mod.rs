@@ -105,7 +105,8 @@ pub(crate) fn compact_all(shared: &HeapShared) -> Result<u64> {
             }
         }
         drop(walk);
-        // Others' blocks are theirs to move.
+        // Only a compaction of this heap alone is complete here: the owners of other blocks have to move
+        // those first.
         if is_alone {
             chosen.complete()?;
         }

@@ -1,4 +1,4 @@
-//! Moves between which and their commits others come: each of them makes the move give way.
+//! Moves that are disturbed by another transaction before their commit: each of them makes the move give way.
 
 use super::visit::{Findings, Moving, Spot, visit};
 use super::{HeapCompaction, HeapStep};
@@ -62,13 +62,13 @@ enum Change {
     Word,
     /// Its own value.
     Value,
-    /// Another pointer to it.
+    /// Another pointer leads to the object.
     Pointer,
     /// A handle of it.
     Handle,
-    /// It dies.
+    /// The object dies.
     Death,
-    /// The place of its pointer gets another one, and gets it back.
+    /// The place of the pointer to it gets another pointer for a while, and then the old one again.
     Relink,
 }
 

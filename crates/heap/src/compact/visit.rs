@@ -16,7 +16,7 @@ use crate::tx::{Tx, writer_of};
 use std::collections::HashSet;
 use tembo_pool::{Compaction, KeptSpace, Pin};
 
-/// A visit ends after the object with which it has copied so many bytes.
+/// A visit ends after the object with which it has copied this many bytes.
 const BYTES_PER_STEP: u64 = 128 << 10;
 /// Elements of an array that count as one visit.
 const ELEMENTS_PER_VISIT: u64 = 64;

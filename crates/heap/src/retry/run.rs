@@ -165,8 +165,8 @@ mod tests {
             });
             made.unwrap();
             let shared = &heap.shared;
-            // Each in a line of its own, and hence with its own record, or nearly, so that the clock is
-            // hardly raised.
+            // Each object is in a line of its own, and hence nearly each has a record of its own, so that the
+            // clock is hardly raised.
             let write = |times: u32| {
                 for i in 0..times {
                     let written = heap.write(|tx, root| {

@@ -25,11 +25,11 @@ impl ReadHazards {
     /// Other transactions were storing when it began, or have been since. It reads by ownership records; see
     /// `orec.rs`.
     pub(crate) const RECORDS: ReadHazards = ReadHazards(2);
-    /// It is going to change older objects.
+    /// The transaction is going to change older objects.
     pub(crate) const WRITTEN: ReadHazards = ReadHazards(4);
-    /// It has allocated objects.
+    /// The transaction has allocated objects.
     pub(crate) const FRESH: ReadHazards = ReadHazards(8);
-    /// It keeps a list of its reads, so that its clock can advance, and its commit can validate.
+    /// The transaction keeps a list of its reads, so that its clock can advance, and its commit can validate.
     pub(crate) const NOTES: ReadHazards = ReadHazards(16);
     /// The heap runs without isolation.
     #[cfg(feature = "research")]

@@ -36,8 +36,8 @@ fn fill_more<B: NamedBrand>(heap: &Heap<B, Root>, from: u64) {
     assert!((from..).any(|key| !fits(key)), "the heap is not full");
 }
 
-/// Inserts keys one by one, and commits whatever comes of that, until so many have failed; returns those for
-/// which it went well.
+/// Inserts keys one by one, and commits whatever comes of that, until this many have failed; returns those
+/// for which it went well.
 fn insert_some<B: NamedBrand>(
     heap: &Heap<B, Root>,
     keys: std::ops::Range<u64>,

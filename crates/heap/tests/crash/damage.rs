@@ -7,7 +7,7 @@ use tembo_heap::NamedBrand;
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool, tag_off};
 
-/// A heap of so many lists in their slots.
+/// A heap of this many lists in their slots.
 fn create<B: NamedBrand>(start: &[Op]) -> Store<B> {
     let region = Region::simulated(&vec![0; 4 << 20], 64 << 20, None).unwrap();
     let mut store = Store::open(Pool::create_in(region, &Geometry::small()).unwrap()).unwrap();

@@ -55,15 +55,15 @@ pub(crate) enum Op {
         slot: usize,
     },
     DropHandle,
-    /// A list of so many nodes; the one before dies.
+    /// A list of this many nodes; the one before dies.
     Chain {
         len: u64,
     },
-    /// A binary tree of so many levels, the same.
+    /// A binary tree of this many levels, the same.
     Tree {
         levels: u32,
     },
-    /// An array of so many nodes, the same.
+    /// An array of this many nodes, the same.
     Array {
         len: u64,
     },

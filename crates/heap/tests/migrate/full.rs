@@ -5,7 +5,7 @@ use super::{Place, versions};
 use tembo_heap::{Error, Heap};
 
 const BYTES: u64 = 1 << 20;
-/// By so much the pool may be larger each time that the migration is run again.
+/// The pool may be larger by this much each time that the migration is run again.
 const MORE_BYTES: u64 = 64 << 10;
 
 fn is_full(e: &Error) -> bool {

@@ -3,7 +3,7 @@
 use super::{Child, ChildFields, Id, Node, NodeFields, Root, RootFields, Shape, ShapeRef, ShapeVariant};
 use tembo_heap::{Arr, Brand, Error, Obj, PArr, PRc, PWeak, ReadTx, Ref, Tx};
 
-/// The root, or the node that is so many steps down the list that begins in one of its slots.
+/// The root, or the node that is this many steps down the list that begins in one of its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Base {
     Root,
@@ -35,7 +35,7 @@ pub(crate) enum NewShape {
     Dot,
     Link,
     Look(u32),
-    /// With an array of so many elements, the first of which has this name.
+    /// With an array of this many elements, the first of which has this name.
     Both(usize, Id),
 }
 

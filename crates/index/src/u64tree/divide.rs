@@ -36,7 +36,7 @@ const NODE_LINES: usize = (NODE_BYTES / LINE_BYTES) as usize;
 struct Split {
     /// The first key that belongs to the new leaf.
     key: u64,
-    /// The slots whose records go there.
+    /// The slots whose records go to the new leaf.
     moved: u128,
 }
 

@@ -11,11 +11,11 @@ use tembo_pmem::LINE_BYTES;
 /// An operation on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DramAccess {
-    /// It is looked up.
+    /// The key is looked up.
     Get,
-    /// It is put, and was absent.
+    /// The key is put, and was absent.
     Insert,
-    /// It is removed.
+    /// The key is removed.
     Remove,
 }
 

@@ -144,7 +144,7 @@ impl LeafAt<'_> {
         is_durable_since(&self.leaf.version, self.version)
     }
 
-    /// The outcome if no change is needed, provided that what was read [is so](Self::is_so).
+    /// The outcome if no change is needed, provided that the value that was read [is still so](Self::is_so).
     #[inline(always)]
     fn done_if_so(self, found: Option<u64>) -> Attempt {
         if self.is_so() { Attempt::Done(found, false) } else { Attempt::Unclear }
@@ -160,7 +160,7 @@ impl<E: Fn() -> RecordEdit> Operation for Change<'_, E> {
         if tree.pool.is_read_only() || key == u64::MAX {
             return tree.edit_again(key, edit(), false);
         }
-        // As in a lookup.
+        // Pinned as in a lookup.
         let pin = tree.pool.pin_briefly();
         // Another processor may have the lines, so they are prefetched for a store. With a single writer,
         // prefetching a line for a store that never happens is useless.

@@ -176,7 +176,7 @@ impl Tree {
         self.best.run(FindPlace { tree: self, key, pin })
     }
 
-    /// The value of a key, wherever it lies and whatever is changing.
+    /// The value of a key, when the fast path could not decide: in a cold leaf, or during a change.
     #[cold]
     #[inline(never)]
     fn get_again(&self, key: u64) -> Result<Option<u64>> {

@@ -278,8 +278,8 @@ impl Tree {
         Ok(copied)
     }
 
-    /// Replaces `count` children of the last of `nodes`, from its position on, by `children`, which were made
-    /// of the first of them.
+    /// Replaces `count` children of the last node of `nodes`, from its position on, by `children`, which
+    /// makes them of the first of the replaced ones.
     pub(super) fn rewire<'g>(
         &'g self,
         tx: &mut Tx<'_>,

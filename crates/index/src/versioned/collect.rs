@@ -99,7 +99,7 @@ impl Shared {
     ) -> Result<(usize, bool)> {
         let Writing { lane, scan, .. } = writing;
         let Some(lane) = lane else { return Err(tembo_pool::ErrorKind::ReadOnly.into()) };
-        // As for a version, so that late readers take a newer one.
+        // The collection takes a version number, as a change does, so that late readers take a newer version.
         let mut retained = Retained::default();
         let next = self.intend(&mut retained);
         let mut tx = lane.begin();

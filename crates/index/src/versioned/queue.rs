@@ -115,7 +115,7 @@ pub(crate) struct Queue {
     off: u64,
     before: QueueWords,
     now: QueueWords,
-    /// The number of items that were there before the transaction and are still there.
+    /// The number of items from before the transaction that it has not popped.
     poppable: u64,
     /// Whether the chunk for the next item is new in the transaction.
     is_last_new: bool,
@@ -128,7 +128,7 @@ impl Queue {
         Ok(Queue { off, before, now: before, poppable: before.count, is_last_new: false })
     }
 
-    /// The number of items that were there before the transaction and are still there.
+    /// The number of items from before the transaction that it has not popped.
     pub(crate) fn poppable(&self) -> u64 {
         self.poppable
     }
@@ -138,7 +138,7 @@ impl Queue {
         self.now.count
     }
 
-    /// The oldest item that was there before the transaction.
+    /// The oldest item from before the transaction.
     pub(crate) fn front(&self, tx: &Tx<'_>) -> Result<Option<Dead>> {
         if self.poppable == 0 {
             return Ok(None);

@@ -129,7 +129,8 @@ impl<'m> Edit<'m, '_, '_> {
         if live != 0 || !compaction.has(leaf.off) {
             return Ok((moved_bytes, live == 0));
         }
-        // The stores to the leaf that is given up would reach readers; it moves when its records are there.
+        // Readers would see the stores to the old leaf before the commit. So the leaf itself moves in a later
+        // step, when its records have moved.
         if moved_bytes > 0 {
             return Ok((moved_bytes, false));
         }

@@ -140,9 +140,9 @@ impl WbTree {
         Ok(rank)
     }
 
-    /// The record that the weight with the number `nth` belongs to, counted from 0 and from the smallest key
-    /// on, as the transaction sees the tree: in a tree that counts records, the record with so many smaller
-    /// ones. None if there are not so many. O(log n).
+    /// The record at position `nth`, counted from 0 in the order of the keys, as the transaction sees the
+    /// tree: `nth` records have smaller keys. In a tree that counts weights, the record to which the unit of
+    /// weight number `nth` belongs. None beyond the end. O(log n).
     ///
     /// # Errors
     ///

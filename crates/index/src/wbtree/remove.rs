@@ -127,8 +127,8 @@ impl WbTree {
         for (slot, record) in entries.iter().filter(|(slot, _)| seen >> slot & 1 != 0) {
             let before = self.region().load_u64(leaf.record_off(*slot)).map_err(tembo_pool::Error::from)?;
             if before != *record {
-                // ORDER: the transaction has put this key before; no reader may see that, up to the state
-                // behind it.
+                // ORDER: this transaction has stored another record in the slot. It stores the old one again,
+                // so that no reader sees the new record before the state that follows.
                 tx.store(leaf.record_off(*slot), before)?;
             }
         }

@@ -134,7 +134,7 @@ impl PrivatePages {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The number beyond which some are given back.
+    /// The number of private pages beyond which some are given back.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
@@ -209,7 +209,7 @@ impl PrivatePages {
         fence(Ordering::SeqCst);
     }
 
-    /// Pages from `hand` on, in a circle, whose records are before `tail`: so many as are given back at once.
+    /// Pages from `hand` on, in a circle, whose records are before `tail`: as many as are given back at once.
     /// `left` counts the pages that are still to be looked at.
     pub(crate) fn candidates(&self, hand: &mut u64, left: &mut u64, tail: u64) -> Vec<Candidate> {
         let most = (BATCH_BYTES >> self.page_shift).max(8) as usize;
@@ -245,7 +245,8 @@ impl PrivatePages {
         if equal.is_empty() {
             return 0;
         }
-        // ORDER: before the fence of all threads; each of them sees this, or is seen below.
+        // ORDER: stored before the fence of all threads. Each thread then sees this mask, or
+        // `wait_until_left` sees the thread in its slot.
         self.leaving.store(equal.iter().fold(0, |mask, (found, _)| mask | bit(found.page)), Ordering::SeqCst);
         slots::fence_on_all_threads(self.has_heavy_fence);
         let names: Vec<u64> = equal.iter().map(|(found, _)| self.name(found.page)).collect();
@@ -290,8 +291,8 @@ impl PrivatePages {
         count
     }
 
-    /// Drops the whole pages of a range, which show the file then, whatever they had. Nobody stores there, no
-    /// record has lines of it, and the caller holds the right to write home (P4).
+    /// Drops the whole pages of a range, whatever they held: they show the file then. Nobody stores there, no
+    /// record has lines of the range, and the caller holds the right to write home (P4).
     pub(crate) fn forget(&self, off: u64, bytes: u64) {
         let (first, end) = (off.div_ceil(self.page_bytes()), (off + bytes) >> self.page_shift);
         if first >= end {

@@ -8,7 +8,7 @@ use tembo_sync::{back_off, heavy_fence};
 
 /// The name of any page: of a store to several.
 pub(super) const ANY: u64 = u64::MAX;
-/// A thread that stays in a page for so long keeps it.
+/// A thread that stays in a page for this long keeps it.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The words of all threads that ever stored. Never freed; those of threads that have ended are used again.

@@ -98,8 +98,8 @@ fn store(region: &Region, kind: u64, off: u64, value: u64) {
     }
 }
 
-/// The thread of the journal keeps to the limit by itself, also when nothing fills the ring, and what was
-/// given back is read from the file again.
+/// The thread of the journal keeps to the limit by itself, also when nothing fills the ring, and pages that
+/// were given back are read from the file again.
 #[test]
 fn private_pages_stay_about_their_limit() {
     const LIMIT_BYTES: u64 = 64 * PAGE_BYTES;

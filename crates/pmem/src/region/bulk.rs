@@ -26,7 +26,7 @@ impl Region {
         Ok(unsafe { core::slice::from_raw_parts(self.range.base().add(off as usize), bytes as usize) })
     }
 
-    /// Whether so many bytes lie at `off`.
+    /// Whether this many bytes lie at `off`.
     ///
     /// # Errors
     ///

@@ -180,7 +180,8 @@ impl Region {
         // A line was checked when it was noted; a region that ends within it has its words up to there.
         let bytes = self.len().saturating_sub(off).min(LINE_BYTES);
         let Ok(words) = self.words(off, bytes / 8) else { return };
-        // ORDER: acquire, so that the second reading follows the first, and each word the one before.
+        // ORDER: acquire, so that the second reading follows the first, and each word follows the word before
+        // it.
         let read = |words: &[AtomicU64], into: &mut [u64; 8]| {
             words.iter().zip(into).for_each(|(word, into)| *into = word.load(Ordering::Acquire));
         };

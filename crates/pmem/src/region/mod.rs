@@ -185,7 +185,7 @@ impl Drop for Region {
         if let Some(journal) = &self.journal {
             journal.stop();
         }
-        // Under Miri it is freed at once, so that a use after free is found.
+        // Under Miri the memory is freed at once, so that a use after free is found.
         if self.file.is_none() && !cfg!(miri) {
             self.range.keep_idle();
         }

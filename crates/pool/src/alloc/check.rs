@@ -50,9 +50,9 @@ impl ClassUsage {
 /// Blocks that were ticked off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// Their number.
+    /// The number of the blocks.
     pub blocks: u64,
-    /// Their bytes.
+    /// The bytes of the blocks.
     pub bytes: u64,
 }
 
@@ -114,7 +114,7 @@ impl Unit {
 /// An allocated block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockInfo {
-    /// Where it begins.
+    /// The offset at which the block begins.
     pub off: u64,
     /// Bytes that it has.
     pub bytes: u64,
@@ -256,7 +256,8 @@ impl Marks {
         self.reached
     }
 
-    /// How the slabs of each size are used that the pool has some of, the smallest first.
+    /// How the slabs are used, by the size of their blocks, the smallest first. Sizes without slabs are left
+    /// out.
     pub fn by_class(&self) -> Vec<ClassUsage> {
         let mut classes: BTreeMap<u64, ClassUsage> = BTreeMap::new();
         for unit in self.units.values() {

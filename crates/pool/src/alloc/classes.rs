@@ -130,7 +130,7 @@ pub(crate) struct Classes {
     tagged: usize,
     /// The numbers of the classes that blocks are taken from, by their sizes.
     by_size: Vec<u8>,
-    /// Their sizes.
+    /// The sizes of the classes.
     sizes: Vec<u64>,
     /// Class number by size in 16-byte units, for sizes up to 1 KiB.
     small: Vec<u8>,

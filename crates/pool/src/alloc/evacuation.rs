@@ -27,7 +27,7 @@ use tembo_pmem::Region;
 
 /// The end of a pool is emptied only if the file becomes shorter by this part of it.
 const PART_GAINED: u64 = 16;
-/// And by so many bytes.
+/// A compaction also has to gain this many bytes.
 const GAINED_BYTES_MIN: u64 = 1 << 20;
 /// The share of the free blocks of slabs that moved blocks may fill.
 const FILLED_AT_MOST_PERCENT: u64 = 90;
@@ -45,7 +45,7 @@ pub(crate) enum What {
     Free,
     Fixed,
     Extent,
-    /// A slab with so many blocks in use. Its free ones serve others if a list has it.
+    /// A slab with this many blocks in use. Its free blocks serve others if a list has the slab.
     Slab {
         slab: Arc<Slab>,
         used: u64,
@@ -194,8 +194,8 @@ impl<'a> Tally<'a> {
 }
 
 impl Allocator {
-    /// The end of the pool, if it is worth to be emptied: as much of it as finds room below, where no more
-    /// bytes are moved than the file becomes shorter by.
+    /// The end of the pool, if emptying it is worth while: as much of it as finds room below. No more bytes
+    /// are moved than the file becomes shorter by.
     pub(super) fn tail_to_empty(
         &self,
         shared: &Shared,

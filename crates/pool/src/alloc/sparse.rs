@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tembo_pmem::Region;
 
-/// From so many bytes in holes on, and so many for a hundred that are in use, the pool is compacted.
+/// The pool is compacted when at least this many bytes, and the percentage below of the bytes in use, lie in
+/// holes.
 pub(crate) const WASTE_BYTES: u64 = 16 << 20;
 pub(crate) const WASTE_PERCENT: u64 = 25;
 /// A slab of which more is in use is not worth emptying.
@@ -182,7 +183,7 @@ impl Allocator {
         made > 0 && shared.zones.iter().any(has_one)
     }
 
-    /// Whether a compaction was to empty a run since the last call, and none was found since.
+    /// Whether, since the last call, a compaction was to empty a run, and found no run that it could empty.
     pub(crate) fn take_tried_run(&self) -> bool {
         std::mem::take(&mut self.shared.lock().has_tried_run)
     }

@@ -143,7 +143,7 @@ impl NewFile {
             let temporary = directory.join(temporary_name(path, attempt));
             match rustix::fs::open(&temporary, flags, mode) {
                 Ok(fd) => return Ok(NewFile { file: fd.into(), temporary: Some(temporary) }),
-                // One that a process left that was killed, or that another thread has.
+                // A process that was killed left a file of this name, or another thread has it.
                 Err(Errno::EXIST) if attempt < ATTEMPTS_MAX => attempt += 1,
                 Err(Errno::EXIST) => return Err(Error::io("creating", &temporary, Errno::EXIST)),
                 // Errors contain the name that the caller gave.

@@ -76,7 +76,7 @@ impl Log {
     /// A fence; its failure makes the pool unusable until it is opened again.
     #[inline(always)]
     pub(super) fn fence(&self) -> Result<()> {
-        // PERSIST(I4): for commits; `commit.rs` says what has to be durable.
+        // PERSIST(I4): for commits; `commit.rs` says which lines have to be durable.
         self.region.fence().map_err(|e| self.fail(e))
     }
 

@@ -398,7 +398,7 @@ fn cuts_survive_crashes() {
     assert!(lengths[4] < lengths[0] && lengths[5] > lengths[4] && lengths[7] < lengths[5], "{lengths:?}");
 }
 
-/// One cut, at each of its steps, with all images that there are.
+/// One cut, with all possible images at each of its steps.
 #[test]
 fn a_cut_survives_a_crash_at_each_of_its_steps() {
     let mut scenario = Transactions::new(5, 1, 0, false);

@@ -90,8 +90,8 @@ fn the_file_follows_what_is_alive() {
     }
 }
 
-/// The records of a journal have no lines of what was cut off, or given back: a write-back later does not
-/// make the file longer, or fill the hole, and a kill leaves the pool as it was.
+/// The records of a journal have no lines of a part that was cut off, or given back: a later write-back does
+/// not make the file longer, or fill the hole, and a kill leaves the pool as it was.
 #[test]
 fn a_journal_does_not_bring_back_what_went() {
     let dir = tempfile::tempdir().unwrap();
@@ -133,8 +133,8 @@ fn a_journal_does_not_bring_back_what_went() {
     }
 }
 
-/// A kill behind the commit of the shorter length, with records of what is cut off in the ring. The next
-/// opening finds these records, and cuts the file; the one after that finds a pool that is whole.
+/// A kill after the commit of the shorter length, while the ring has records of the part that is cut off. The
+/// next opening finds these records, and cuts the file; the opening after it finds a whole pool.
 #[test]
 fn a_kill_inside_of_a_cut_leaves_a_pool_that_opens() {
     let dir = tempfile::tempdir().unwrap();
@@ -202,8 +202,8 @@ fn no_record_is_live_in_a_quiet_moment() {
     assert_eq!(replayed(std::fs::read(&path).unwrap()), (1, expected));
 }
 
-/// A block at the end holds the file, wherever the holes are; so does what is reserved, and what a reader may
-/// look at.
+/// A block at the end keeps the file from being cut, wherever the holes are. So does a reserved block, and a
+/// block that a reader may look at.
 #[test]
 fn nothing_that_somebody_uses_is_cut_off() {
     let dir = tempfile::tempdir().unwrap();

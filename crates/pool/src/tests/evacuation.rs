@@ -12,7 +12,7 @@ struct Blocks {
     lane: Lane,
     table: u64,
     blocks: BTreeMap<u64, u64>,
-    /// Those that never move.
+    /// The blocks that never move.
     fixed: BTreeSet<u64>,
     _dir: tempfile::TempDir,
 }

@@ -210,7 +210,7 @@ fn recover_pool(run: &Run, cuts: &mut PowerCuts<'_>, mut image: Vec<u8>) -> Resu
     Pool::open_in(region).map_err(|e| e.to_string())
 }
 
-/// Tries images all along the history; returns how many, or what was wrong with one.
+/// Tries images all along the history; returns how many it tried, or the fault of one.
 fn try_images(run: &Run, history: &History, wanted: u64, seed: u64) -> Result<u64, String> {
     let mut cuts = PowerCuts::new(history, seed);
     let (mut promised, mut tried, events) = (None, 0, history.events.len());
@@ -228,7 +228,7 @@ fn try_images(run: &Run, history: &History, wanted: u64, seed: u64) -> Result<u6
             if !run.models[promised..].contains(&expected) {
                 return Err(format!("the table of no commit from {promised} on"));
             }
-            // It can be written to, and grows.
+            // The recovered pool can be written to, and grows.
             let table = pool.roots().unwrap()[0].off;
             let mut lane = pool.lane().unwrap();
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(tried);

@@ -383,7 +383,7 @@ fn a_journal_of_a_length_that_the_pool_cannot_have_is_refused() {
         let error = Pool::open(&path, &options).unwrap_err().to_string();
         assert!(error.contains("a journal of this pool has 65536 to"), "{error}");
     }
-    // It is a pool without one.
+    // The pool has no journal.
     assert!(Pool::open(&path, &options(Durability::PageCache)).unwrap().journal_off().unwrap().is_none());
 }
 

@@ -1,5 +1,5 @@
-//! Power failures of a pool on a disk with a journal: transactions on two lanes, any sectors of what was not
-//! synchronised, recovery that is cut.
+//! Power failures of a pool on a disk with a journal: transactions on two lanes, any subset of the sectors
+//! that were not synchronised, and power failures in recovery.
 //!
 //! `CRASHSIM_IMAGES=1000000 cargo test -p tembo-pool journal_crashes` is the long campaign.
 
@@ -59,7 +59,7 @@ fn run(seed: u64, interval: Option<Duration>) -> Run {
     while models.len() <= COMMITS {
         let mut model = models.last().unwrap().clone();
         let lane = &mut lanes[rng.random_range(0..2)];
-        // Also what the device does before the commit returns may leave the model after it.
+        // Events of the disk before the commit returns may already leave the model after it.
         commit(lane, table, &mut model, &mut rng);
         models.push(model);
         if rng.random_range(0..25) == 0 {
@@ -109,7 +109,7 @@ fn recover_pool(cuts: &mut PowerCuts<'_>, mut image: Vec<u8>) -> Pool {
     open(&disk.contents()[..POOL_BYTES as usize])
 }
 
-/// Tries images all along the history; returns how many, or what was wrong with one.
+/// Tries images all along the history; returns how many it tried, or the fault of one.
 fn try_images(run: &Run, wanted: u64, seed: u64) -> Result<u64, String> {
     let mut cuts = PowerCuts::new(&run.history, seed);
     let (mut promised, mut tried) = (None, 0);
@@ -127,7 +127,7 @@ fn try_images(run: &Run, wanted: u64, seed: u64) -> Result<u64, String> {
             if !run.models[promised..].contains(&found) {
                 return Err(format!("the table of no commit from {promised} on"));
             }
-            // It can be written to.
+            // The recovered pool can be written to.
             let mut expected = found;
             let table = pool.roots().unwrap()[0].off;
             let mut lane = pool.lane().unwrap();

@@ -18,7 +18,7 @@ fn free(pool: &Pool, lane: &mut Lane, words: u64, count: u64) -> u64 {
     blocks.iter().for_each(|block| tx.free(*block).unwrap());
     tx.commit().unwrap();
     let waiting = pool.limbo_bytes() / 64;
-    // These switch, so that the record of the frees dies.
+    // These stores make the lane switch halves, so that the record of the frees dies.
     (0..4).for_each(|value| store(lane, words, MANY, value));
     waiting
 }
@@ -64,7 +64,7 @@ fn a_backlog_leaves_limbo_with_few_commits() {
 fn what_is_freed_after_a_look_at_limbo_waits_for_readers_who_came_before() {
     let (pool, words) = pool_with_words();
     let mut lane = pool.lane().unwrap();
-    // Nobody reads, and limbo is looked through, but for what the last frees have put there.
+    // Nobody reads, so limbo is emptied, but for the blocks of the last frees.
     (0..4).for_each(|_| _ = free_40(&pool, &mut lane, words));
     let left = pool.limbo_bytes() / 64;
     let reader = pool.pin();
@@ -92,8 +92,8 @@ fn fill(pool: &Pool, lane: &mut Lane, bytes: u64) -> Vec<u64> {
     .collect()
 }
 
-/// In a full pool, a transaction that begins after a commit gets the blocks that it freed, whatever is pinned
-/// by then.
+/// In a full pool, a transaction that begins after a commit gets the blocks that the commit freed, whatever
+/// is pinned by then.
 #[test]
 fn what_is_freed_in_a_full_pool_is_had_by_the_next() {
     for (bytes, beside) in [64, 1000, 40_000].into_iter().flat_map(|bytes| [(bytes, false), (bytes, true)]) {
@@ -116,7 +116,7 @@ fn what_is_freed_in_a_full_pool_is_had_by_the_next() {
     }
 }
 
-/// The same where the lane that has freed the block does nothing else, and another asks.
+/// As above, but the lane that has freed the block does nothing else, and another lane asks for a block.
 #[test]
 fn what_a_lane_that_idles_has_freed_in_a_full_pool_is_had_by_another() {
     let pool = tiny_pool(1 << 20);

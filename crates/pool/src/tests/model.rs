@@ -279,7 +279,7 @@ fn space_of_all_sizes_comes_back() {
     let pool = tiny_pool(1 << 20);
     let table = make_table(&mut pool.lane().unwrap()).unwrap();
     let mut lane = pool.lane().unwrap();
-    // Ten rounds over the whole pool in ever other sizes: each needs the space of the one before.
+    // Ten rounds over the whole pool, each with other sizes: a round needs the space of the round before it.
     for round in 0..10u64 {
         let bytes = [40, 900, 12 << 10, 300, 20 << 10, 5000, 64, 3000, 150, 1500][round as usize];
         let mut live = 0;
@@ -324,7 +324,7 @@ fn blocks_of_many_new_slabs_are_allocated_by_one_transaction() {
         let image = image_of(&pool);
         let opened = Pool::open_in(Region::simulated(&image, 4 << 20, None).unwrap()).unwrap();
         assert_eq!(opened.marks().unwrap().usage().allocated_blocks, expected);
-        // This process knows of them, too: each can be freed, once.
+        // The process that made the blocks can free each of them, once.
         let mut tx = lane.begin();
         kept().for_each(|block| tx.free(block).unwrap());
         tx.commit().unwrap();

@@ -34,7 +34,7 @@ pub struct Lane {
     pub(super) tail: Tail,
     /// How much of the kept space its transaction may use.
     pub(super) kept_space: KeptSpace,
-    /// Its commits write no records (`unlogged.rs`).
+    /// Whether the lane's commits write no records (`unlogged.rs`).
     #[cfg(feature = "research")]
     pub(super) leaves_log_out: bool,
 }

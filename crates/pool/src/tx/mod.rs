@@ -238,7 +238,7 @@ impl std::fmt::Debug for Tx<'_> {
 }
 
 impl Tx<'_> {
-    /// Makes the chunks of all slabs without blocks free, at once and whatever becomes of the transaction.
+    /// Frees the chunks of all slabs without blocks, at once, whether the transaction commits or not.
     pub(crate) fn dissolve_empty_slabs(&mut self) -> Result<()> {
         self.lane.dissolve_empty_slabs(true).map(drop)
     }

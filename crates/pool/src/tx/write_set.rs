@@ -19,7 +19,7 @@ const OWNED_KEPT: usize = 1 << 16;
 /// The writes of a transaction. Kept in the lane, so that its buffers are reused.
 #[derive(Debug, Default)]
 pub(crate) struct WriteSet {
-    /// Logged words, and whatever else a rollback to a savepoint undoes.
+    /// Logged words, and everything else that a rollback to a savepoint undoes.
     pub(super) steps: Steps,
     pub(super) fresh: FreshBlocks,
     pub(super) freed: Vec<Block>,

@@ -86,7 +86,7 @@ use std::sync::Arc;
 pub(crate) use tail::CutRule;
 
 impl Allocator {
-    /// Lets the next compaction empty a run of so many chunks.
+    /// Lets the next compaction empty a run of this many chunks.
     pub(crate) fn miss(&self, chunks: u64) {
         self.shared.lock().missed_chunks = chunks;
     }

@@ -249,7 +249,7 @@ fn block_off(slab: u64, index: u64) -> u64 {
     class.block_off(class.first_off(slab_off(slab)), index)
 }
 
-/// Runs a model under every schedule with so many preemptions, or more if the environment asks for more.
+/// Runs a model under every schedule with this many preemptions, or more if the environment asks for more.
 fn explore(slabs: &'static [u64], model: impl Fn(Arc<World>) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.max(Some(2));

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use tembo_rdb::{Element, Encodings, Event, Kind, Reader, Writer};
 
-/// Gives the bytes in pieces of up to so many.
+/// Gives the bytes in pieces of up to this many.
 struct Pieces<'a>(&'a [u8], usize);
 
 impl Read for Pieces<'_> {

@@ -49,7 +49,8 @@ impl Denial {
 }
 
 impl User {
-    /// Whether it may run a command, whose arity the request has; of a command that runs another one, both.
+    /// Whether the user may run a command, for which the request has enough arguments. If the command runs
+    /// another one, the user has to be allowed both.
     #[inline]
     pub(crate) fn check(&self, command: &Command, request: &Request<'_>) -> Result<(), Denial> {
         if self.may_all {

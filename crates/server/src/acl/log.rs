@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::check::Reason;
 
-/// A denial that is repeated within this time counts as the one before.
+/// A denial that is repeated within this time is counted in the entry of the first.
 const SAME_WITHIN: Duration = Duration::from_secs(60);
-/// Entries that are looked at for the one before.
+/// How many of the newest entries are compared with a denial, to find the one that it repeats.
 const LOOKED_AT: usize = 10;
 /// Bytes of an argument or a name that are kept.
 const KEPT_BYTES_MAX: usize = 1024;
@@ -61,7 +61,7 @@ pub(crate) struct AclLog {
 }
 
 impl AclLog {
-    /// Notes a denial, with at most so many entries.
+    /// Notes a denial, with at most this many entries.
     pub(crate) fn note(&mut self, mut entry: Entry, len_max: usize) {
         entry.object.truncate(KEPT_BYTES_MAX);
         entry.user.truncate(KEPT_BYTES_MAX);

@@ -49,7 +49,7 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    /// One that allows nothing, but maybe all channels.
+    /// A selector that allows nothing, except all channels if the argument says so.
     pub(super) fn new(all_channels: bool) -> Self {
         Selector { all_channels, ..Selector::default() }
     }
@@ -297,7 +297,7 @@ impl Selector {
         told.set_commands(self.later_commands);
         let mut words = vec![if self.later_commands { b"+@all".to_vec() } else { b"-@all".to_vec() }];
         let (sign, adds) = if self.later_commands { ('-', false) } else { ('+', true) };
-        // The commands that no category told of so far.
+        // The commands that the categories so far do not cover.
         let mut left = self.clone();
         let mut applied = [false; CATEGORIES.len()];
         while let Some(best) = left.best_category(&applied, adds) {

@@ -1,4 +1,4 @@
-//! Rules: what they say, how they are told, and what they deny.
+//! Tests of rules: their meaning, the form in which they are listed, and their denials.
 
 use tembo_wire::RequestQueue;
 

@@ -20,7 +20,7 @@ pub(crate) struct User {
     passwords: Vec<PasswordDigest>,
     /// The first one is the user's own.
     pub(super) selectors: Vec<Selector>,
-    /// It may do everything. This is all that is looked at for such a user.
+    /// The user may do everything. For such a user the check reads nothing else.
     pub(crate) may_all: bool,
 }
 

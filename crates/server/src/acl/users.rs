@@ -124,7 +124,7 @@ impl Users {
         }
         let mut user = User::new(name, all_channels);
         if name == DEFAULT {
-            // It was there before, and gets these rules only.
+            // The default user existed before; it gets the rules of its line only.
             user.apply(b"reset", all_channels).map_err(|error| error.text().to_owned())?;
         }
         let unmatched = |_| format!("Unmatched parenthesis in a selector of the user named '{shown}'");

@@ -67,7 +67,7 @@ pub struct Source {
     /// The settings `tls-*` by which it is reached, with `tls-replication yes`; `None` for a plain
     /// connection.
     pub tls: Option<Config>,
-    /// A server that sends nothing for so long counts as lost. It sends nothing while it writes a copy.
+    /// A server that sends nothing for this long counts as lost. It sends nothing while it writes a copy.
     pub patience: Duration,
 }
 
@@ -150,7 +150,7 @@ fn full(
     let surveyed =
         Copy::new(&mut body).and_then(|mut copy| Ok((survey(&mut copy, &mut |_| {})?, copy.offset())));
     let (survey, bytes) = surveyed.map_err(|error| body.failure.take().unwrap_or_else(|| broken(error)))?;
-    // One who reads the copy may have taken more than that, and less than the server announced.
+    // A reader of the copy may have taken more than the copy, and less than the server announced.
     if body.read(&mut [0]).map_err(|_| body.failure.take().unwrap_or_else(gone))? > 0 || body.taken != bytes {
         return Err(BackupError::Connection("bytes follow the copy that the server sent".to_owned()));
     }

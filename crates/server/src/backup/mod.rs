@@ -109,9 +109,9 @@ impl fmt::Debug for StreamPlace {
 pub struct BackupSummary {
     /// The contents.
     pub kind: BackupKind,
-    /// Where it begins: of a full one, where it ends.
+    /// The place in the stream where the backup begins; of a full backup, where it ends.
     pub from: StreamPlace,
-    /// Where it ends.
+    /// The place in the stream where the backup ends.
     pub to: StreamPlace,
     /// When it was taken, in milliseconds since the Unix epoch.
     pub time_ms: u64,
@@ -164,7 +164,7 @@ pub enum BackupError {
     /// The backup cannot be written.
     #[error("the backup cannot be written: {0}")]
     Write(io::Error),
-    /// The connection, or the server's protocol.
+    /// The connection failed, or the server broke the protocol.
     #[error("{0}")]
     Connection(String),
     /// The server refused.

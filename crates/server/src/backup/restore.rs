@@ -156,7 +156,8 @@ fn copy<R: Read>(
                 let number = tembo_wire::number::parse_u64(value);
                 database = number.filter(|number| *number < DATABASES as u64).unwrap_or(0) as u8;
             }
-            // It would continue the stream without the part before.
+            // Such a copy is refused: the records of moves would continue a stream whose earlier part is
+            // missing.
             Ok(Some(tembo_rdb::Event::Aux { name: MOVES_AUX, value }))
                 if is_of_replica && !value.trim_ascii().is_empty() =>
             {
@@ -199,7 +200,7 @@ fn apply<R: Read>(
     let mut reader = Reader::new(source)?;
     let from = reader.head().from;
     if let Some(before) = before {
-        // The end is not known yet, and does not matter for what is before.
+        // The end is not known yet, and does not matter for the earlier files.
         let begins = BackupSummary { kind: reader.head().kind, from, ..before.clone() };
         expect_chain(before, &begins)?;
     }

@@ -1,4 +1,5 @@
-//! The format: what was changed, cut, left out or put together from several files is refused, with its place.
+//! Tests of the format: a file that was changed, cut, shortened, or put together from several is refused,
+//! with the place.
 
 use std::io::Cursor;
 
@@ -69,7 +70,7 @@ fn a_backup_is_read_back() {
     let summary = read(&bytes).unwrap();
     assert_eq!((summary.kind, summary.keys), (BackupKind::Incremental, None));
     assert_eq!(summary.to.offset, 100 + summary.data_bytes);
-    // One without anything.
+    // A backup without data.
     assert_eq!(read(&incremental(7, &[])).unwrap().to.offset, 7);
 }
 

@@ -55,10 +55,10 @@ fn verify_copy<R: Read>(reader: &mut Reader<R>, progress: &mut dyn FnMut(u64)) -
     Ok(survey.keys.total())
 }
 
-/// Reads up to the end of a backup whose copy has so many bytes.
+/// Reads up to the end of a backup whose copy has this many bytes.
 pub(super) fn expect_end<R: Read>(reader: &mut Reader<R>, bytes: u64) -> Result<(), BackupError> {
     let at = reader.offset();
-    // One who read the copy may have taken more than that.
+    // A reader of the copy may have taken more than the copy.
     while reader.data()?.is_some() {}
     match reader.end() {
         Some(end) if end.data_bytes == bytes => Ok(()),

@@ -128,7 +128,7 @@ pub(crate) fn part_with_lost_slots(keys: &mut Keyspace<'_>, state: &State, clien
     let is_replica = state.role.master.is_some();
     let lost = |key: &[u8], from_replica| {
         let access = Access { from_replica, writes: false, is_replica };
-        // Those of a slot in doubt wait for what becomes of it.
+        // Clients that wait for a key of a slot in doubt wait on until the slot's fate is known.
         cluster.refusal(slot_of(key), access).filter(|fault| !is_try_again(fault))
     };
     let mut changed = Vec::new();

@@ -11,7 +11,7 @@
 //!   this one: a heartbeat that is delayed in the network, or by a process that is stopped, extends no lease.
 //!   The first heartbeat of a connection gives no lease.
 //! - Time is that of the system since its boot, sleep included, which no program can set.
-//! - A hundredth of a lease is not used: the clocks of a node and a controller may differ by so much.
+//! - A hundredth of a lease is not used: the clocks of a node and a controller may differ by this much.
 //! - A lease is not stored. A node that is started anew has none.
 //!
 //! A write is checked when it is run, after its bytes were read, against the clock at that moment.
@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use super::topology::{ID_BYTES, NodeId};
 
-/// The part of a lease that is not used: one of so many.
+/// The part of a lease that is not used is one of this many.
 const UNUSED_PART: u32 = 100;
 
 /// The choice of a shard's master, and its version.

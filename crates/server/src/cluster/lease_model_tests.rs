@@ -41,7 +41,7 @@ enum Mutant {
     Pipelines,
     /// The new master is told a tick too early.
     WaitsLess,
-    /// It is told at once.
+    /// The new master is told at once.
     DoesNotWait,
 }
 
@@ -52,7 +52,7 @@ enum Phase {
     New,
     Waits,
     Answered,
-    /// It has looked, since the answer: the election is the latest.
+    /// The controller has checked, since the answer, that the election is the latest.
     Sure,
     /// The controller has given the connection up; a heartbeat is on the way.
     Lost,

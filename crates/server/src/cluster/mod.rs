@@ -75,9 +75,9 @@ pub(crate) struct Cluster {
 /// How a client reaches a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
-    /// It takes what a replica has.
+    /// The client accepts the data of a replica.
     pub(crate) from_replica: bool,
-    /// It changes something.
+    /// The command changes something.
     pub(crate) writes: bool,
     /// This server is a replica.
     pub(crate) is_replica: bool,

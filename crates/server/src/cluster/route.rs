@@ -32,13 +32,13 @@ const NOT_LOCAL: Fault = Fault::Error("ERR Script attempted to access a non loca
 /// The slots of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots<'g> {
-    /// That of the first key.
+    /// The slot of the first key.
     first: Option<u16>,
-    /// Another key has another one.
+    /// Another key has another slot.
     crosses: bool,
     /// A key that takes no writes.
     guarded: Option<&'g [u8]>,
-    /// It is among the keys.
+    /// The guarded key is among the keys.
     has_guarded: bool,
     /// A command is about the keys of all slots.
     sweeps: bool,
@@ -57,7 +57,7 @@ impl Slots<'_> {
         if command.name == "tembo.once" {
             let inner = request.from(ONCE_COMMAND);
             let command = registry.get(inner.name()).filter(|command| command.takes(inner.arg_count()));
-            // Commands that it does not run have no subcommands, and it does not run itself.
+            // A command that TEMBO.ONCE does not run has no subcommands, and TEMBO.ONCE does not run itself.
             if let Some(command) = command.filter(|command| command.name != "tembo.once") {
                 self.add_keys(registry, command, &inner);
             }
@@ -163,8 +163,8 @@ impl Executor<'_, '_> {
         slots.first
     }
 
-    /// Why a script may not have the keys of its command, if it may not. The slot of a script of one slot is
-    /// that of the first keys that it has.
+    /// The reason why a script may not use the keys of its command, if there is one. If the script has to
+    /// stay in one slot, that is the slot of the first keys that it uses.
     #[inline]
     pub(crate) fn not_in_script(
         &self,

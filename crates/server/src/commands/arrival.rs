@@ -58,7 +58,7 @@ pub(crate) fn kind_of(kind: tembo_rdb::Kind) -> Kind {
 }
 
 impl Arrival {
-    /// Begins a value that is to be stored in place of whatever is under `key`.
+    /// Begins a value that is to replace the present value of `key`, if there is one.
     pub(crate) fn begin(keys: &mut Keyspace<'_>, database: usize, key: &[u8], kind: Kind) -> Answer<Self> {
         let body = match kind {
             Kind::String => ArrivingValue::Text(Vec::new()),

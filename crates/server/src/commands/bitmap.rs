@@ -138,7 +138,7 @@ fn bitpos(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         Some(bytes) => {
             let bits = bits_to_search(request, bytes.len())?;
             let found = bits.clone().and_then(|bits| find_bit(bytes, bits, wanted));
-            // Where no end is given, clear bits follow the string.
+            // If the request has no end, the string counts as followed by clear bits.
             let has_end = request.arg_count() >= 5;
             found.or(bits.filter(|_| !wanted && !has_end).map(|bits| bits.end))
         }

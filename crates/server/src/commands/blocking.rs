@@ -23,7 +23,7 @@ impl Timeout {
         let seconds = std::str::from_utf8(arg).ok().and_then(|text| text.parse::<f64>().ok());
         let invalid = Fault::Error("ERR timeout is not a float or out of range");
         let ms = (seconds.filter(|seconds| !seconds.is_nan()).ok_or(invalid)? * 1000.0).ceil();
-        // Redis takes one that is too long for a negative one, too.
+        // Redis also calls a timeout negative that is too long.
         if ms < 0.0 || ms >= i64::MAX as f64 {
             return Err(Fault::Error("ERR timeout is negative"));
         }

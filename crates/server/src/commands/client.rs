@@ -179,7 +179,7 @@ fn info(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
 }
 
 fn own_line(ctx: &Context<'_, '_>) -> Vec<u8> {
-    // Its buffers are lent to the command, all but their sizes.
+    // The buffers are lent to the command; the session has their sizes.
     let buffers = BufferSizes { output: ctx.out.len(), ..ctx.session.buffers };
     ctx.session.describe(ctx.state.now, standing(ctx.session, ctx.keys), buffers)
 }
@@ -283,7 +283,7 @@ impl<'a> KillFilter<'a> {
         Ok(filter)
     }
 
-    /// Whether it wants the link to the master, and nothing else of it.
+    /// Whether the filter asks for the link to the master, and sets no other condition.
     fn is_about_master(&self) -> bool {
         let others = (self.user, self.id, self.peer, self.local);
         self.class == Some(Class::Master) && others == (None, None, None, None)

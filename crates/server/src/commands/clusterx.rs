@@ -146,7 +146,7 @@ fn flushslots(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     } else if ctx.keys.count_slots(ranges.as_slice(), FLUSHED_AT_ONCE + 1)? <= FLUSHED_AT_ONCE {
         ctx.keys.remove_slots(ranges.as_slice())?;
     } else {
-        // In steps, at the ends of turns. The slots are not served meanwhile.
+        // The keys are removed in steps, at the ends of turns. The slots are not served meanwhile.
         moves.removing.add(&ranges);
         super::moves::put(ctx, moves)?;
     }

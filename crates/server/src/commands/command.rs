@@ -115,7 +115,7 @@ fn getkeysandflags(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let asked = request.from(2);
     let (command, positions) = key_positions(&ctx.state.registry, &asked)?;
     let specifications = key_places::specifications_of(command.name);
-    // Those of a command that another one runs are behind its beginning.
+    // The specifications of a command within TEMBO.ONCE begin behind the arguments of TEMBO.ONCE.
     let inner = if is(asked.name(), "tembo.once") { ONCE_COMMAND } else { 0 };
     let only_reads = only_reads(asked.args().skip(2));
     let has_get = asked.args().skip(3).any(|word| is(word, "GET"));

@@ -114,7 +114,7 @@ impl<'a> Out<'a> {
         Ok(())
     }
 
-    /// Fails if the reply would be too long with so many bytes more.
+    /// Fails if the reply would be too long with this many bytes more.
     #[inline(always)]
     pub(super) fn expect_room(&self, bytes: usize) -> Answer {
         if self.bytes.len().saturating_add(bytes) > self.end_max {

@@ -83,8 +83,8 @@ struct ValueDigest {
     digest: u128,
 }
 
-/// The digest of a value that is there. It does not matter how elements are kept, and their order matters in
-/// lists only.
+/// The digest of an existing value. It does not depend on how elements are kept, and on their order in lists
+/// only.
 fn value_digest(keys: &mut Keyspace<'_>, database: usize, key: &[u8]) -> Answer<Option<ValueDigest>> {
     let Some(stored) = keys.find(database, key)?.live else {
         return Ok(None);

@@ -77,7 +77,7 @@ fn failover(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// It is given up at the end of the turn.
+/// The failover is given up at the end of the turn.
 fn abort(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if request.arg_count() > 2 {
         return Err(SYNTAX);

@@ -62,7 +62,7 @@ impl KeyAccess {
     pub(crate) fn of(command: &Command) -> Self {
         let way = match command.name {
             "tembo.count" | "tembo.unlink" => Way::Prefix,
-            // Those of the other command are checked with it.
+            // The keys of the inner command are checked with that command.
             "tembo.once" => Way::NoKeys,
             _ if command.has(NOT_KEYS) => Way::NoKeys,
             _ if command.has(MOVABLE_KEYS) && command.group == "geo" => Way::Geo,

@@ -38,7 +38,7 @@ pub(crate) fn places_of_keys(command: &Command, request: &Request<'_>) -> Option
             fixed.chain(["STORE", "STOREDIST"].into_iter().filter_map(key_behind)).collect()
         }
         "sort" => {
-            // The last one counts; the arguments of other options are none, whatever they are called.
+            // The last STORE counts. The arguments of other options are no options, whatever they are called.
             let (mut at, mut store) = (2, None);
             while at + 1 < count {
                 let word = &request[at];
@@ -55,8 +55,8 @@ pub(crate) fn places_of_keys(command: &Command, request: &Request<'_>) -> Option
         }
         "sort_ro" => fixed.collect(),
         _ if command.has(MOVABLE_KEYS) => {
-            // The number of keys, which follow it, is behind the key of the result or a timeout, if there is
-            // one.
+            // The number of keys stands before the keys, behind the key of the result or a timeout, if there
+            // is one.
             let at = command.keys.positions(count).count() + 1 + usize::from(command.has(BLOCKING));
             let number = parse_i64(&request[at]).and_then(|number| usize::try_from(number).ok());
             let number = number.filter(|number| (1..count - at).contains(number))?;

@@ -1,4 +1,4 @@
-//! Keys, whatever is under them.
+//! Commands on keys, whatever type of value is under them.
 
 use tembo_wire::Request;
 

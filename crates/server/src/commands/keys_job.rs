@@ -40,7 +40,7 @@ pub(crate) struct KeysJob {
 }
 
 impl KeysJob {
-    /// Finds the keys of a database. The reply may have so many bytes.
+    /// Finds the keys of a database. The reply may have this many bytes.
     pub(super) fn new(pattern: &[u8], database: usize, body_bytes_max: usize) -> Self {
         let filter = Filter::new(pattern);
         KeysJob { filter, database, after: None, body: Vec::new(), found: 0, body_bytes_max }

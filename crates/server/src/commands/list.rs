@@ -220,7 +220,7 @@ fn linsert(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// The indices of the elements of a list between two indices that equal a value, up to so many.
+/// The indices of the elements of a list between two indices that equal a value, up to this many.
 fn matches(
     ctx: &mut Context<'_, '_>,
     list: &Collection,

@@ -85,7 +85,7 @@ fn idletime(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     })
 }
 
-/// Replies with what is known of the uses of a key, if this is what is known.
+/// Replies with a figure about the uses of a key, if the policy keeps this kind of figure.
 fn use_of(
     ctx: &mut Context<'_, '_>,
     key: &[u8],

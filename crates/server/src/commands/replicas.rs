@@ -105,7 +105,7 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 fn acknowledge(ctx: &mut Context<'_, '_>, value: &[u8], durable: Option<&[u8]>) -> Answer {
     let now = ctx.state.now;
     if let (Some(replica), Some(offset)) = (&mut ctx.session.replica, parse_u64(value)) {
-        // Nobody has what was not sent.
+        // No replica can have bytes that were not sent.
         replica.acknowledged = offset.min(replica.cursor).max(replica.acknowledged);
         replica.heard = now;
         let durable = durable.and_then(parse_u64).unwrap_or(0);
@@ -162,7 +162,7 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         }
         _ => false,
     };
-    // One that wants a copy and no stream gets one.
+    // A client that wants a copy and no stream gets a copy.
     let wants_copy = ctx.session.replica.as_ref().is_some_and(|replica| replica.wants_only_copy);
     if goes_on
         && !wants_copy
@@ -193,7 +193,7 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
 /// forced, it has all that the master has. It may have had that and lost it since, with the system.
 fn take_over(ctx: &mut Context<'_, '_>, id: &[u8], wanted: i64, is_forced: bool) -> Answer {
     if ctx.state.role.master.is_none() {
-        // It has taken over already, and the old master was not told.
+        // This server has taken over already, and the old master was not told.
         if ctx.keys.replication.second.is_some_and(|second| second.id == id) {
             return Ok(());
         }

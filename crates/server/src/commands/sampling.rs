@@ -14,7 +14,7 @@ pub(super) fn signed_count(arg: &[u8]) -> Answer<i64> {
     Some(integer(arg)?).filter(|&count| count != i64::MIN).ok_or(Fault::Error(text))
 }
 
-/// Writes so many random elements, or draws.
+/// Writes this many random elements, or draws.
 pub(super) fn answer(
     ctx: &mut Context<'_, '_>,
     collection: Option<&Collection>,

@@ -162,7 +162,7 @@ pub(super) fn lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Answer<[LexEnd<'a>;
     Ok([LexEnd::read(min).ok_or_else(refused)?, LexEnd::read(max).ok_or_else(refused)?])
 }
 
-/// Reads the number of keys at a place, and checks that so many follow.
+/// Reads the number of keys at a place, and checks that this many follow.
 pub(super) fn keys_at(request: &Request<'_>, at: usize, count: usize) -> Option<std::ops::Range<usize>> {
     let end = (at + 1).checked_add(count)?;
     (end <= request.arg_count()).then_some(at + 1..end)

@@ -154,7 +154,7 @@ fn select(
     Ok(())
 }
 
-/// Collects the members of the result, which may have so many bytes as a reply.
+/// Collects the members of the result, which may have this many bytes as a reply.
 fn collect(
     ctx: &mut Context<'_, '_>,
     sets: &[Option<Collection>],

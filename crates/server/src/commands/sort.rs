@@ -1,6 +1,6 @@
 //! SORT and SORT_RO: the elements of a list, a set or a sorted set in another order.
 //!
-//! All elements are collected in memory before they are sorted, up to so many bytes as a reply may have; and
+//! All elements are collected in memory before they are sorted, up to as many bytes as a reply may have; and
 //! so are the texts or numbers that they are sorted by. Without an order (BY a constant), only the elements
 //! that LIMIT wants are collected from a list or a sorted set.
 
@@ -206,7 +206,7 @@ fn sort_key(ctx: &mut Context<'_, '_>, key: &[u8], mut sorting: Sorting<'_>) -> 
     }
 }
 
-/// Elements that are collected, up to so many bytes.
+/// Elements that are collected, up to this many bytes.
 struct Gathered {
     elements: Vec<Vec<u8>>,
     wanted: usize,

@@ -74,9 +74,9 @@ fn pop(
     Ok(popped)
 }
 
-/// Removes members of the first of several sorted sets that there is, and answers the key and what `write`
-/// makes of them; tells whether there is one. A client that has waited gets what the key has that was waited
-/// for.
+/// Removes members of the first of several sorted sets that exists. Answers the key, and what `write` makes
+/// of the members; returns whether there was such a set. A client that has waited gets members of the key
+/// that became ready.
 fn pop_first(
     ctx: &mut Context<'_, '_>,
     keys: &[&[u8]],

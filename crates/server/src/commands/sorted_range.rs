@@ -1,4 +1,4 @@
-//! Ranges of sorted sets. Each, whatever it is given by, is turned into ranks first, in O(log n).
+//! Ranges of sorted sets. Each kind of range is turned into ranks first, in O(log n).
 
 use std::ops::{ControlFlow, Range};
 
@@ -140,7 +140,7 @@ impl<'a> Wanted<'a> {
         let ranks = self.ends.ranks(keys, sorted, self.downwards)?;
         let (offset, count) = match self.ends {
             Ends::Ranks(..) => (0, u64::MAX),
-            // Redis passes over all members if it is to pass over a negative number.
+            // With a negative number of members to pass over, Redis passes over all.
             _ => (
                 u64::try_from(self.limit.0).unwrap_or(u64::MAX),
                 u64::try_from(self.limit.1).unwrap_or(u64::MAX),

@@ -52,7 +52,7 @@ const PLACE_BYTES: usize = 80;
 enum ReplyForm {
     Text,
     Length,
-    /// The places that are at least so long.
+    /// The places that are at least this long.
     Places {
         least: usize,
         with_length: bool,
@@ -179,7 +179,7 @@ impl<'a> Table<'a> {
         common
     }
 
-    /// Where its parts are that are at least so long, the last one first.
+    /// Where its parts are that are at least this long, the last one first.
     fn places(&self, least: usize) -> Vec<CommonPart> {
         let mut places: Vec<CommonPart> = Vec::new();
         self.walk(|row, column| match places.last_mut() {

@@ -123,7 +123,7 @@ impl KeyRange {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Command {
     pub(crate) name: &'static str,
-    /// How many arguments it takes, its name included; at least so many if negative.
+    /// How many arguments it takes, its name included; at least this many if negative.
     pub(crate) arity: i32,
     pub(crate) flags: u32,
     /// A look at a key does not count as a use for eviction.
@@ -210,7 +210,7 @@ impl Command {
     /// The ACL categories it belongs to, in Redis's order.
     pub(crate) fn categories(&self) -> impl Iterator<Item = &'static str> {
         let fast = self.has(flag::FAST);
-        // They take collections of all these types.
+        // SORT takes collections of all these types.
         let sorts = matches!(self.name, "sort" | "sort_ro");
         [
             (self.has(flag::KEYSPACE), "keyspace"),

@@ -56,7 +56,8 @@ fn command_of(ctx: &Context<'_, '_>, request: &Request<'_>) -> Answer<&'static C
     Ok(command)
 }
 
-/// One commit, in which nothing else is. Replicas take a whole copy: see [`crate::keyspace::retention`].
+/// The restoring is one commit, without other changes. Replicas take a whole copy: see
+/// [`crate::keyspace::retention`].
 fn unflush(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     if ctx.state.role.master.is_some() {
         return Err(Fault::Error("ERR a replica has the data of its master; REPLICAOF NO ONE comes first"));

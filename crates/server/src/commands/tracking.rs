@@ -171,7 +171,7 @@ fn expect_apart(prefixes: &[&[u8]], old: Option<&Tracked>) -> Answer {
     let existing = || old.into_iter().flat_map(|old| old.prefixes.iter().map(|prefix| &**prefix));
     let mut sorted: Vec<&[u8]> = existing().chain(prefixes.iter().copied()).collect();
     sorted.sort_unstable();
-    // In order, the one behind a beginning of others begins with it.
+    // In sorted order, a prefix that is the beginning of others is followed by one of them.
     if !prefixes.is_empty() && !sorted.windows(2).any(|pair| pair[1].starts_with(pair[0])) {
         return Ok(());
     }

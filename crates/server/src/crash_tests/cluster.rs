@@ -90,7 +90,7 @@ impl Scenario for Script {
         prepare(&opened.pool, true).map_err(text)?;
         let mut keys = opened.keys()?;
         keys.create(0).map_err(text)?;
-        // It has had replicas, so that a promotion gives its history a new name.
+        // The server has had replicas, so that a promotion gives its history a new name.
         keys.store_master(None, id(0)).map_err(fault)?;
         keys.begin_history(id(0)).map_err(fault)?;
         drop(keys);

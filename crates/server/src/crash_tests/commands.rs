@@ -1,4 +1,4 @@
-//! Commands on every type, as requests and as what they do to a model.
+//! Commands on every type, as requests and as changes of a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ impl Value {
     }
 }
 
-/// The databases that there are. The first has the clock, and keeps its place.
+/// The number of databases. The first has the clock, and keeps its place.
 pub(super) const DATABASES: usize = 3;
 
 /// The keys of the databases, with their deadlines.
@@ -76,7 +76,7 @@ pub(super) enum Command {
     DelIn(usize, String),
     /// The token, which stands for the command too, and its deadline.
     Once(String, u64),
-    /// The first call of a scan, for so many keys.
+    /// The first call of a scan, for this many keys.
     Scan(usize),
 }
 
@@ -221,7 +221,7 @@ impl Model {
         members.into_iter().map(|(_, member)| member).collect()
     }
 
-    /// Puts a value under a key, in place of what is there and of its deadline.
+    /// Puts a value under a key, in place of the present value and its deadline.
     fn replace(&mut self, name: &str, value: Value) {
         self.keys.remove(&Self::key(name));
         if value.len() > 0 {

@@ -1,5 +1,5 @@
-//! A copy in steps, between commands of every type: it has what was committed when it began, whatever came
-//! after that.
+//! A copy in steps, between commands of every type: it has the data that were committed when it began,
+//! whatever came after that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -73,7 +73,7 @@ impl Server<'_, '_> {
                 for _ in 0..1 + random.below(3) {
                     let command = choose(random, &model);
                     model.apply(&command);
-                    // Those are for clients and their replies.
+                    // These commands are about clients and replies, and not about data.
                     if matches!(command, Command::Once(..) | Command::Scan(_)) {
                         model = self.model.clone();
                         commands.iter().for_each(|command| model.apply(command));
@@ -224,7 +224,7 @@ pub(super) fn run_beside(opened: &Opened, steps: u32, commands: &[Command]) -> R
     opened.run_with(keys, &requests)
 }
 
-/// Whoever clears large databases again and again keeps no copy from its end.
+/// A copy ends even if a client clears large databases again and again.
 #[test]
 fn a_save_that_is_begun_anew_too_often_is_written_in_one_turn() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The commands that [`Broken`] does wrong, and what is there before.
+//! The commands that [`Broken`] does wrong, and the data before them.
 
 use super::commands::Command;
 use super::{Op, fault, fields, run};

@@ -26,7 +26,7 @@ enum Op {
     /// The oldest state is given up.
     GiveUp,
     Reclaim,
-    /// FLUSHALL that writes what it keeps one commit later: a mistake.
+    /// A mistake: FLUSHALL writes the record of the data that it keeps one commit later.
     Late,
 }
 
@@ -46,7 +46,7 @@ struct Model {
 }
 
 impl PartialEq for Model {
-    /// The names of what is kept are compared; the values are when they come back.
+    /// Only the names of kept data are compared; their values are compared when they come back.
     fn eq(&self, other: &Self) -> bool {
         let names = |kept: &Kept| (kept.databases.clone(), kept.keys.keys().cloned().collect::<Vec<_>>());
         self.keys == other.keys && self.kept.iter().map(names).eq(other.kept.iter().map(names))

@@ -29,7 +29,7 @@ enum Op {
     Expire(Vec<&'static str>),
     /// This number of replicas get the stream.
     Remember(u16),
-    /// It goes back by so many bytes.
+    /// The stream goes back by this many bytes.
     Rewind(u64),
     /// The server becomes a replica.
     Demote,

@@ -64,15 +64,15 @@ const CLOCK: &str = "clock";
 enum Op {
     /// A command, or an EXEC of several.
     Run(Vec<Command>),
-    /// Commands beside a copy that has made so many steps.
+    /// Commands beside a copy that has made this many steps.
     BesideCopy(u32, Vec<Command>),
     /// A script of several commands, which fails at its end.
     Script(Vec<Command>),
-    /// The first call of a scan, for so many keys.
+    /// The first call of a scan, for this many keys.
     Scan(usize),
     /// The time goes on by a millisecond, and keys expire.
     Tick,
-    /// Some of what was given up is given back.
+    /// Some of the space of removed collections is given back.
     Reclaim,
     /// All of it; nothing is left that no key has.
     ReclaimAll,
@@ -111,7 +111,7 @@ impl Opened {
         Opened { low, pool, server }
     }
 
-    /// An empty pool with names for so many maps, and a secret that is the same in each run.
+    /// An empty pool with names for this many maps, and a secret that is the same in each run.
     fn create(region: Region, root_count: u32) -> Result<Self, String> {
         let geometry = Geometry { lane_bytes: 4096, root_count, ..Geometry::tiny() };
         let opened = Opened::new(tembo_pool::Pool::create_in(region, &geometry).map_err(text)?);
@@ -289,7 +289,7 @@ fn value(
     Ok(Some((value, deadline)))
 }
 
-/// The methods of a scenario of so many bytes whose state is [`Opened`], and that has `ops` and a
+/// The methods of a scenario of this many bytes whose state is [`Opened`], and that has `ops` and a
 /// `continuation`.
 macro_rules! in_a_pool {
     ($bytes:expr) => {
@@ -526,8 +526,8 @@ fn tokens_cursors_and_databases_survive_every_crash() {
     assert!(model.tokens.len() > 1 && model.keys.keys().any(|(database, _)| *database == 2), "{model:?}");
 }
 
-/// Large collections of every type: built in parts, copied, replaced, given up; one crash, and another one in
-/// what follows.
+/// Large collections of every type: built in parts, copied, replaced, given up; with one crash, and another
+/// one in the commands after it.
 fn large() -> Script {
     let pairs = |count: usize| fields(count).into_iter().map(|field| (field, "value".to_owned())).collect();
     let scores = |count: usize| fields(count).into_iter().zip(0..).collect();

@@ -135,7 +135,7 @@ impl Scenario for Script {
         prepare(&opened.pool, true).map_err(text)?;
         let mut keys = opened.keys()?;
         keys.create(0).map_err(text)?;
-        // It has replicas, which are told of the records in the same commit.
+        // The server has replicas, which are told of the records in the same commit.
         keys.store_master(None, [b'h'; 40]).map_err(fault)?;
         keys.begin_history([b'h'; 40]).map_err(fault)?;
         drop(keys);

@@ -1,5 +1,5 @@
-//! Power failures of a pool on a disk with a journal, with every kind of map and a store in it: any sectors
-//! of what was not synchronised.
+//! Power failures of a pool on a disk with a journal, with every kind of map and a store in it: any subset of
+//! the sectors that were not synchronised.
 //!
 //! `CRASHSIM_IMAGES=100000 cargo test --release -p tembo-server --lib power` is the long form.
 
@@ -156,7 +156,7 @@ fn try_images(run: &Run, wanted: u64, seed: u64) -> Result<u64, String> {
         if !run.models[promised..].contains(&found) {
             return Err(format!("the contents of no commit from {promised} on"));
         }
-        // It can be written to.
+        // The recovered pool can be written to.
         (0..KINDS).try_for_each(|kind| structures.put(kind, 1, b"more")).map_err(|e| at(&e))?;
         tried += 1;
     }

@@ -27,7 +27,7 @@ enum Op {
     Stream(Vec<&'static str>),
     /// A new state with this many keys in each of these databases, each with a list of several chunks.
     Arrive(Vec<usize>, usize),
-    /// One that does not become whole.
+    /// A whole state arrives, and is given up before it is complete.
     GiveUp(Vec<usize>, usize),
     /// The server becomes a master.
     Promote,
@@ -230,7 +230,7 @@ pub(super) fn scene() -> impl Scenario {
         Op::Stream(vec!["SELECT 0", "INCR n", "INCR n", "RPUSH l0 x"]),
         Op::Stream(vec!["SELECT 1", "SET t v", "SELECT 3", "DEL l0"]),
         Op::Stream(vec!["MULTI", "INCR n", "SELECT 0", "INCR n", "EXEC", "PING"]),
-        // Beside the old state; one database has to find other maps.
+        // The new state arrives beside the old one; one database has to find other maps.
         Op::Arrive(vec![0, 2], 2),
         Op::Stream(vec!["SELECT 2", "DEL l1", "INCR n"]),
         Op::Reclaim,

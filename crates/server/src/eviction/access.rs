@@ -37,7 +37,7 @@ struct Bucket([u64; BUCKET_LEN]);
 struct Segment {
     /// A power of two of them.
     buckets: Vec<Bucket>,
-    /// The keys that it has, about.
+    /// The number of keys in the table, about.
     keys: u64,
 }
 
@@ -95,7 +95,7 @@ impl Accesses {
         (self.last, self.now_ms, self.only_looks) = (None, now_ms, only_looks);
     }
 
-    /// Makes room for so many keys: as many as there are.
+    /// Makes room for this many keys: as many as there are.
     pub(crate) fn fit(&mut self, keys: u64) {
         for segment in &mut self.segments {
             segment.keys = keys / SEGMENTS as u64;
@@ -141,7 +141,7 @@ impl Accesses {
         self.store(hash, found.map(|(at, _)| at), value);
     }
 
-    /// Notes that there is a new key, whatever was known of one with its name.
+    /// Notes a new key, and forgets the uses of an older key with its name.
     pub(crate) fn create(&mut self, database: usize, key: &[u8]) {
         let hash = self.hash(database, key);
         self.last = Some(hash);
@@ -168,7 +168,7 @@ impl Accesses {
     }
 
     fn minutes(&self) -> u64 {
-        // One more, for the same reason.
+        // One more minute than has passed, for the same reason.
         (self.now_ms.saturating_sub(self.began_ms)) / MS_PER_MINUTE + 1
     }
 
@@ -191,7 +191,7 @@ impl Accesses {
         self.find(self.hash(database, key)).map_or(0, |(_, value)| self.decayed(value))
     }
 
-    /// Notes that a key was last used so long ago; at the most when the table began.
+    /// Notes that a key was last used this long ago; at the most when the table began.
     pub(crate) fn set_idle(&mut self, database: usize, key: &[u8], seconds: u64) {
         let hash = self.hash(database, key);
         let value = self.recency().saturating_sub(seconds.saturating_mul(1000)).max(1);
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(accesses.idle_ms(0, &key(0)), 0);
         let wrong =
             (1..10_000).filter(|&number| accesses.idle_ms(0, &key(number)) != 19_000 - u64::from(number));
-        // Those that a bucket forgot for newer ones: they count as never used.
+        // The number of keys that a bucket forgot for newer ones: they count as never used.
         let wrong = wrong.count();
         assert!(wrong < 2000, "{wrong}");
         assert_eq!(accesses.idle_ms(1, &key(0)), 19_001, "a key of another database was never used");

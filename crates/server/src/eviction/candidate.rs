@@ -7,7 +7,7 @@ pub(crate) struct Candidate {
     pub(crate) key: Vec<u8>,
     /// How little it was worth when it was seen.
     pub(super) rank: u64,
-    /// Bytes of its value, or of what stands for a large one.
+    /// Bytes of its value; of a large collection, those of the key's own record.
     pub(crate) value_bytes: usize,
 }
 

@@ -17,10 +17,10 @@ use crate::random::Random;
 
 /// Cursors of a database.
 const CURSORS: usize = 64;
-/// After so many steps, on average, a cursor begins elsewhere, as it does where it finds nothing new. Without
-/// that they would meet in the end: where many neighbours were evicted, all cursors that stood there go on
-/// from the next key. Half of them do so often, so that keys are seen that were added where no cursor is; the
-/// others come to keys that are seldom drawn.
+/// After this many steps, on average, a cursor begins elsewhere, as it does where it finds nothing new.
+/// Without that they would meet in the end: where many neighbours were evicted, all cursors that stood there
+/// go on from the next key. Half of them do so often, so that keys are seen that were added where no cursor
+/// is; the others come to keys that are seldom drawn.
 const LOOKS_PER_DRAW: [u64; 2] = [4, 256];
 /// Most keys that are kept.
 const KEPT_MAX: usize = 64;
@@ -31,7 +31,7 @@ const TRIES_MAX: usize = 100;
 pub(crate) struct Candidates {
     /// The best last.
     kept: Vec<Candidate>,
-    /// Those of the eviction under way: they are still there, and are not to be found again.
+    /// The keys of the eviction under way: they still exist, and are not to be found again.
     chosen: HashSet<(usize, Vec<u8>)>,
     /// For each database the keys at which its cursors stand.
     cursors: [Vec<Vec<u8>>; DATABASES],
@@ -46,7 +46,7 @@ impl Candidates {
         Candidates { kept: Vec::new(), chosen: HashSet::new(), cursors, next: 0, counts: [0; DATABASES] }
     }
 
-    /// Begins an eviction, without the candidates of the one before.
+    /// Begins an eviction, without the candidates of the eviction before it.
     pub(crate) fn begin(&mut self, keys: &Keyspace<'_>, policy: Policy) -> Answer {
         self.chosen.clear();
         if policy == Policy::VolatileTtl {
@@ -122,12 +122,12 @@ impl Candidates {
             }
         }
         while let Some(best) = self.kept.pop() {
-            // Those of a policy that draws have the rank that they drew.
+            // With a policy of random draws, a key keeps the rank that it drew.
             let rank = keys.use_rank(best.database, &best.key).unwrap_or(best.rank);
             if rank >= best.rank || self.kept.last().is_none_or(|next| rank >= next.rank) {
                 return Ok(Some(best));
             }
-            // It was used since it was seen.
+            // The key was used after it became a candidate.
             self.keep(best.database, &best.key, rank);
         }
         Ok(None)

@@ -158,7 +158,7 @@ impl Executor<'_, '_> {
         Ok(evicted > 0)
     }
 
-    /// Evicts keys of so many bytes, in a batch that this begins, until a time; returns how many keys.
+    /// Evicts keys of this many bytes, in a batch that this begins, until a time; returns how many keys.
     fn evict(&mut self, bytes: u64, until: Instant) -> Answer<usize> {
         let State { eviction, config, random, cluster, .. } = &mut *self.state;
         let importing = cluster.as_ref().and_then(|cluster| cluster.moves().importing());

@@ -9,7 +9,7 @@ use tembo::Pool;
 use super::candidates::Candidates;
 use crate::keyspace::Keyspace;
 
-/// The holes of slabs that are not known after a start are looked for in steps of so many slabs, in each
+/// The holes of slabs that are not known after a start are looked for in steps of this many slabs, in each
 /// tick.
 const SLABS_PER_TICK: usize = 4096;
 

@@ -55,7 +55,7 @@ pub(crate) struct Backlog {
     pub(crate) bytes_max: u64,
     /// A replica that is connected lacks the bytes from here on.
     pub(crate) kept_from: Option<u64>,
-    /// How often it was cleared, since the pool had no room.
+    /// How often the backlog was cleared because the pool had no room.
     pub(crate) cleared: u64,
 }
 

@@ -11,7 +11,7 @@ use super::history::{POSITION, Position};
 use crate::fault::Answer;
 
 impl Keyspace<'_> {
-    /// Goes back in the stream, behind which is nothing that changes data. There must be no batch.
+    /// Goes back in the stream to `offset`. No byte after `offset` may change data. There must be no batch.
     pub(crate) fn rewind(&mut self, offset: u64) -> Answer {
         let Some(position) = self.replication.position.as_mut().filter(|now| now.offset > offset) else {
             return Ok(());

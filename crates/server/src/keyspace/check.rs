@@ -121,7 +121,7 @@ fn check_database(
     }
 }
 
-/// Whether the payload of a value that is not large is well formed, without a field that is there twice.
+/// Whether the payload of a packed value is well formed, and has no field twice.
 fn is_sound_when_packed(stored: &Stored<'_>) -> bool {
     if stored.meta.kind == Kind::String {
         return true;

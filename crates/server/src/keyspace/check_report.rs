@@ -30,7 +30,7 @@ pub struct CheckReport {
 pub struct CollectionsReport {
     /// How many there are.
     pub large: u64,
-    /// Their elements.
+    /// The elements of the large collections.
     pub elements: u64,
     /// Collections that were removed and still have elements, which the server removes in later turns.
     pub doomed: u64,

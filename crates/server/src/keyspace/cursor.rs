@@ -20,14 +20,14 @@
 //!
 //! # How many prefixes get names
 //!
-//! Few: one names millions of positions if the keys are numbers or hashes behind it. Beyond
+//! Few: a name stands for millions of positions if the keys are numbers or hashes behind its prefix. Beyond
 //! [`NAMES_AT_ONCE`], a call that would need a new name looks at up to [`SLACK_KEYS`] more keys for a place
-//! whose prefix is empty or has a name, and names the shortest prefix that it found otherwise. Then there is
-//! at most one for each so many keys below a prefix. Names are kept for ever: a client may come back with a
-//! cursor at any time, and one whose name was dropped would be refused, or stand for another place once the
-//! name is given again. All names together take two records each, of the prefix and some 60 bytes. If there
-//! is no room in the pool or no number left, a call continues to a place that has a name already, or to the
-//! end.
+//! whose prefix is empty or has a name, and names the shortest prefix that it found otherwise. A prefix then
+//! has at most one name for each `SLACK_KEYS` keys below it. Names are kept for ever: a client may come back
+//! with a cursor at any time. A cursor whose name was dropped would be refused, or stand for another place
+//! once the name is given again. All names together take two records each, of the prefix and some 60 bytes.
+//! If there is no room in the pool or no number left, a call continues to a place that has a name already, or
+//! to the end.
 //!
 //! # Media layout
 //!

@@ -15,7 +15,7 @@ const STATE_BYTES: usize = 8 + 8 + 1 + 1;
 pub(crate) struct KeptState {
     pub(crate) deadline_ms: u64,
     pub(crate) since_ms: u64,
-    /// It is that of all databases; those that it does not name were empty.
+    /// Whether it is the state of all databases; a database that it does not name was empty.
     pub(super) is_all: bool,
     /// Databases, and the numbers of the maps that they had.
     pub(super) places: Vec<(u8, u8)>,

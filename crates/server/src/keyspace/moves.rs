@@ -121,8 +121,8 @@ impl Keyspace<'_> {
         Ok(has)
     }
 
-    /// Removes up to so many keys of slots, in the batch; returns how many there were. There must be no batch
-    /// before.
+    /// Removes up to this many keys of slots, in the batch; returns how many there were. There must be no
+    /// batch before.
     pub(crate) fn remove_some_of(&mut self, slots: &RangeInclusive<u16>, most: usize) -> Answer<usize> {
         let (mut found, layout) = (Vec::new(), self.layout);
         self.visit_slots(slots, &[], |place, stored| {

@@ -5,9 +5,9 @@ use super::format::{Malformed, Order};
 /// Which maps the databases have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Places {
-    /// As the batch sees it.
+    /// The maps as the batch sees them.
     pub(super) now: Order,
-    /// As it is committed.
+    /// The maps as they are committed.
     pub(super) committed: Order,
     /// The batch has changed it.
     pub(super) is_changed: bool,
@@ -18,7 +18,7 @@ impl Places {
         Places { now: order, committed: order, is_changed: false }
     }
 
-    /// Gives each of two databases the maps of the other one.
+    /// Exchanges the maps of two databases.
     pub(super) fn exchange(&mut self, a: usize, b: usize) {
         self.now.swap(a, b);
         self.is_changed = true;

@@ -23,7 +23,7 @@ pub(super) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 /// How keys lie in the maps of a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// As they are.
+    /// Keys are stored as they are.
     #[default]
     Plain,
     /// Behind their slots.
@@ -140,7 +140,7 @@ fn next_slot(batch: &Batch<'_>, map: &Map, from: u16) -> Answer<Option<u16>> {
         found = place.first_chunk().map(|slot| u16::from_be_bytes(*slot));
         ControlFlow::Break(())
     })?;
-    // One that is none is damage, which the check names.
+    // Bytes that are no slot are damage, which the check names.
     Ok(found.filter(|&slot| (from..SLOTS).contains(&slot)))
 }
 

@@ -53,7 +53,7 @@ use crate::eviction::candidate::entry_bytes;
 
 const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
-/// A database with so many keys is kept key by key when it is cleared; a larger one ends the copy.
+/// A database with this many keys is kept key by key when it is cleared; a larger one ends the copy.
 const CLEARED_KEYS_MAX: u64 = 1024;
 /// The number of large collections that are remembered as copied. For later ones, old records are kept
 /// without need.
@@ -160,7 +160,7 @@ pub(crate) struct Point {
     pub(in crate::keyspace) old_bytes: Cell<u64>,
     /// Collections that were given up wait for the end of the copy.
     pub(super) holds_back: Cell<bool>,
-    /// They do not wait any more: memory is short.
+    /// Memory is short, so collections that were given up do not wait any more.
     pub(super) lets_go: Cell<bool>,
 }
 
@@ -331,7 +331,7 @@ pub(crate) struct Records<'m> {
     kept: Option<Side<'m>>,
 }
 
-/// One of two maps, a record ahead.
+/// One of two maps that are merged. The next record is read ahead.
 struct Side<'m> {
     records: tembo::Iter<'m>,
     next: Option<Entry<'m>>,
@@ -350,7 +350,8 @@ impl<'m> Side<'m> {
 }
 
 impl<'m> Records<'m> {
-    /// Those behind a key, or from the beginning of a range on, up to its end, which is excluded.
+    /// The records after a key, or from the beginning of a range on, up to the end of the range, which is
+    /// excluded.
     pub(crate) fn new(
         (number, map): (u8, &'m Map),
         kept: Option<&'m Map>,

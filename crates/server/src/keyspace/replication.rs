@@ -115,7 +115,7 @@ impl<'p> Keyspace<'p> {
             }
             None => {
                 let was_replica = batch.remove(map, MASTER)?;
-                // One whose commands were told since was renamed by REPLICAOF.
+                // If effects are on, REPLICAOF has renamed the history already.
                 if was_replica && !self.replication.effects.is_on {
                     self.replication.rename(new_id);
                 }
@@ -200,8 +200,8 @@ impl<'p> Keyspace<'p> {
             .transpose()
     }
 
-    /// Drops what has arrived of a new state. The old one has all its databases again. There must be no
-    /// batch.
+    /// Drops the new state, as far as it has arrived. The old state has all its databases again. There must
+    /// be no batch.
     pub(crate) fn give_up_arrival(&mut self) -> Answer {
         self.drop_arrival().inspect_err(|_| self.abandon_batch())
     }
@@ -241,7 +241,7 @@ impl<'p> Keyspace<'p> {
     }
 
     fn make_room(&mut self, wanted: &[bool; DATABASES]) -> Answer<(Keyspace<'p>, bool)> {
-        // One that could not be given up before.
+        // An earlier arrival that could not be given up before.
         self.drop_arrival()?;
         let map = self.replication_map()?;
         let count = |which: &[bool]| which.iter().filter(|is| **is).count();

@@ -270,7 +270,7 @@ impl Keyspace<'_> {
             batch.clear(&maps.data)?;
             batch.clear(&maps.expires)?;
             maps.expires_len = Some(0);
-            // From now on they are those of the database that was homeless.
+            // From now on these maps are those of the database that was without maps.
             if let Some((database, _)) = places.now.iter().find(|(_, other)| *other == number) {
                 databases[database] = Some(maps);
             }
@@ -293,7 +293,7 @@ impl Keyspace<'_> {
     pub(crate) fn end_kept(&mut self) -> Answer {
         let now_ms = self.clock_ms();
         while let Some(at) = self.keeping.states.0.iter().position(|state| state.deadline_ms <= now_ms) {
-            // Not before its time.
+            // The time of this state has ended, so it does not count as given up early.
             let early = self.keeping.given_up;
             let given_up = self.give_up(at).and_then(|()| Ok(self.commit()?));
             given_up.inspect_err(|_| self.abandon_batch())?;

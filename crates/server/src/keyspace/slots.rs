@@ -72,7 +72,7 @@ impl Keyspace<'_> {
         Ok(writer(pool, batch)?.count(&maps.data, range_of_slots(&(slot..=slot)))?)
     }
 
-    /// How many keys slots have, up to so many. O(log n) for each range.
+    /// How many keys slots have, up to this many. O(log n) for each range.
     pub(crate) fn count_slots(&mut self, slots: &[RangeInclusive<u16>], most: u64) -> Answer<u64> {
         let Keyspace { pool, batch, databases, .. } = self;
         let Some(maps) = databases[0].as_deref() else { return Ok(0) };
@@ -86,7 +86,7 @@ impl Keyspace<'_> {
         Ok(count)
     }
 
-    /// The first keys of a slot, in order, up to so many, and to so many bytes and one key more. O(their
+    /// The first keys of a slot, in order, up to this many, and to this many bytes and one key more. O(their
     /// number).
     pub(crate) fn keys_of_slot(&mut self, slot: u16, most: usize, bytes_max: usize) -> Answer<Vec<Vec<u8>>> {
         let Keyspace { pool, batch, databases, layout, .. } = self;

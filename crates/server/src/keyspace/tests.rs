@@ -12,7 +12,7 @@ fn with_keyspace(options: tembo::Options, body: impl FnOnce(&mut Keyspace<'_>)) 
     let mut keys = Keyspace::open(&pool).unwrap();
     MAPS.into_iter().for_each(|database| keys.create(database).unwrap());
     body(&mut keys);
-    // The commit of what is left may fail, in a full pool.
+    // The commit of the rest may fail, in a full pool.
     let _ = keys.commit();
     drop(keys);
     pool.check().unwrap();
@@ -69,7 +69,7 @@ fn random_commands_keep_the_counts_right() {
                 }
                 _ => change(keys, &mut random, b"value").unwrap(),
             }
-            // Not after each step: a count that is asked for is one that is known.
+            // Asking for a count makes it known, so the counts are compared after some steps only.
             if random.below(3) == 0 {
                 assert_counts(keys, step);
             }

@@ -97,7 +97,7 @@ impl Watches {
         }
     }
 
-    /// Notes that all keys of a database are removed, which changes those that are there.
+    /// Notes that all keys of a database are removed, which changes the existing ones.
     pub(super) fn touch_all(&mut self, database: usize) {
         let Watches { keys, count, changed } = self;
         keys[database].retain(|_, watchers| {

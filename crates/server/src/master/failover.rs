@@ -29,7 +29,8 @@ pub(crate) struct Failover {
     /// The replica that is to take over; none: the first one that has everything.
     pub(crate) target: Option<Master>,
     pub(crate) deadline: Option<Instant>,
-    /// At the deadline the replica takes over with what it has. While it is taking over: that is less.
+    /// At the deadline the replica takes over with the data that it has. While it is taking over: it has less
+    /// than this server.
     pub(crate) is_forced: bool,
     /// The heir was told that it is the master now, or may have been.
     pub(crate) is_told: Arc<AtomicBool>,

@@ -13,7 +13,7 @@ use crate::executor::Executor;
 use crate::log::MessageKind;
 use crate::wait_service::DEMOTED;
 
-/// A connection that has fewer bytes to send gets so many more.
+/// A connection that has fewer bytes to send gets this many more.
 const FEED_BYTES: usize = 256 << 10;
 
 impl Executor<'_, '_> {
@@ -33,7 +33,7 @@ impl Executor<'_, '_> {
             conn.is_some_and(|conn| !conn.session.killed && conn.session.replica.is_some())
         });
         if std::mem::replace(&mut state.replicas.epoch, keys.replication.epoch) != keys.replication.epoch {
-            // They ask again, and learn of the other id.
+            // The replicas ask again, and learn of the other id.
             clients.kill(|conn| conn.session.replica.as_ref().is_some_and(|replica| replica.is_asking()));
         }
         let is_due =

@@ -49,7 +49,7 @@ impl Executor<'_, '_> {
         if let Some(failover) = &mut self.state.failover {
             (failover.stage, failover.is_forced) = (FailoverStage::Taking, lacks);
         }
-        // Not durable yet.
+        // The role is not durable yet.
         self.state.role.choose(Some(heir));
         self.state.role.is_changed = false;
         self.keys.replication.take_up(false);

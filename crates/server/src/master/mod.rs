@@ -48,15 +48,15 @@ pub(crate) const POOL_SHARE: u64 = 8;
 /// How far a replica is.
 #[derive(Clone, Debug)]
 pub(crate) enum ReplicaStage {
-    /// It has said something of itself by REPLCONF.
+    /// The replica has told something about itself by REPLCONF.
     Introducing,
-    /// It needs a whole copy.
+    /// The replica needs a whole copy.
     WantsCopy,
-    /// It waits for the one that is being written.
+    /// The replica waits for the copy that is being written.
     AwaitsCopy,
-    /// It gets one: the file, how much of it was taken, and how long it is.
+    /// The replica gets a copy: the file, how much of it was taken, and how long it is.
     Copying(Rc<File>, u64, u64),
-    /// It gets the stream.
+    /// The replica gets the stream.
     Online,
 }
 
@@ -65,25 +65,25 @@ pub(crate) enum ReplicaStage {
 pub(crate) struct Replica {
     pub(crate) port: u16,
     pub(crate) ip: Option<String>,
-    /// It can go on under another id.
+    /// The replica can go on under another id.
     pub(crate) takes_new_ids: bool,
-    /// It asked by SYNC: it gets no id, and acknowledges nothing.
+    /// The replica asked by SYNC: it gets no id, and acknowledges nothing.
     pub(crate) is_plain: bool,
-    /// It is a client that takes a backup: it is not listed, and does not count as a replica.
+    /// The client takes a backup: it is not listed, and does not count as a replica.
     pub(crate) is_backup: bool,
-    /// It wants no stream behind its copy (`REPLCONF rdb-only 1`).
+    /// The replica wants no stream behind its copy (`REPLCONF rdb-only 1`).
     pub(crate) wants_only_copy: bool,
     pub(crate) stage: ReplicaStage,
-    /// Where in the stream the bytes begin that its connection has not got.
+    /// The place in the stream where the bytes begin that its connection has not got yet.
     pub(crate) cursor: u64,
     pub(crate) acknowledged: u64,
-    /// As far as it has said that its device has the stream.
+    /// The position up to which the replica's device has the stream, as it has told.
     pub(crate) durable: u64,
     /// When it said something, or took bytes of its copy.
     pub(crate) heard: Instant,
     /// The bytes that its connection had not taken, when it was last looked at in the middle of a copy.
     pub(crate) unsent: usize,
-    /// Since when it is behind by more than the soft limit.
+    /// The time since which the replica is behind by more than the soft limit.
     pub(crate) behind_since: Option<Instant>,
 }
 
@@ -106,7 +106,7 @@ impl Replica {
         }
     }
 
-    /// Whether the backlog keeps what it lacks.
+    /// Whether the backlog keeps the bytes that the replica lacks.
     pub(crate) fn needs_backlog(&self) -> bool {
         !self.wants_only_copy && self.is_asking() && !matches!(self.stage, ReplicaStage::WantsCopy)
     }
@@ -166,10 +166,10 @@ pub(crate) struct Replicas {
     pub(crate) pinged: Instant,
     /// The addresses of those that get the stream, as the pool has them.
     pub(crate) remembered: Vec<Master>,
-    /// Those that the pool had at the start, and that did not get the stream yet in this run; until then they
-    /// are forgotten only at this time.
+    /// The replicas that the pool had at the start, and that did not get the stream yet in this run, and the
+    /// time before which they are not forgotten.
     pub(crate) awaited: (Vec<Master>, Instant),
-    /// These are being asked whether one of them is the master.
+    /// Whether the awaited replicas are being asked if one of them is the master.
     pub(crate) is_recalling: bool,
     /// The number of replicas that were heard of, by `min-replicas-max-lag`.
     pub(crate) good: u64,

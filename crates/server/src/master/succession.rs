@@ -102,7 +102,7 @@ impl Executor<'_, '_> {
 
     /// Begins to ask the replicas of before, if this is a master that had some. Writes wait.
     pub(crate) fn begin_recall(&mut self, waker: &Arc<Waker>) -> Option<Recall> {
-        // A record that is damaged is one that the check names.
+        // A damaged record counts as empty here; the check names it.
         let replicas = self.keys.stored_replicas().unwrap_or_default();
         self.state.replicas.remembered.clone_from(&replicas);
         if self.state.role.master.is_some() || replicas.is_empty() {
@@ -227,7 +227,7 @@ fn talk<'w>(socket: &mut MasterSocket, words: impl IntoIterator<Item = &'w [u8]>
 fn read_heir(info: &str, replica: &Master, ids: &[Id]) -> Option<Heir> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let is_ours = |id: &str| ids.iter().any(|ours| ours == id.as_bytes());
-    // It has continued in a history of its own, which continues ours.
+    // The replica has continued in a history of its own, which continues ours.
     if !is_ours(field("master_replid2")?) || is_ours(field("master_replid")?) {
         return None;
     }
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(heir("master", b'n', b'o', ""), Some(master(1)));
         assert_eq!(heir("master", b'n', b'p', ""), Some(master(1)), "our id before the last one");
         assert_eq!(heir("slave", b'n', b'o', up), Some(master(2)));
-        // It waits for us, it began anew, or it is a copy of something else.
+        // The replica waits for us, it began anew, or it is a copy of something else.
         assert_eq!(heir("slave", b'o', b'0', up), None);
         assert_eq!(heir("slave", b'o', b'p', up), None);
         assert_eq!(heir("master", b'n', b'0', ""), None);

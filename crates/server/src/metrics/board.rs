@@ -17,11 +17,11 @@ const FRESH_FOR: Duration = Duration::from_secs(1);
 pub(crate) enum Readiness {
     /// The pool is being opened.
     Opening,
-    /// They are.
+    /// Clients are served.
     Serving,
-    /// They are refused until the whole state of a master is here.
+    /// Clients are refused until the whole state of a master has arrived.
     Synchronising,
-    /// They are refused because the master cannot be reached.
+    /// Clients are refused because the master cannot be reached.
     MasterDown,
     /// The server ends.
     Stopping,

@@ -20,13 +20,13 @@ use crate::log::{Log, MessageKind};
 
 /// Connections at a time. Beyond it the oldest is closed.
 const CONNECTIONS_MAX: usize = 32;
-/// A request arrives within so long.
+/// A request arrives within this long.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// The event loop gathers figures within so long, or those before are given.
+/// The event loop gathers figures within this long, or those before are given.
 const FIGURES_TIME: Duration = Duration::from_secs(1);
-/// A response is taken within so long.
+/// A response is taken within this long.
 const RESPONSE_TIME: Duration = Duration::from_secs(10);
-/// A peer that has the response closes its side within so long.
+/// A peer that has the response closes its side within this long.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
 /// How often deadlines are looked at while there are connections.
 const TICK: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Listens, and answers from now on: figures when a server publishes some, and that it is not ready until
-    /// then. It takes the event loop for stuck after so long.
+    /// then. It takes the event loop for stuck after this long.
     ///
     /// # Errors
     /// The system's.
@@ -85,7 +85,7 @@ impl Drop for Endpoint {
 #[derive(Debug)]
 enum ExchangeStage {
     Receiving(Vec<u8>),
-    /// It waits for more figures than so many.
+    /// The exchange waits for newer figures than those with this number.
     Awaiting(PageRequest, u64),
     Sending(Vec<u8>, usize),
     /// The response is sent.
@@ -316,6 +316,6 @@ fn drain(stream: &mut TcpStream) -> io::Result<bool> {
             Err(error) => return Err(error),
         }
     }
-    // It is no longer worth waiting for.
+    // The rest of the input is not worth waiting for.
     Ok(true)
 }

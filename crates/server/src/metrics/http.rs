@@ -20,9 +20,9 @@ pub(super) enum Page {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageRequest {
     pub(super) page: Page,
-    /// It takes the text format of OpenMetrics.
+    /// The client takes the text format of OpenMetrics.
     pub(super) takes_openmetrics: bool,
-    /// It wants no body.
+    /// The client wants no body.
     pub(super) is_head: bool,
 }
 
@@ -31,13 +31,13 @@ pub(super) struct PageRequest {
 pub(super) enum Parsed {
     Partial,
     Whole(PageRequest),
-    /// It is refused with this status.
+    /// The request is refused with this status.
     Refused(&'static str),
 }
 
 pub(super) const OK: &str = "200 OK";
 pub(super) const UNAVAILABLE: &str = "503 Service Unavailable";
-/// It is not HTTP.
+/// The status of a request that is not HTTP.
 pub(super) const BAD: &str = "400 Bad Request";
 const NOT_FOUND: &str = "404 Not Found";
 const NOT_ALLOWED: &str = "405 Method Not Allowed";

@@ -14,7 +14,7 @@
 //!
 //! # Bounds
 //! - A request has at most 8 KiB, and arrives and is answered within seconds.
-//! - Only so many connections are open at a time; the oldest makes room for the next one.
+//! - Only this many connections are open at a time; the oldest makes room for the next one.
 //! - The event loop gathers figures at most once a second, whatever the number of scrapes.
 //! - Names of commands, addresses of replicas and first words of errors are labels; keys and values are not.
 

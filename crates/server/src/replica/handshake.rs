@@ -34,7 +34,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// The interval of signs of life to a master.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
-/// The beginning of a failure: the master does not give what was asked for.
+/// The beginning of an error: the master refuses the request.
 const REFUSED: &str = "the master answered PSYNC with: ";
 
 /// A link that is wanted.
@@ -47,13 +47,13 @@ pub(super) struct Question {
     pub(super) port: u16,
     pub(super) announced_ip: Option<String>,
     pub(super) position: Option<Position>,
-    /// From here on to the position the stream changes nothing.
+    /// From this offset up to the position, the stream changes nothing.
     pub(super) harmless_from: u64,
     /// The master is a replica of this server, and is to take its place.
     pub(super) hands_over: bool,
     /// The command was sent before, with an unknown outcome. Set before it is sent.
     pub(super) is_told: Arc<AtomicBool>,
-    /// Also if that one has less.
+    /// The master gives its place up even if this server has less of the stream.
     pub(super) is_forced: bool,
     pub(super) timeout: Duration,
     /// Where a whole state is kept meanwhile.
@@ -160,7 +160,7 @@ impl Asking<'_> {
         let mut line = Vec::new();
         loop {
             let mut byte = [0];
-            // A byte at a time: what follows a line may be no line.
+            // A byte at a time, because the bytes after a line may be no line.
             self.read(&mut byte)?;
             match byte[0] {
                 b'\n' if !line.trim_ascii().is_empty() => {
@@ -255,7 +255,7 @@ impl Asking<'_> {
             return Ok(None);
         }
         let header = self.ask(&[b"INFO", b"replication"])?;
-        // One that may not be asked.
+        // A reply that is no bulk: the user may not run INFO.
         let Some(bytes) = header.strip_prefix('$').and_then(|len| len.parse().ok()) else { return Ok(None) };
         if !(0..=INFO_BYTES_MAX).contains(&bytes) {
             return Err(failed("the master's INFO is too long"));
@@ -269,7 +269,7 @@ impl Asking<'_> {
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let is_it = |id: Option<&str>| id.is_some_and(|id| id.as_bytes() == position.id);
         let second = field("second_repl_offset").and_then(|offset| offset.parse::<u64>().ok());
-        // It counts the first byte that is not of our history.
+        // The field counts the first byte that is not of our history.
         let promoted = second.and_then(|offset| offset.checked_sub(1));
         let is_promoted = is_it(field("master_replid2")) && !is_it(field("master_replid"));
         let range = self.question.harmless_from..position.offset;

@@ -49,7 +49,7 @@ enum LinkStage<'p> {
     Down,
     /// A thread is asking; it ends when this is set.
     Asking(Arc<AtomicBool>),
-    /// Also when the master was told last that the replica is alive.
+    /// A copy is being loaded. The instant is when the master was last told that the replica is alive.
     Loading(Box<Loading<'p, File>>, MasterSocket, Instant),
     Streaming(Box<Streaming>),
 }
@@ -74,7 +74,7 @@ pub(crate) struct Link<'p> {
     stage: LinkStage<'p>,
     /// The role for which this is.
     epoch: u64,
-    /// Which of the threads this waits for.
+    /// The number of the thread whose answer this waits for.
     asked: u64,
     failures: u32,
     retry_at: Instant,
@@ -134,7 +134,7 @@ impl<'p> Link<'p> {
         }
     }
 
-    /// Ends whatever is under way.
+    /// Ends the copy or the stream that is under way.
     fn part(&mut self, executor: &mut Executor<'_, 'p>) {
         self.asked += 1;
         match std::mem::replace(&mut self.stage, LinkStage::Down) {
@@ -309,7 +309,7 @@ impl<'p> Link<'p> {
         };
         executor.keys.keeping.grace_ms = executor.state.config.flush_grace.as_millis() as u64;
         if let Err(failure) = loading.complete(&mut executor.keys) {
-            // As if the loading had failed; there is no stage that would do it.
+            // The arrival is given up as if the loading had failed, since no later stage would do it.
             let _ = executor.keys.give_up_arrival();
             return Err(failure);
         }
@@ -380,7 +380,7 @@ impl Streaming {
     fn advance(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), Failure> {
         executor.expect_no_way_back()?;
         let now = executor.state.now;
-        // The commands that are there come first, so that memory is bounded.
+        // Commands that have arrived come first, so that memory is bounded.
         if self.is_readable && !self.stream.is_waiting() {
             self.receive(executor)?;
         }
@@ -533,7 +533,7 @@ impl Executor<'_, '_> {
 
     /// Notes a clean stop. Called when the last batch is committed.
     pub(crate) fn note_stop(&mut self) {
-        // Without the note the next start may have a new id; nothing else.
+        // Without this note the next start may take a new id; nothing else depends on it.
         let _ = self.keys.store_boot(&machine::boot_id(), true);
     }
 

@@ -71,10 +71,10 @@ pub struct ReplicaSettings {
     /// The port that is announced to the master, `replica-announce-port`. None: the port on which the server
     /// listens.
     pub announced_port: Option<u16>,
-    /// A link on which nothing came for so long is broken, `repl-timeout`. 60 s.
+    /// A link on which nothing came for this long is broken, `repl-timeout`. 60 s.
     pub timeout: Duration,
     /// How many bytes of the stream are kept for replicas that come back, `repl-backlog-size`. None: a 64th
-    /// of what the pool may grow to, from 1 to 64 MiB.
+    /// of the pool's maximum length, from 1 to 64 MiB.
     pub backlog_bytes: Option<u64>,
     /// How often replicas get a sign of life, `repl-ping-replica-period`. 10 s.
     pub ping_period: Duration,
@@ -82,7 +82,7 @@ pub struct ReplicaSettings {
     pub min_replicas: u64,
     /// The silence after which a replica does not count there, `min-replicas-max-lag`. 10 s.
     pub max_lag: Duration,
-    /// A replica that has more than this server does not get a copy of what this server has,
+    /// A replica that has more of the history than this server gets no copy of this server's data,
     /// `repl-refuse-ahead`.
     pub refuses_ahead: bool,
 }
@@ -112,10 +112,10 @@ impl Default for ReplicaSettings {
 /// How far a link is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It waits before it is tried again, or is not wanted.
+    /// The link waits before it is tried again, or is not wanted.
     #[default]
     Down,
-    /// It is connecting and shaking hands.
+    /// The link is connecting and shaking hands.
     Asking,
     /// A whole state is received or loaded.
     Synchronising,

@@ -48,7 +48,7 @@ impl Executor<'_, '_> {
                         if let Some(slot) = self.admit(accepted)
                             && let Some(conn) = self.clients.get_mut(slot)
                         {
-                            // Its first event lets the event loop know of it.
+                            // The first event of the connection lets the event loop know of it.
                             let interest = Interest::READABLE | Interest::WRITABLE;
                             let registered = door.registry.register(&mut conn.stream, Token(slot), interest);
                             conn.broken = registered.is_err();
@@ -75,7 +75,7 @@ impl Executor<'_, '_> {
         }
         conn.output.release(buffers);
         if conn.is_over() || conn.output.unsent() > 0 || conn.stream.has_unsent() || conn.ended {
-            // The event loop ends it, or sends the rest.
+            // The event loop closes the connection, or sends the rest.
             self.clients.note_unblocked(slot);
         }
     }

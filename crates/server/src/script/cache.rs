@@ -22,14 +22,14 @@ pub(crate) struct Script {
     bytes: usize,
     /// When it was used last, in uses of all scripts. None: it stays.
     used: Option<u64>,
-    /// It has walked over the keys of a database.
+    /// Whether the script has walked over the keys of a database.
     pub(crate) walks: bool,
 }
 
 /// A script under way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RunningScript {
-    /// It has run a command that writes.
+    /// Whether the script has run a command that writes.
     pub(crate) has_written: bool,
     /// SCRIPT KILL.
     pub(crate) is_killed: bool,

@@ -229,7 +229,7 @@ impl Executor<'_, '_> {
             done = under_way.advance(&self.keys, session.protocol, take).map(|rest| job = rest);
         }
         if matches!(done, Err(Fault::NeedsCommit | Fault::MissingDatabase(_))) {
-            // It runs again, and counts then.
+            // The script runs again, and is counted then.
             return done;
         }
         let noted = self.state.config.noted;

@@ -22,7 +22,7 @@ pub(crate) struct TlsSettings {
     pub(crate) port: u16,
     pub(crate) cert_file: Option<PathBuf>,
     pub(crate) key_file: Option<PathBuf>,
-    /// Those for the link to a master, if they are others.
+    /// The certificate and key for the link to a master, if they are others.
     pub(crate) client_cert_file: Option<PathBuf>,
     pub(crate) client_key_file: Option<PathBuf>,
     pub(crate) ca_cert_file: Option<PathBuf>,

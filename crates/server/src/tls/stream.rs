@@ -32,8 +32,8 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 pub(crate) const HANDSHAKE_BYTES_MAX: usize = 128 << 10;
 /// Most bytes of plain text that wait as records for a socket that is full.
 pub(crate) const UNSENT_BYTES_MAX: usize = 64 << 10;
-/// Bytes of the socket, beyond those of plain text, after which a read returns with what it has. It must hold
-/// the largest record.
+/// Bytes of the socket, beyond those of plain text, after which a read returns. It must hold the largest
+/// record.
 const VAIN_BYTES_PER_READ: usize = 64 << 10;
 /// Most bytes that a peer may send in a row without any plain text, after its handshake.
 pub(crate) const VAIN_BYTES_MAX: usize = 1 << 20;
@@ -49,7 +49,7 @@ pub(crate) enum TlsFailure {
     /// The first byte was not that of a handshake.
     NotTls,
     TooLong,
-    /// It sends records, and never says anything.
+    /// The peer sends records without any plain text.
     Vain,
     Handshake(rustls::Error),
     Later(rustls::Error),
@@ -132,7 +132,7 @@ impl<S: Read + Write> TlsStream<S> {
         }
     }
 
-    /// The same connection on what is made of its socket.
+    /// The same connection on another socket, which `make` makes of its socket.
     pub(crate) fn map<T>(self, make: impl FnOnce(S) -> T) -> TlsStream<T> {
         let TlsStream { socket, session, handshake_bytes, vain_bytes, has_more, has_ended, failure } = self;
         TlsStream { socket: make(socket), session, handshake_bytes, vain_bytes, has_more, has_ended, failure }
@@ -251,7 +251,7 @@ impl<S: Read + Write> Read for TlsStream<S> {
                 Ok(0) => break,
                 Ok(count) => (got, self.vain_bytes) = (got + count, 0),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // A socket that ended without the words of TLS: what it sent is whole or is no request.
+                // The socket ended without a close of TLS: its requests are whole, or are no requests.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
                 Err(error) => return Err(error),
             }
@@ -314,7 +314,8 @@ impl<S: Read + Write> Write for TlsStream<S> {
     }
 }
 
-/// Whether a socket has nothing, or takes nothing, for now: also one that blocks up to a time.
+/// Whether a socket has nothing, or takes nothing, for now. That holds also for a socket that blocks for a
+/// limited time.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

@@ -70,7 +70,7 @@ impl Write for Socket {
     }
 }
 
-/// An end as a connection keeps it: what it remembers of its socket's readiness, and of its bytes.
+/// An end as a connection keeps it: with its memory of the socket's readiness, and of its bytes.
 struct End {
     stream: TlsStream<Socket>,
     readable: bool,
@@ -123,7 +123,7 @@ impl End {
     }
 }
 
-/// Both ends, which believe each other.
+/// Settings for both ends, which trust each other.
 fn believers() -> Tls {
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -167,8 +167,8 @@ fn ends_of(tls: &Tls, capacity: usize) -> (End, End) {
     (end(server), end(client))
 }
 
-/// A connection that waits for an event that does not come is what this would find: every turn has to do
-/// something until all is there.
+/// No connection waits for an event that does not come: every turn has to do something until everything has
+/// arrived.
 #[test]
 fn nothing_waits_for_an_edge_that_does_not_come() {
     for capacity in [1, 7, 100, 1000, 4096, 5000, 20_000, 1 << 20] {
@@ -244,7 +244,7 @@ fn a_handshake_that_does_not_end_is_counted_as_memory() {
         assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
     }
     assert!(server.stream.memory_bytes() >= before + message.len());
-    // It is given back with the end of the handshake.
+    // The memory is given back with the end of the handshake.
     (server, client) = ends(1 << 20);
     client.to_send.extend(b"x");
     let mut random = Random::seeded(2);
@@ -362,7 +362,7 @@ fn a_read_takes_few_records_without_plain_text() {
     let got = loop {
         let got = server.stream.read(&mut room);
         let now = socket.outward.borrow().bytes.len();
-        // rustls takes what it has room for at once.
+        // rustls takes as many bytes at once as it has room for.
         assert!(left - now <= VAIN_BYTES_PER_READ + (32 << 10), "a read took {} bytes", left - now);
         match got {
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
@@ -407,7 +407,7 @@ fn a_client_without_plain_text_is_served_on_and_then_refused() {
     assert!(sent > VAIN_BYTES_MAX && full > 1, "{sent} bytes, {full} times");
 }
 
-/// Both ends of a connection of the system's, without blocking, with buffers of so many bytes.
+/// Both ends of a connection of the system, without blocking, with buffers of this many bytes.
 fn connected(tls: &Tls, client: Arc<ClientConfig>, bytes: usize) -> (TlsStream<std::net::TcpStream>, Conn) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

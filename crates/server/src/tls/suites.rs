@@ -2,7 +2,7 @@
 
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 
-/// OpenSSL's names of the ciphers of TLS 1.2 that there are, beside those of the standard.
+/// OpenSSL's names of the supported ciphers of TLS 1.2, beside those of the standard.
 const CIPHERS: [(&str, &str); 6] = [
     ("ECDHE-ECDSA-AES256-GCM-SHA384", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
     ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"),

@@ -2,7 +2,7 @@
 
 use crate::support::{Client, Fixture, eventually, show};
 
-/// Lets `key` be a hash of so many fields, `f0` and so on.
+/// Lets `key` be a hash of this many fields, `f0` and so on.
 fn fill_hash(client: &mut Client, key: &str, fields: usize) {
     for first in (0..fields).step_by(500) {
         let words: Vec<_> =

@@ -2,7 +2,7 @@
 
 use crate::support::{Client, Fixture, eventually};
 
-/// Lets `key` be a list of so many elements, `e0` and so on.
+/// Lets `key` be a list of this many elements, `e0` and so on.
 fn fill(client: &mut Client, key: &str, elements: usize) {
     for first in (0..elements).step_by(500) {
         let words: Vec<_> = (first..elements.min(first + 500)).map(|number| format!("e{number}")).collect();

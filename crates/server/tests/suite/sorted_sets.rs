@@ -2,7 +2,7 @@
 
 use crate::support::{Client, Fixture, eventually};
 
-/// Lets `key` be a sorted set of so many members, `m0` with the score 0 and so on.
+/// Lets `key` be a sorted set of this many members, `m0` with the score 0 and so on.
 fn fill(client: &mut Client, key: &str, members: usize) {
     for first in (0..members).step_by(500) {
         let words: Vec<_> =

@@ -12,7 +12,7 @@ use tembo_wire::{ReplyLimits, ReplyParser, Value, write_request};
 
 use crate::logged::Log;
 
-/// Long enough for anything that is to happen; only a failing test waits so long.
+/// Long enough for anything that is to happen; only a failing test waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Payloads of DUMP that are text without blanks: of the string "v04788", and of a set of two members.

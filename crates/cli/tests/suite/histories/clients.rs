@@ -17,7 +17,7 @@ use crate::cluster_moves::Talk;
 /// A reply that takes longer is not waited for.
 const PATIENCE: Duration = Duration::from_millis(400);
 const WAIT_MS: &str = "150";
-/// One of so many writes is let be for a while, at most so long.
+/// One of this many writes is let be for a while, at most this long.
 const HESITATES_EACH: u32 = 200;
 const HESITATION: Duration = Duration::from_secs(2);
 /// Keys of one slot, so that a reading and a write are one EXEC.

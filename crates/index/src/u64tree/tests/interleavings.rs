@@ -308,7 +308,7 @@ fn a_scan_finds_all_records_beside_keys_out_of_bounds() {
             }
         }
     };
-    // Keys on both sides of where the distance of the largest of all keys is cut.
+    // Keys on both sides of `4 * WRAPS`, where a scan cuts the distance of the largest of all keys.
     let (_, pool, tree) = meddled_with((0..300).map(|i| 4 * WRAPS - 300 + 2 * i));
     let pin = pool.pin_briefly();
     let all: Vec<u64> = tree.iter().map(|record| record.unwrap().0).collect();
@@ -324,7 +324,7 @@ fn a_scan_finds_all_records_beside_keys_out_of_bounds() {
         pool.region().store_u64(key_off(leaf.off, slot), !removed).unwrap();
     }
 
-    // Keys so far from each other that a leaf spans more than that, and less when it has been divided.
+    // The keys are so far apart that a leaf spans more than `WRAPS`, and less when it has been divided.
     let (_, pool, tree) = meddled_with((0..300).map(|i| i << 53));
     let pin = pool.pin_briefly();
     let all: Vec<u64> = tree.iter().map(|record| record.unwrap().0).collect();
@@ -423,7 +423,7 @@ fn a_lookup_tells_what_was_so_at_some_moment() {
 #[test]
 fn a_change_is_made_of_what_was_so_at_some_moment() {
     type Own<'c> = (&'c str, &'c dyn Fn(&U64Tree, u64) -> Option<u64>, Option<u64>);
-    // Changes of a key that is there, each with the value that it has afterwards, if nothing else changes it.
+    // Changes of a present key, each with the value that the key has afterwards, if nothing else changes it.
     let own: [Own<'_>; 5] = [
         ("put", &|tree, key| tree.put(key, 7).unwrap(), Some(7)),
         ("update", &|tree, key| tree.update(key, 7).unwrap(), Some(7)),
@@ -454,7 +454,7 @@ fn a_change_is_made_of_what_was_so_at_some_moment() {
                     match old {
                         // Before the removal, if there is one.
                         Some(old) => assert!(old == key + 1 && now == left.filter(|_| !removes), "{story}"),
-                        // After it: then only a put does something.
+                        // The operation came after the removal; then only a put does something.
                         None => assert!(removes && now == Some(7).filter(|_| own == "put"), "{story}"),
                     }
                     before_and_after[usize::from(old.is_none())] += 1;

@@ -115,7 +115,7 @@ impl TrieDraft {
         }
     }
 
-    /// Its image on media, with children at `resolve(child)`.
+    /// The node's image on media, with children at `resolve(child)`.
     pub(super) fn image(&self, version: u64, resolve: impl Fn(u64) -> u64) -> Vec<u8> {
         let maps = if self.depth == MAX_DEPTH {
             MapsWord::of_count(self.equal.len() as u32)

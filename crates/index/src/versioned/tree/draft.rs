@@ -274,14 +274,15 @@ impl NodeDraft {
             prints[slot % 8] = entry.print;
             self.set(PRINTS_WORD + slot / 8, u64::from_ne_bytes(prints));
         } else if self.is_new() {
-            // In a node that was there before, the child is new, and the stamp of the previous entry is early
-            // enough.
+            // The node is older than this version. The child is new, and the stamp of the previous entry is
+            // early enough.
             self.words[NODE_WORDS + slot] = entry.stamp;
         }
         self.live |= 1 << slot;
     }
 
-    /// Makes the entry of a node that is new, or will leave the version, lead to another record.
+    /// Makes an entry lead to another record. The node is new, or the version under construction does without
+    /// it.
     pub(super) fn set_value(&mut self, slot: usize, value: u64) {
         self.words[entry_word(self.level, slot, Field::Value)] = value;
     }

@@ -342,7 +342,7 @@ impl TreeBuilder {
         Ok(root_word(resolve(*root), *root_level))
     }
 
-    /// Stores the changed words of nodes that were there before.
+    /// Stores the changed words of nodes that are older than this version.
     pub(super) fn store_changed_nodes(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let changed = |draft: &&NodeDraft| !draft.is_new() && !draft.is_gone && draft.is_changed();
         self.drafts.nodes.iter().filter(changed).try_for_each(|draft| draft.store(tx))?;

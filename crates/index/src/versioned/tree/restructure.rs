@@ -21,7 +21,7 @@ use std::cmp::Ordering;
 use tembo_pool::Tx;
 
 /// Entries of a new node are recomputed, without the bytes that all its keys share, if this leaves out at
-/// least so many bytes more than before. Recomputing has to read the keys.
+/// least this many bytes more than before. Recomputing has to read the keys.
 const MORE_SHARED_MIN: usize = 4;
 
 /// The live entries of nodes that are rebuilt.

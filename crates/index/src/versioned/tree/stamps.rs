@@ -58,7 +58,7 @@ impl Touched {
         }
     }
 
-    /// The places of a node that are among them, a bit each.
+    /// The places of a node whose entries are in this list, a bit each.
     pub(super) fn in_node(&self, node: u64) -> u32 {
         if self.entries.len() > SEARCH_MAX {
             return self.by_node.get(&node).copied().unwrap_or(0);

@@ -33,7 +33,7 @@ const PIECE_BYTES: usize = if cfg!(test) { 64 } else { 64 << 10 };
 pub(crate) struct Commands {
     pub(crate) bytes: Vec<u8>,
     pub(crate) count: usize,
-    /// Those of them that are not removals.
+    /// The number of commands that are not removals.
     pub(crate) writes: usize,
 }
 
@@ -103,7 +103,7 @@ impl Copy {
     fn is_sent(&self, place: &[u8]) -> bool {
         let ranges = self.slots.as_slice();
         let slot = place.first_chunk().map_or(0, |slot| u16::from_be_bytes(*slot));
-        // Also a key that was made when its range was exhausted, behind the last place that was sent.
+        // An exhausted range also has the keys that were made behind the last place that was sent.
         let is_exhausted =
             self.at == ranges.len() || ranges[..self.at].last().is_some_and(|it| slot <= *it.end());
         let is_behind = is_exhausted || place <= &self.after[..];

@@ -1,4 +1,4 @@
-//! Copies while clients write: what was sent is what is there, whenever a write comes.
+//! Copies while clients write: the target has the data of the source, whenever a write comes.
 
 use std::collections::BTreeMap;
 

@@ -35,7 +35,7 @@ pub(crate) struct Target {
     pub(crate) port: u16,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Password>,
-    /// As a replica speaks TLS to its master.
+    /// TLS to the target, as a replica speaks it to its master.
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Job {
 pub(crate) enum News {
     /// The target takes commands.
     Begun,
-    /// It has run as many bytes of commands.
+    /// The target has run this many bytes of commands.
     Taken(usize),
     /// Whether it is ready to take the slots.
     Ready(bool),
@@ -234,7 +234,7 @@ impl Talk {
         let stream = MasterSocket::new(stream, target.tls.clone(), &target.host).map_err(failed)?;
         let mut talk = Talk { stream, parser: ReplyParser::new(ReplyLimits::default()), input: Vec::new() };
         if target.tls.is_some() {
-            // The handshake is in the first read: then there is room for whatever is sent.
+            // The handshake is in the first read; there is room for all that is sent then.
             talk.ask(&["PING"])?;
         }
         if let Some(password) = &target.password {

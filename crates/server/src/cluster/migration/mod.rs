@@ -128,15 +128,15 @@ pub(crate) enum Importing {
 /// The answer of a target to a source in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Verdict {
-    /// It has the slots.
+    /// The target has the slots.
     Handed,
-    /// It has not, and never will have by this move.
+    /// The target does not have the slots, and will never get them by this move.
     Never,
-    /// It knows a newer topology, and has not got the slots: that topology decides.
+    /// The target knows a newer topology, and does not have the slots: that topology decides.
     Newer,
 }
 
-/// The slots about which a new topology is a decision, whatever was under way.
+/// The slots about which a new topology decides, whatever move was under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decided {
     Nothing,
@@ -208,7 +208,7 @@ impl Moves {
         }
     }
 
-    /// The source begins. No other move from here is under way.
+    /// The source begins a move. No other move from this node is under way.
     pub(crate) fn begin(&mut self, moving: Move) {
         self.outgoing = Some((moving, Sending::Copying));
     }
@@ -241,7 +241,7 @@ impl Moves {
     }
 
     fn hand(&mut self, moving: Move) {
-        // A move back ends the one before.
+        // A move back ends the earlier move.
         self.handed.iter_mut().for_each(|before| before.slots.subtract(&moving.slots));
         self.handed.retain(|before| !before.slots.is_empty());
         self.handed.push(moving);

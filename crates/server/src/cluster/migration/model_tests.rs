@@ -1,5 +1,5 @@
-//! The hand-over, exhausted: two nodes, the messages between them, which come late, out of order or never,
-//! restarts of both, and topologies that are pushed.
+//! The hand-over of slots, with all states tried: two nodes, messages between them that come late, out of
+//! order or never, restarts of both nodes, and topologies that are pushed.
 //!
 //! The records and their changes are the real ones ([`Moves`]), and so is who serves ([`Cluster`]). The model
 //! has one slot, and a number that counts the writes that were acknowledged. To the bound: two moves, two
@@ -32,7 +32,7 @@ enum Mutant {
     NeverAsks,
     /// The source removes its keys when it lets the target decide.
     RemovesEarly,
-    /// The target forgets to remove what came of an import that failed.
+    /// The target forgets to remove the keys of an import that failed.
     KeepsHalves,
     /// A topology that does not know of a move ends it.
     ForgetsMoves,
@@ -40,7 +40,7 @@ enum Mutant {
     CommitsEarly,
     /// A source in doubt takes any newer topology for the answer.
     TakesAnyTopology,
-    /// It takes one without the target for the answer.
+    /// A source in doubt takes a topology without the target for the answer.
     TakesAbsence,
     /// A replica that takes the source's place fails a move of which it knows only the beginning.
     FailsWhenPromoted,
@@ -66,7 +66,7 @@ enum Answered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Line {
     None,
-    /// The target imports, and has so many writes.
+    /// The target imports, and has received this many writes.
     Open(u8),
 }
 
@@ -184,7 +184,7 @@ impl Model {
             },
             Some((_, true)) if has_room && self.mutant != Mutant::NeverAsks => {
                 let version = self.topology(world.topologies[0]).version;
-                // Another connection than the one before.
+                // The source uses another connection from now on.
                 next.line = Line::None;
                 next.messages.push(Message::Ask(next.moves - 1, version));
                 all.push(next);
@@ -371,7 +371,7 @@ impl Model {
                 let may = match number {
                     2 => true,
                     3 => (is_done || is_known) && !world.is_gone,
-                    // It is said after it is so.
+                    // The target is declared gone only after it is gone.
                     _ => node == 0 && world.is_gone,
                 };
                 if may && world.topologies[node] < number && !(node == 1 && world.is_gone) {

@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 const UNTAKEN_BYTES_MAX: usize = 1 << 20;
 /// Effects of clients that the target has not run: beyond these the source makes no commands of its own.
 const LEFT_BYTES_MAX: usize = 64 << 20;
-/// With so few commands on the way the source drains.
+/// When this few commands are on the way, the source drains.
 const FEW_BYTES: usize = 128 << 10;
 /// How long it takes no writes before it goes on, and how long it then waits, more each time; how often it
 /// tries.
@@ -60,9 +60,9 @@ struct RunningMove {
     out: Commands,
     /// Bytes that the thread has, or the target has not answered.
     untaken: usize,
-    /// Those of them, and of what the thread has not got, that clients made.
+    /// Bytes of clients' commands among those, and among the commands that the thread does not have yet.
     left: usize,
-    /// Those of the commands that the thread has not got.
+    /// Bytes of clients' commands that the thread does not have yet.
     ungiven: usize,
     /// When the commands were given to the thread that the target has not answered, and how long it took
     /// for the last ones that it has.
@@ -73,7 +73,7 @@ struct RunningMove {
     drains: u32,
     /// Something else than a removal came after the target was asked whether it is ready.
     has_written_late: bool,
-    /// Not before then.
+    /// The move does nothing before this time.
     next: Instant,
     /// When it began to take no writes.
     stopped: Instant,
@@ -217,7 +217,7 @@ impl RunningMove {
             News::Ready(is_ready) => {
                 self.asked -= 1;
                 match self.stage {
-                    // One that came late was about another time.
+                    // An answer that came late was about an earlier draining.
                     MoveStage::Draining(since) if is_ready && self.asked == 0 => {
                         self.commit(executor, moving, since)?;
                     }

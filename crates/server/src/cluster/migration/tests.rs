@@ -81,7 +81,7 @@ fn topologies_end_what_they_know() {
         moves.handed.first().map(|moving| moving.slots.to_string())
     };
     let replica = |of: usize| format!("slave {}", id(of));
-    // It does not know, it knows of some, it knows of all.
+    // A topology that does not know the move, one that knows a part of it, and one that knows all of it.
     let same = topology(2, "0-100", "master -", "master -");
     assert_eq!(after(&same, &Decided::Nothing).as_deref(), Some("1-5"));
     assert_eq!(done.owner(&same, 3), Some(1));
@@ -125,7 +125,7 @@ fn topologies_decide_for_a_source_in_doubt() {
     for lost in [&failed, &alone] {
         assert_eq!(after(lost, &Decided::Nothing), Sending::Doubt, "it may have the slots, and come back");
         assert_eq!(after(lost, &Decided::Everything), decided());
-        // As long as the target was not to decide, they are here.
+        // The keys stay here as long as the target was not to decide.
         let mut moves = Moves::default();
         moves.begin(moving(0, 1..=5));
         moves.adopt(lost, &Decided::Nothing);

@@ -14,9 +14,9 @@ use std::ops::Range;
 
 /// The finest step.
 const STEP_MAX: u32 = 26;
-/// The longitudes that there are.
+/// The valid longitudes.
 const LONGITUDES: [f64; 2] = [-180.0, 180.0];
-/// The latitudes that there are.
+/// The valid latitudes.
 const LATITUDES: [f64; 2] = [-85.051_128_78, 85.051_128_78];
 /// The latitudes of an ordinary geohash.
 const LATITUDES_OF_GEOHASH: [f64; 2] = [-90.0, 90.0];
@@ -96,7 +96,7 @@ pub(super) struct Area {
     pub(super) latitude: [f64; 2],
 }
 
-/// Where a number lies among so many equal parts of a range.
+/// Where a number lies among this many equal parts of a range.
 fn index(number: f64, [min, max]: [f64; 2], step: u32) -> u32 {
     ((number - min) / (max - min) * (1_u64 << step) as f64) as u32
 }
@@ -128,7 +128,8 @@ impl Cell {
         Area { longitude: ends(self.longitude, LONGITUDES), latitude: ends(self.latitude, LATITUDES) }
     }
 
-    /// The cell beside this one, so many to the east and to the north. The world has no ends.
+    /// The cell `east` steps to the east and `north` steps to the north of this one. The world has no ends:
+    /// the last cell is beside the first.
     pub(super) fn beside(self, east: i32, north: i32) -> Self {
         let moved = |index: u32, by: i32| match by {
             0 => index,

@@ -97,8 +97,8 @@ impl Region {
         }
     }
 
-    /// The cells that the region is in: that of the centre, and those of its eight neighbours that matter.
-    /// They are in Redis's order, in which the results of a search are that is neither sorted nor counted.
+    /// The cells that the region is in: that of the centre, and those of its eight neighbours that matter, in
+    /// Redis's order. The results of a search have this order if they are neither sorted nor counted.
     pub(super) fn cells(&self) -> Vec<Cell> {
         const NEIGHBOURS: [(i32, i32); 8] =
             [(0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)];

@@ -42,7 +42,7 @@ struct Search<'a> {
     center: Option<Position>,
     /// FROMMEMBER was given. There is no centre if there is no sorted set.
     by_member: bool,
-    /// With the unit of its lengths.
+    /// The shape of the region, and the unit of its lengths.
     shape: Option<(Shape, f64)>,
     /// Sorted by their distances, or by the opposite of these.
     downwards: Option<bool>,

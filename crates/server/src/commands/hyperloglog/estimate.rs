@@ -26,7 +26,8 @@ pub(super) fn estimate(histogram: &Histogram) -> u64 {
     }
     z += m * sigma(share(histogram[0]));
     let count = (ALPHA * m * m / z).round();
-    // As a processor converts what is too large for 63 bits: only registers that no hash gives are so high.
+    // A number that is too large for 63 bits is converted as a processor does it. Only registers that no hash
+    // gives are so high.
     if count < COUNT_END { count as u64 } else { 1 << 63 }
 }
 

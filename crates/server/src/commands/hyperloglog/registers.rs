@@ -85,7 +85,7 @@ impl fmt::Display for Run {
     }
 }
 
-/// The runs of sparse registers. One that is cut off ends them.
+/// The runs of sparse registers. A run that is cut off ends them.
 pub(super) fn runs(mut sparse: &[u8]) -> impl Iterator<Item = Run> {
     std::iter::from_fn(move || {
         let run = Run::read(sparse)?;

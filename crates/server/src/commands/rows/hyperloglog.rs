@@ -9,7 +9,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[
         "2.8.9",
         "Adds elements to a HyperLogLog",
     ),
-    // It may write: the estimate is kept with the sketch.
+    // PFCOUNT may write: the estimate is kept with the sketch.
     Command::new("pfcount", -2, READONLY | AFTER_COMMIT).keys(1, -1, 1).doc(
         "hyperloglog",
         "2.8.9",
