@@ -3,14 +3,12 @@
 //! byte for byte, and at none before the last that was promised. Lengths and holes are on the device early or
 //! late.
 //!
-//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-crashsim --test holes` is the long form.
+//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-crashsim --test suite holes::` is the long form.
 
-mod support;
-
+use crate::support::{Chance, in_threads};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
-use support::{Chance, in_threads};
 use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk, first_seed, wanted_images};
 use tembo_pmem::Region;
 use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, recover};

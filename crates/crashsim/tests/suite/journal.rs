@@ -2,15 +2,13 @@
 //! at one of its fences, byte for byte, and at none before the last that was promised. The ring lies in the
 //! middle of the region. Both grow.
 
-mod support;
-
+use crate::support::{Chance, in_threads};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use support::{Chance, in_threads};
 use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk, first_seed, wanted_images};
 use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, read_lines, recover};
 use tembo_pmem::{Domain, Region};
