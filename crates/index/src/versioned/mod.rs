@@ -29,7 +29,7 @@
 //! * I5: the target of a stored word is durable before the word is stored.
 //!
 //! `check.rs` proves I1 to I3, and I4 for named versions; the crash simulator tests I5, and
-//! `tests/versioned_concurrent.rs` tests I4 with a concurrent writer.
+//! `tests/suite/versioned_concurrent.rs` tests I4 with a concurrent writer.
 //!
 //! # Commit point
 //!

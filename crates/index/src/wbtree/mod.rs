@@ -36,7 +36,7 @@
 //! * I8: tallies of trees that count are sums; see `counting.rs`.
 //!
 //! `check.rs` proves all but I5 and I7, which are about order in time; the crash simulator tests I5, and
-//! `tests/concurrent.rs` tests I7.
+//! `tests/suite/concurrent.rs` tests I7.
 //!
 //! # Commit point
 //!
