@@ -229,4 +229,5 @@ const _: () = {
     is_owned::<remote::RemoteSnapshot>();
     is_owned::<remote::RemoteTransaction>();
     is_owned::<remote::RemoteEntries>();
+    is_owned::<remote::RemoteChanges>();
 };

@@ -414,7 +414,7 @@ fn get(shared: &Shared, thread: usize, space: Space, key: Key) -> Record {
 }
 
 /// Gets keys that everybody writes, as fast as it can until the others are done, so that some gets are
-/// interrupted between any two of their steps. Records those beside which much has happened, and a few others.
+/// interrupted between any two of their steps. Records those beside which much has happened, and a few more.
 pub(crate) fn get_all_the_time(
     shared: &Shared,
     thread: usize,
