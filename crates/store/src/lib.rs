@@ -110,13 +110,14 @@
 //! (which snapshots are needed), `retention.rs`, `versions.rs` (version tables), `keyspace.rs`, `space.rs`
 //! (accounts), `keep.rs`, `table_writer.rs`. What a commit tells others: `log_entry.rs`, `log.rs`,
 //! `limiter.rs`, `watches.rs`, and `history.rs`, which has them. What commits share: `read_write_sets.rs`,
-//! `key_locks.rs`, `garbage.rs`, `schedule.rs`, `commit_queue.rs`. All of that is in the store (`handle.rs`).
+//! `key_locks.rs`, `garbage.rs`, `schedule.rs`, `handover.rs`, `commit_queue.rs`. All of that is in the store
+//! (`handle.rs`).
 //!
 //! Above the store: `snapshot.rs`, `entries.rs`, `walk.rs`, `collect.rs`, `apply.rs`, `commit.rs`,
 //! `transaction.rs`, `check.rs`, `dropped.rs`, `store.rs`. Then the history: `changes.rs`, `audit.rs`,
-//! `limits.rs`, `collector.rs`, `watch.rs`, `compaction.rs`. `remote` has the store that several processes
-//! use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a program does; `copy.rs`
-//! fills a hidden store, as `backup` does.
+//! `limits.rs`, `collector.rs`, `committer.rs`, `watch.rs`, `compaction.rs`. `remote` has the store that
+//! several processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a program
+//! does; `copy.rs` fills a hidden store, as `backup` does.
 //!
 //! # Index
 //!
@@ -145,6 +146,7 @@ mod check;
 mod collect;
 mod collector;
 mod commit;
+mod committer;
 mod compaction;
 mod copy;
 mod dropped;
@@ -153,6 +155,7 @@ mod error;
 #[doc(hidden)]
 pub mod format;
 mod handle;
+mod handover;
 mod history;
 mod key_locks;
 mod keyspace;
@@ -192,6 +195,7 @@ pub use changes::{Change, Changes};
 pub use check::{Report, SnapshotReport};
 pub use collector::{Collector, CollectorOptions};
 pub use commit::Commit;
+pub use committer::Committer;
 pub use compaction::{StoreCompactionStep, StorePlace};
 pub use entries::{Entries, Entry};
 pub use error::{Error, Result};
@@ -225,6 +229,7 @@ const _: () = {
     is_owned::<Commit>();
     is_owned::<Watch>();
     is_owned::<Collector>();
+    is_owned::<Committer>();
     is_owned::<remote::RemoteStore>();
     is_owned::<remote::RemoteSnapshot>();
     is_owned::<remote::RemoteTransaction>();
