@@ -517,7 +517,8 @@ int tembo_snapshot_keep(tembo_store *store, const tembo_snapshot *snapshot, cons
 
 /*
  * Keeps a snapshot by its number alone, durably; TEMBO_EXISTS if it is kept so already, TEMBO_GONE if its
- * versions are not all there any more: it has to be the current one, open, kept, or retained by all keyspaces.
+ * versions are not all there any more: it has to be the current one, open, kept, or retained by all
+ * keyspaces.
  */
 int tembo_snapshot_keep_number(tembo_store *store, uint64_t number);
 

@@ -58,12 +58,12 @@ pub(crate) struct Unit {
 ///
 /// While the store has a [committer](crate::Store::committer), a poll registers the task and returns; the
 /// committer's thread makes the commit, and wakes the task. Without one, the first poll is not pending: the
-/// polling thread makes the commit, as [`wait`](Self::wait) does, unless another has. It waits for commits and
-/// other changes of the store that are under way, then makes those that wait. That takes some microseconds in
-/// memory; where a commit synchronises a device, the time of one or two synchronisations, milliseconds on a
-/// slow one. It takes longer if the pool is full and is searched for space, or if somebody copies, checks or
-/// collects the store in large steps. A task that must not wait for so long needs a committer, or is polled
-/// on a thread that may block.
+/// polling thread makes the commit, as [`wait`](Self::wait) does, unless another has. It waits for commits
+/// and other changes of the store that are under way, then makes those that wait. That takes some
+/// microseconds in memory; where a commit synchronises a device, the time of one or two synchronisations,
+/// milliseconds on a slow one. It takes longer if the pool is full and is searched for space, or if somebody
+/// collects or compacts the store in large steps. A task that must not wait for so long needs a committer, or
+/// is polled on a thread that may block.
 ///
 /// Dropping it takes nothing back: the transaction is committed with the next one, or when the store is
 /// closed.

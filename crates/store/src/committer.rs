@@ -16,12 +16,12 @@ pub struct Committer {
 }
 
 impl Store {
-    /// Starts a thread that makes the commits which are [asked for](crate::Transaction::commit_async) and then
-    /// polled. While it runs, [`Commit`](crate::Commit) is pending until its transaction is durable, and
+    /// Starts a thread that makes the commits which are [asked for](crate::Transaction::commit_async) and
+    /// then polled. While it runs, [`Commit`](crate::Commit) is pending until its transaction is durable, and
     /// polling it takes no longer than a lock for some instructions. Without one, the first poll makes the
     /// commit itself, and takes as long as that. The thread makes all commits that wait by one record, with
-    /// one fence. Costs a commit two changes of threads, some microseconds: it is for programs whose futures
-    /// must not block, or whose commits take long, as where each synchronises a device.
+    /// one fence. Costs a commit two changes of threads: it is for programs whose futures must not block, or
+    /// whose commits take long, as where each synchronises a device.
     ///
     /// # Errors
     ///

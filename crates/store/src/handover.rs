@@ -76,3 +76,55 @@ impl Handover {
         has_asked
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static STAYS: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn nobody_who_was_told_that_a_thread_is_there_is_forgotten() {
+        let handover = Handover::default();
+        assert!(!handover.is_there() && !handover.ask(), "no thread is there");
+        handover.enter();
+        assert!(handover.is_there() && handover.ask());
+        assert!(handover.wait(&STAYS));
+        // Asked before it looks whether it is dismissed.
+        let is_dismissed = AtomicBool::new(false);
+        assert!(handover.ask());
+        handover.dismiss(&is_dismissed);
+        assert!(handover.wait(&is_dismissed) && !handover.wait(&is_dismissed));
+        // Asked after it has looked: the thread that leaves has to tell.
+        assert!(handover.ask());
+        assert!(handover.leave(), "the last thread leaves somebody behind");
+        assert!(!handover.ask());
+    }
+
+    #[test]
+    fn a_thread_that_leaves_or_panics_passes_on_what_it_was_asked() {
+        let handover = Handover::default();
+        (0..3).for_each(|_| handover.enter());
+        assert!(handover.ask());
+        assert!(!handover.leave(), "others are there");
+        assert!(handover.wait(&STAYS), "and were asked");
+        let leave_in_a_panic = || {
+            struct Seat<'h>(&'h Handover, &'h AtomicBool);
+            impl Drop for Seat<'_> {
+                fn drop(&mut self) {
+                    self.1.store(self.0.leave(), Ordering::Relaxed);
+                }
+            }
+            let is_left = AtomicBool::new(false);
+            let panicked = std::panic::catch_unwind(|| {
+                let _seat = Seat(&handover, &is_left);
+                panic!("while it commits");
+            });
+            assert!(panicked.is_err());
+            is_left.into_inner()
+        };
+        assert!(!leave_in_a_panic(), "another is there");
+        assert!(handover.wait(&STAYS), "and makes what was not made");
+        assert!(leave_in_a_panic(), "the last one leaves somebody behind");
+    }
+}

@@ -24,8 +24,8 @@ pub struct RemoteChanges {
 
 impl RemoteStore {
     /// The keys of a keyspace whose values differ between two snapshots, as
-    /// [`Store::changes`](crate::Store::changes). The first page is fetched by the first step. The owner looks
-    /// at some thousand keys for a page, whether they have changed or not.
+    /// [`Store::changes`](crate::Store::changes). The first page is fetched by the first step. The owner
+    /// looks at some thousand keys for a page, whether they have changed or not.
     ///
     /// # Errors
     ///
