@@ -122,6 +122,7 @@ static void transactions(tembo_pool *pool) {
     printf("%s\n", tembo_status_name(TEMBO_CONFLICT));
 
     /* All of a keyspace, in the transaction's own view. */
+    size_t at;
     char buffer[64];
     tembo_record_size sizes[8];
     size_t found;
@@ -144,6 +145,28 @@ static void transactions(tembo_pool *pool) {
     tembo_snapshot_close(again);
     OK(tembo_snapshot_delete(bank, "morning"));
     ANSWERS(TEMBO_NOT_FOUND, tembo_snapshot_delete(bank, "morning"));
+
+    /* Every balance that ann has from now on stays. */
+    tembo_transaction *evening;
+    unsigned retention;
+    uint64_t amount;
+    OK(tembo_keyspace_retain(bank, accounts, TEMBO_RETAIN_ALL, 0));
+    OK(tembo_keyspace_retention(accounts, &retention, &amount));
+    OK(tembo_transaction_begin(bank, NULL, 0, &evening));
+    OK(tembo_transaction_put(evening, accounts, "ann", 3, "60", 2));
+    OK(tembo_transaction_commit(evening, &number));
+    tembo_version_info versions[8];
+    OK(tembo_key_versions(bank, accounts, "ann", 3, UINT64_MAX, 8, buffer, sizeof buffer, versions, &found));
+    at = 0;
+    for (size_t i = 0; i < found && versions[i].value_bytes != TEMBO_DELETED; i++) {
+        printf("ann had %.*s\n", (int)versions[i].value_bytes, buffer + at);
+        at += (size_t)versions[i].value_bytes;
+    }
+    OK(tembo_snapshot_keep_number(bank, number));
+    tembo_kept kept[8];
+    OK(tembo_snapshot_list(bank, 0, 8, kept, &found));
+    printf("%zu kept, %s\n", found, kept[0].number == number ? "the evening" : "another");
+    OK(tembo_snapshot_delete_number(bank, number));
 
     tembo_keyspace *scratch;
     OK(tembo_keyspace_open(bank, "scratch", TEMBO_CREATE, &scratch));

@@ -207,6 +207,40 @@ typedef struct tembo_name {
     uint32_t kind;
 } tembo_name;
 
+/* Which versions a keyspace retains, beside those of snapshots that are open or kept. */
+typedef enum tembo_retention {
+    /* No others. The amount is 0. */
+    TEMBO_RETAIN_NONE = 0,
+    /* The newest of each key; the amount says how many, 1 to UINT32_MAX. */
+    TEMBO_RETAIN_VERSIONS = 1,
+    /* Those that were current at any moment within the last so many microseconds, below 2^56. */
+    TEMBO_RETAIN_TIME = 2,
+    /* The newest that take at most so many bytes together, below 2^56, beside the last ones of their keys. */
+    TEMBO_RETAIN_BYTES = 3,
+    /* Every version. The amount is 0. */
+    TEMBO_RETAIN_ALL = 4
+} tembo_retention;
+
+/* The length of the value of a version that has none, since the commit deleted the key. */
+#define TEMBO_DELETED UINT64_MAX
+
+/* A version of a key. */
+typedef struct tembo_version_info {
+    /* The number of the commit that wrote it, and of the first snapshot that has it. */
+    uint64_t number;
+    /* The length of its value, or TEMBO_DELETED. */
+    uint64_t value_bytes;
+} tembo_version_info;
+
+/* A kept snapshot. */
+typedef struct tembo_kept {
+    uint64_t number;
+    /* 0 if it is kept by its number alone. */
+    uint32_t name_bytes;
+    /* Up to 256 bytes of UTF-8, and zeros behind them. */
+    char name[260];
+} tembo_kept;
+
 /* A record of a fixed map. */
 typedef struct tembo_fixed_record {
     uint64_t key;
@@ -481,8 +515,48 @@ int tembo_snapshot_scan(const tembo_snapshot *snapshot, const tembo_keyspace *ke
  */
 int tembo_snapshot_keep(tembo_store *store, const tembo_snapshot *snapshot, const char *name);
 
+/*
+ * Keeps a snapshot by its number alone, durably; TEMBO_EXISTS if it is kept so already, TEMBO_GONE if its
+ * versions are not all there any more: it has to be the current one, open, kept, or retained by all
+ * keyspaces.
+ */
+int tembo_snapshot_keep_number(tembo_store *store, uint64_t number);
+
 /* Deletes a kept snapshot; TEMBO_NOT_FOUND if there is none of this name. Open handles of it stay valid. */
 int tembo_snapshot_delete(tembo_store *store, const char *name);
+
+/* As tembo_snapshot_delete, for one that is kept by its number alone. */
+int tembo_snapshot_delete_number(tembo_store *store, uint64_t number);
+
+/*
+ * Lists the kept snapshots, those without a name first, from number `skip` on, counted from 0: up to `limit`
+ * of them into `kept`, and how many into `count`. There are no more if `count` is less than `limit`.
+ */
+int tembo_snapshot_list(const tembo_store *store, size_t skip, size_t limit, tembo_kept *kept, size_t *count);
+
+/*
+ * Copies versions of a key that are still there, from the newest to the oldest, beginning with the first one
+ * whose number is at most `newest` (UINT64_MAX for all): up to `limit` of them into `versions`, their number
+ * into `count`, and their values into `buffer`, with nothing in between. Which are there depends on what the
+ * keyspace retains and on the snapshots that are open or kept. To go on, ask for those up to the last number
+ * less 1. A key that was never written has none.
+ *
+ * TEMBO_TOO_SMALL if the next value does not fit into the `capacity` bytes: the `count` versions before it
+ * were copied, and versions[count] says how long it is. Needs memory for all values of the key.
+ */
+int tembo_key_versions(const tembo_store *store, const tembo_keyspace *keyspace, const void *key,
+                       size_t key_bytes, uint64_t newest, size_t limit, void *buffer, size_t capacity,
+                       tembo_version_info *versions, size_t *count);
+
+/*
+ * Chooses which versions a keyspace retains from now on, durably: a tembo_retention, and its amount. Others
+ * are collected step by step.
+ */
+int tembo_keyspace_retain(tembo_store *store, const tembo_keyspace *keyspace, unsigned retention,
+                          uint64_t amount);
+
+/* The tembo_retention of a keyspace, and its amount. A new keyspace has TEMBO_RETAIN_NONE. */
+int tembo_keyspace_retention(const tembo_keyspace *keyspace, unsigned *retention, uint64_t *amount);
 
 #ifdef __cplusplus
 }

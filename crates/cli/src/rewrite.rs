@@ -8,7 +8,8 @@
 //! Maps that keep versions, and hash tables, get each named snapshot, oldest first, and then their newest
 //! version; their versions have other numbers there. Stores and heaps are copied as they lie: a store with
 //! all its versions, numbers and its log, a heap with its shared objects. After the comparison the copy of a
-//! store gives up what nobody needs, and the other structures are compared again.
+//! store gives up what nobody needs, and everything is compared again: of a store, its keyspaces, and what
+//! they show now and in each kept snapshot.
 
 use crate::args::Compact;
 use crate::compact::collect_and_compact;
@@ -18,7 +19,9 @@ use crate::report::{print, print_json};
 use crate::size::human_bytes;
 use crate::unfinished::Unfinished;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::Path;
+use tembo::store::Store;
 use tembo::{
     FixedMap, HashTable, Kind, Listed, Map, MapOptions, Options, Pool, Quoted, Snapshot, TableSnapshot,
 };
@@ -55,6 +58,7 @@ pub(crate) fn run(arguments: &Compact, into: &Path) -> Outcome {
     for listed in &listed {
         rewriting.copy(&listed.name, &listed.kind)?;
     }
+    rewriting.verify_and_collect(&listed)?;
     let report = rewriting.verify_and_publish(&listed, unfinished, into)?;
     if arguments.json {
         return print_json(&report);
@@ -223,20 +227,26 @@ fn visit_all<'e>(
 }
 
 impl Rewriting {
-    /// Gives the copy its name, once it was compared with the source and checked.
+    /// Compares the copy with the source; then its stores give up what nobody needs. The source stays as it
+    /// is, so a copy has that, too.
+    fn verify_and_collect(&mut self, listed: &[Listed]) -> Outcome {
+        self.progress = Progress::new("comparing", None);
+        self.compare(listed, Stores::Whole)?;
+        if has_store(listed) {
+            collect_and_compact(&self.target)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the copy its name, once it was compared again, if it was changed, and checked.
     fn verify_and_publish(
         mut self,
         listed: &[Listed],
         unfinished: Unfinished,
         into: &Path,
     ) -> Outcome<Rewritten> {
-        self.progress = Progress::new("comparing", None);
-        self.compare(listed.iter())?;
-        // The source stays as it is, so a store's copy has what nobody needs there, too.
-        let is_store = |listed: &&Listed| matches!(listed.kind, Kind::Store);
-        if listed.iter().any(|listed| is_store(&listed)) {
-            collect_and_compact(&self.target)?;
-            self.compare(listed.iter().filter(|listed| !is_store(listed)))?;
+        if has_store(listed) {
+            self.compare(listed, Stores::Collected)?;
         }
         let Rewriting { source, target, entries, progress } = self;
         drop(progress);
@@ -248,9 +258,9 @@ impl Rewriting {
         Ok(Rewritten { structures: listed.len(), entries, source_bytes, pool_bytes })
     }
 
-    fn compare<'a>(&mut self, listed: impl Iterator<Item = &'a Listed>) -> Outcome {
+    fn compare(&mut self, listed: &[Listed], stores: Stores) -> Outcome {
         for Listed { name, kind, .. } in listed {
-            if !self.is_equal(name, kind)? {
+            if !self.is_equal(name, kind, stores)? {
                 let name = Quoted(name);
                 return Err(Failure::Failed(format!("{name} is not the same in the copy; nothing was made")));
             }
@@ -350,13 +360,13 @@ impl Rewriting {
     }
 
     /// Whether the copy of a structure has the same contents, both ways.
-    fn is_equal(&mut self, name: &str, kind: &Kind) -> Outcome<bool> {
+    fn is_equal(&mut self, name: &str, kind: &Kind, stores: Stores) -> Outcome<bool> {
         match kind {
             Kind::FixedMap => {
                 let Some(to) = self.target.find_fixed_map(name)? else { return Ok(false) };
                 are_equal(self.fixed(name)?.iter(), to.iter(), |a, b| a == b)
             }
-            Kind::Store => self.is_store_equal(name),
+            Kind::Store => self.is_store_equal(name, stores),
             Kind::Heap => Ok(self.source.has_same_heap(&self.target)?),
             _ => self.are_bytes_equal(name, kind),
         }
@@ -392,11 +402,56 @@ impl Rewriting {
         Ok(true)
     }
 
-    fn is_store_equal(&mut self, name: &str) -> Outcome<bool> {
+    fn is_store_equal(&mut self, name: &str, stores: Stores) -> Outcome<bool> {
         let from = self.source.find_store(name)?.ok_or_else(|| Self::gone(name))?;
         let Some(to) = self.target.find_store(name)? else { return Ok(false) };
-        Ok(from.is_same(&to).map_err(tembo::Error::from)?)
+        match stores {
+            Stores::Whole => Ok(from.is_same(&to)?),
+            Stores::Collected => self.shows_same(&from, &to),
+        }
     }
+
+    /// Whether two stores have the same keyspaces and kept snapshots, and show the same in each of these and
+    /// now.
+    fn shows_same(&mut self, from: &Store, to: &Store) -> Outcome<bool> {
+        let (names, kept) = (from.keyspaces()?, from.kept()?);
+        if names != to.keyspaces()? || kept != to.kept()? {
+            return Ok(false);
+        }
+        let current = from.snapshot().number();
+        if current != to.snapshot().number() {
+            return Ok(false);
+        }
+        let numbers: BTreeSet<u64> = kept.iter().map(|kept| kept.number).chain([current]).collect();
+        for name in names {
+            let keyspaces = (from.find_keyspace(&name)?, to.find_keyspace(&name)?);
+            let (Some(of_source), Some(of_copy)) = keyspaces else { return Ok(false) };
+            if of_source.retention() != of_copy.retention() {
+                return Ok(false);
+            }
+            for number in &numbers {
+                let (one, other) = (from.at(*number)?.iter(&of_source)?, to.at(*number)?.iter(&of_copy)?);
+                let one = one.inspect(|_| self.progress.advance(1));
+                if !are_equal(one, other, |a, b| a == b)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// How much of a store is compared.
+#[derive(Debug, Clone, Copy)]
+enum Stores {
+    /// Every version, and the log.
+    Whole,
+    /// The current contents and the kept snapshots: versions that nobody needs are gone from the copy.
+    Collected,
+}
+
+fn has_store(listed: &[Listed]) -> bool {
+    listed.iter().any(|listed| matches!(listed.kind, Kind::Store))
 }
 
 /// Whether two walks have the same entries.
@@ -420,8 +475,12 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::io::{Read, Seek};
+    use std::os::unix::fs::FileExt;
     use tembo::Durability;
     use tembo::heap::PArr;
+    use tembo::store::{Keyspace, Retention};
 
     tembo::heap::brand!(Altered);
 
@@ -444,8 +503,69 @@ mod tests {
         table.put(b"key", b"new").unwrap();
         pool.open_fixed_map("fixed").unwrap().put(1, 2).unwrap();
         let store = pool.open_store("store").unwrap();
-        store.put(&store.keyspace("words").unwrap(), "key", "value").unwrap();
+        let words = store.keyspace("words").unwrap();
+        store.keyspace("empty").unwrap();
+        store.put(&words, "key", KEPT).unwrap();
+        store.put(&words, "gone", "later").unwrap();
+        store.keep(store.snapshot().number(), "kept").unwrap();
+        store.put(&words, "key", "value").unwrap();
+        store.delete(&words, "gone").unwrap();
+        // Nobody needs these versions, and the copy gives them up.
+        (0..20).for_each(|i| _ = store.put(&words, "often", format!("the value {i} of many")).unwrap());
     }
+
+    /// A value that only the kept snapshot of the store has.
+    const KEPT: &str = "a value that the snapshot alone has";
+
+    /// The bytes of a value on media are others.
+    fn damage_kept(file: &File) {
+        let mut bytes = Vec::new();
+        (&*file).rewind().unwrap();
+        (&*file).read_to_end(&mut bytes).unwrap();
+        let found: Vec<usize> = bytes
+            .windows(KEPT.len())
+            .enumerate()
+            .filter(|(_, bytes)| *bytes == KEPT.as_bytes())
+            .map(|at| at.0)
+            .collect();
+        assert!(!found.is_empty(), "the value is in the file");
+        // Where it was before it moved, too.
+        found.iter().for_each(|at| _ = file.write_at(b"A", *at as u64).unwrap());
+    }
+
+    fn words(pool: &Pool) -> (Store, Keyspace) {
+        let store = pool.open_store("store").unwrap();
+        let words = store.keyspace("words").unwrap();
+        (store, words)
+    }
+
+    /// Faults of a store's copy after it was collected.
+    const LATE_FAULTS: [fn(&Pool, &File); 9] = [
+        |pool, _| {
+            let (store, words) = words(pool);
+            store.put(&words, "key", "other").unwrap();
+        },
+        |pool, _| {
+            let (store, words) = words(pool);
+            store.put(&words, "more", "value").unwrap();
+        },
+        |pool, _| {
+            let (store, words) = words(pool);
+            store.delete(&words, "key").unwrap();
+        },
+        |pool, _| words(pool).0.delete_kept("kept").unwrap(),
+        |pool, _| {
+            let store = words(pool).0;
+            store.keep(store.at_name("kept").unwrap().number(), "more").unwrap();
+        },
+        |pool, _| {
+            let (store, words) = words(pool);
+            store.set_retention(&words, Retention::All).unwrap();
+        },
+        |pool, _| _ = words(pool).0.drop_keyspace("empty").unwrap(),
+        |pool, _| _ = words(pool).0.keyspace("more").unwrap(),
+        |_, file| damage_kept(file),
+    ];
 
     /// Faults of a copy: the structure that is not the same, and the change that makes it so.
     const FAULTS: [(&str, fn(&Pool)); 10] = [
@@ -486,13 +606,48 @@ mod tests {
                 rewriting.copy(name, kind).unwrap();
             }
             alter(&rewriting.target);
-            match rewriting.verify_and_publish(&listed, unfinished, &into) {
+            let verified = rewriting.verify_and_collect(&listed);
+            match verified.and_then(|()| rewriting.verify_and_publish(&listed, unfinished, &into)) {
                 Ok(report) => {
                     assert_eq!((of, report.structures), ("nothing", 6));
                     std::fs::remove_file(&into).unwrap();
                 }
                 Err(Failure::Failed(why)) => {
                     assert!(why.contains("is not the same") && of != "nothing", "{why}")
+                }
+                Err(e) => panic!("{of}: {e:?}"),
+            }
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "{of}");
+        }
+    }
+
+    #[test]
+    fn a_copy_that_differs_after_it_was_collected_gets_no_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let (old, into) = (directory.path().join("old.pool"), directory.path().join("new.pool"));
+        let options = Options::new().durability(Durability::PageCache).initial_bytes(0);
+        fill(&options.clone().create(true).open(&old).unwrap());
+        let is_none: fn(&Pool, &File) = |_, _| {};
+        let of_map: fn(&Pool, &File) = |pool, _| _ = pool.open_map("map").unwrap().put(b"a", b"b").unwrap();
+        let faults = [("", is_none), ("map", of_map)];
+        for (of, alter) in faults.into_iter().chain(LATE_FAULTS.map(|fault| ("store", fault))) {
+            let source = Options::new().read_only(true).open(&old).unwrap();
+            let listed = source.list().unwrap();
+            let unfinished = Unfinished::new(&into).unwrap();
+            let target = options.clone().create_in_file(unfinished.file(), &into).unwrap();
+            let mut rewriting = Rewriting { source, target, entries: 0, progress: Progress::new("", None) };
+            for Listed { name, kind, .. } in &listed {
+                rewriting.copy(name, kind).unwrap();
+            }
+            rewriting.verify_and_collect(&listed).unwrap();
+            alter(&rewriting.target, unfinished.file());
+            match rewriting.verify_and_publish(&listed, unfinished, &into) {
+                Ok(_) => {
+                    assert_eq!(of, "");
+                    std::fs::remove_file(&into).unwrap();
+                }
+                Err(Failure::Failed(why)) => {
+                    assert!(why.contains(of) && why.contains("is not the same") && !of.is_empty(), "{why}");
                 }
                 Err(e) => panic!("{of}: {e:?}"),
             }

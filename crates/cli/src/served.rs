@@ -65,6 +65,6 @@ pub(crate) fn advise(pool: &Path, failure: Failure) -> Failure {
     }
     failure.with(
         "; it serves its stores, so `tembo info`, `tembo check --snapshot`, and `tembo store` with ls, get, \
-         scan, history, put, del and snapshot work meanwhile",
+         scan, history, diff, put, del, snapshot and backup work meanwhile",
     )
 }

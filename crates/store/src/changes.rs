@@ -12,8 +12,10 @@ use std::iter::FusedIterator;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Keys of the index that are looked at in one go.
+/// Keys of the index that are looked at in one go, at most.
 const BATCH: usize = 64;
+/// A batch ends with the change that brings its keys and values to so many bytes.
+const BATCH_BYTES: usize = 128 << 10;
 
 /// A key that has another value in one snapshot than in another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +30,8 @@ pub struct Change {
 
 /// The keys of a keyspace that differ between two snapshots, in their order ([`Store::changes`]). Owns both.
 ///
-/// Looks at some 64 keys at a time, so that it holds no memory of the store between two steps. After an error
-/// it ends.
+/// Looks at some 64 keys at a time, fewer if their values are long, so that it holds no memory of the store
+/// between two steps. After an error it ends.
 pub struct Changes {
     from: Snapshot,
     to: Snapshot,
@@ -78,13 +80,32 @@ impl Changes {
         (&self.from, &self.to)
     }
 
-    fn fill(&mut self) -> Result<()> {
-        while !self.is_read && self.found.is_empty() {
+    /// Goes on after a place that [`place`](Self::place) has given.
+    pub(crate) fn after(self, place: Bound<Vec<u8>>) -> Changes {
+        Changes { at: place, ..self }
+    }
+
+    /// The last key that was looked at; `None` at the end of the keyspace.
+    pub(crate) fn place(&self) -> Option<&Bound<Vec<u8>>> {
+        (!self.is_read).then_some(&self.at)
+    }
+
+    /// The changes among the next keys, of which there may be none.
+    pub(crate) fn batch(&mut self) -> Result<impl Iterator<Item = Change> + '_> {
+        if !self.is_read {
             let outcome = self.read_batch();
             // The result is right only if nothing of the snapshots had been given up by then.
             self.from.check_there(&self.keyspace)?;
             self.to.check_there(&self.keyspace)?;
             outcome?;
+        }
+        Ok(self.found.drain(..))
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        while !self.is_read && self.found.is_empty() {
+            let found = self.batch()?.collect();
+            self.found = found;
         }
         Ok(())
     }
@@ -101,6 +122,7 @@ impl Changes {
         // The pin of the walk keeps the tables, and what a drop of the keyspace frees after this look.
         let mut walk = keyspace.inner.index.range(bounds);
         keyspace.inner.check_there()?;
+        let mut bytes = 0;
         for step in 1..=BATCH {
             let Some((key, place)) = walk.advance_place()? else {
                 *is_read = true;
@@ -117,11 +139,14 @@ impl Changes {
                 };
                 let (before, after) = (read(versions[0])?, read(versions[1])?);
                 if before != after {
+                    let values = [&before, &after].into_iter().flatten();
+                    bytes += key.len() + values.map(Vec::len).sum::<usize>();
                     found.push_back(Change { key: key.to_vec(), before, after });
                 }
             }
-            if step == BATCH {
+            if step == BATCH || bytes >= BATCH_BYTES {
                 *at = Bound::Excluded(key.to_vec());
+                return Ok(());
             }
         }
         Ok(())

@@ -28,7 +28,7 @@ use crate::read_write_sets::{Change, Changes, Reads, Writes, changes, only_delet
 use crate::snapshot::Snapshot;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use tembo_index::WriterLocks;
 use tembo_pool::{Turn, Tx};
 
@@ -52,9 +52,18 @@ pub(crate) struct Unit {
 /// for any runtime, and a handle to [wait](Self::wait) for.
 ///
 /// Nothing is committed until somebody waits for it, or polls it, or another transaction of the store
-/// commits; then all commits that were asked for are made by one record, with one fence. The thread that does
-/// this needs the time of that commit: a microsecond in memory, a synchronisation of the device where that is
-/// what makes a commit durable. So the future is ready when it is first polled.
+/// commits; then all commits that were asked for are made by one record, with one fence.
+///
+/// # Polling
+///
+/// While the store has a [committer](crate::Store::committer), a poll registers the task and returns; the
+/// committer's thread makes the commit, and wakes the task. Without one, the first poll is not pending: the
+/// polling thread makes the commit, as [`wait`](Self::wait) does, unless another has. It waits for commits
+/// and other changes of the store that are under way, then makes those that wait. That takes some
+/// microseconds in memory; where a commit synchronises a device, the time of one or two synchronisations,
+/// milliseconds on a slow one. It takes longer if the pool is full and is searched for space, or if somebody
+/// collects or compacts the store in large steps. A task that must not wait for so long needs a committer, or
+/// is polled on a thread that may block.
 ///
 /// Dropping it takes nothing back: the transaction is committed with the next one, or when the store is
 /// closed.
@@ -73,10 +82,6 @@ impl Commit {
     ///
     /// As for [`Transaction::commit`](crate::Transaction::commit).
     pub fn wait(self) -> Result<u64> {
-        self.outcome()
-    }
-
-    fn outcome(&self) -> Result<u64> {
         match &self.request {
             Some(request) => self.store.commits.wait(&self.store, request),
             None => Ok(self.begin),
@@ -87,8 +92,11 @@ impl Commit {
 impl Future for Commit {
     type Output = Result<u64>;
 
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<u64>> {
-        Poll::Ready(self.outcome())
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<u64>> {
+        match &self.request {
+            Some(request) => self.store.commits.poll(&self.store, request, context.waker()),
+            None => Poll::Ready(Ok(self.begin)),
+        }
     }
 }
 
@@ -203,13 +211,41 @@ impl Commits {
             return outcome;
         }
         self.relieve(store, &mut lead);
-        self.commit_queue(store, &mut lead);
-        request.outcome().unwrap_or_else(|| {
-            Err(Error::Group { reason: "a thread that was committing for others panicked".to_owned() })
-        })
+        let wakers = self.commit_queue(store, &mut lead);
+        drop(lead);
+        wakers.into_iter().for_each(Waker::wake);
+        request.outcome().unwrap_or_else(|| Err(panicked()))
     }
 
-    fn commit_queue(&self, store: &StoreInner, lead: &mut Lead<'_>) {
+    /// The outcome of a transaction of the queue, if there is one, or a thread is there that will wake the
+    /// task; else as [`wait`](Self::wait).
+    fn poll(&self, store: &Arc<StoreInner>, request: &Arc<Request>, waker: &Waker) -> Poll<Result<u64>> {
+        if self.handover.is_there() {
+            // Registered before it is asked for, so that the task is woken.
+            if let Some(outcome) = request.poll(waker) {
+                return Poll::Ready(outcome);
+            }
+            if self.handover.ask() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(self.wait(store, request))
+    }
+
+    /// Commits all that is in the queue, for those who have polled it.
+    pub(crate) fn commit_for_others(&self, store: &Arc<StoreInner>) {
+        if self.has_waiting() {
+            let mut lead = self.lead();
+            self.relieve(store, &mut lead);
+            let wakers = self.commit_queue(store, &mut lead);
+            drop(lead);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Commits the queue; returns whom to wake once nothing is locked: a waker is foreign code.
+    fn commit_queue(&self, store: &StoreInner, lead: &mut Lead<'_>) -> Vec<Waker> {
+        let mut wakers = Vec::new();
         let waiting: Vec<Waiting> = self.take_queue().into_iter().filter_map(Waiting::take).collect();
         // A range that was read is compared with the index, which has what was committed, and not what is in
         // the record.
@@ -218,9 +254,10 @@ impl Commits {
             self.commit_alone(lead, store, &mut members);
             for (waiting, member) in part.iter().zip(members) {
                 let none = || Err(Error::Group { reason: "it was not tried".to_owned() });
-                waiting.request.finish(member.outcome.unwrap_or_else(none));
+                wakers.extend(waiting.request.finish(member.outcome.unwrap_or_else(none)));
             }
         }
+        wakers
     }
 
     /// Looks after what commits look after, before one.
@@ -273,7 +310,8 @@ impl Commits {
     /// Commits what nobody has waited for.
     pub(crate) fn commit_waiting(&self, store: &StoreInner) {
         if self.has_waiting() {
-            self.commit_queue(store, &mut self.lead());
+            // No task waits for a store that is being closed: it would have it open.
+            _ = self.commit_queue(store, &mut self.lead());
         }
     }
 }
@@ -300,6 +338,21 @@ fn make_room(tx: &mut Tx<'_>, left: &mut Left, store: &StoreInner, member: &Memb
 struct Waiting {
     request: Arc<Request>,
     writes: Vec<Writes>,
+}
+
+/// A thread that panics tells those whose transactions it had begun.
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(waker) = self.request.give_up(panicked)
+        {
+            waker.wake();
+        }
+    }
+}
+
+fn panicked() -> Error {
+    Error::Group { reason: "a thread that was committing for others panicked".to_owned() }
 }
 
 impl Waiting {

@@ -1,14 +1,16 @@
 //! The queue of commits, their lanes, and what is locked with them. `commit.rs` makes commits.
 
 use crate::active::Registration;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::garbage::Left;
+use crate::handover::Handover;
 use crate::key_locks::KeyLocks;
 use crate::read_write_sets::{Reads, Writes};
 use crate::schedule::Schedule;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 use tembo_index::Writers;
 use tembo_pool::{Lane, Tx};
 
@@ -17,6 +19,7 @@ pub(crate) struct Commits {
     queue: Mutex<Vec<Arc<Request>>>,
     /// The length of the queue.
     queued: AtomicUsize,
+    pub(crate) handover: Handover,
     /// None in a pool that is open for reading only.
     writers: Option<Writers>,
     pub(crate) keys: KeyLocks,
@@ -64,14 +67,19 @@ pub(crate) struct Request {
 
 struct RequestState {
     work: Work,
+    /// Of the task that has polled it last.
+    waker: Option<Waker>,
     /// Until there is an outcome.
     _registration: Option<Arc<Registration>>,
 }
 
 enum Work {
     Waiting(Vec<Writes>),
+    /// Somebody is making it.
+    Begun,
     Done(Result<u64>),
-    Taken,
+    /// The outcome was given away.
+    Over,
 }
 
 impl Commits {
@@ -82,6 +90,7 @@ impl Commits {
         Commits {
             queue: Mutex::default(),
             queued: AtomicUsize::new(0),
+            handover: Handover::default(),
             writers: lane.map(Writers::new),
             keys: KeyLocks::default(),
             left: Mutex::new(left),
@@ -121,7 +130,7 @@ impl Commits {
         writes: Vec<Writes>,
         reads: Option<Reads>,
     ) -> Arc<Request> {
-        let state = RequestState { work: Work::Waiting(writes), _registration };
+        let state = RequestState { work: Work::Waiting(writes), waker: None, _registration };
         let request = Arc::new(Request { begin, reads, state: Mutex::new(state) });
         let mut queue = self.queue.lock();
         queue.push(request.clone());
@@ -136,6 +145,12 @@ impl Commits {
         std::mem::take(&mut *queue)
     }
 
+    /// Has the tasks poll again that wait for commits which nobody has begun.
+    pub(crate) fn wake_waiting(&self) {
+        let waiting = self.queue.lock().clone();
+        waiting.iter().filter_map(|request| request.state.lock().waker.take()).for_each(Waker::wake);
+    }
+
     pub(crate) fn lazy_left(&self) -> LazyLeft<'_> {
         LazyLeft { mutex: &self.left, guard: None, schedule: &self.schedule }
     }
@@ -144,7 +159,7 @@ impl Commits {
 impl Request {
     /// Takes its writes, to be committed.
     pub(crate) fn take(&self) -> Option<Vec<Writes>> {
-        let work = std::mem::replace(&mut self.state.lock().work, Work::Taken);
+        let work = std::mem::replace(&mut self.state.lock().work, Work::Begun);
         match work {
             Work::Waiting(writes) => Some(writes),
             _ => None,
@@ -152,21 +167,47 @@ impl Request {
     }
 
     pub(crate) fn outcome(&self) -> Option<Result<u64>> {
-        let work = &mut self.state.lock().work;
-        match work {
-            Work::Done(_) => match std::mem::replace(work, Work::Taken) {
-                Work::Done(outcome) => Some(outcome),
-                _ => None,
-            },
-            _ => None,
+        self.state.lock().outcome()
+    }
+
+    /// The outcome; without one, the task is woken when there is.
+    pub(crate) fn poll(&self, waker: &Waker) -> Option<Result<u64>> {
+        let mut state = self.state.lock();
+        let outcome = state.outcome();
+        if outcome.is_none() {
+            state.waker = Some(waker.clone());
         }
+        outcome
     }
 
     pub(crate) fn has_read_ranges(&self) -> bool {
         self.reads.as_ref().is_some_and(|reads| !reads.ranges.is_empty())
     }
 
-    pub(crate) fn finish(&self, outcome: Result<u64>) {
-        *self.state.lock() = RequestState { work: Work::Done(outcome), _registration: None };
+    /// Notes the outcome; returns whom to tell of it.
+    #[must_use = "the task waits"]
+    pub(crate) fn finish(&self, outcome: Result<u64>) -> Option<Waker> {
+        let mut state = self.state.lock();
+        let waker = state.waker.take();
+        *state = RequestState { work: Work::Done(outcome), waker: None, _registration: None };
+        waker
+    }
+
+    /// As [`finish`](Self::finish), if nobody has noted an outcome.
+    pub(crate) fn give_up(&self, error: impl FnOnce() -> Error) -> Option<Waker> {
+        let is_open = matches!(self.state.lock().work, Work::Begun);
+        if is_open { self.finish(Err(error())) } else { None }
+    }
+}
+
+impl RequestState {
+    fn outcome(&mut self) -> Option<Result<u64>> {
+        match std::mem::replace(&mut self.work, Work::Over) {
+            Work::Done(outcome) => Some(outcome),
+            other => {
+                self.work = other;
+                None
+            }
+        }
     }
 }

@@ -110,26 +110,44 @@
 //! (which snapshots are needed), `retention.rs`, `versions.rs` (version tables), `keyspace.rs`, `space.rs`
 //! (accounts), `keep.rs`, `table_writer.rs`. What a commit tells others: `log_entry.rs`, `log.rs`,
 //! `limiter.rs`, `watches.rs`, and `history.rs`, which has them. What commits share: `read_write_sets.rs`,
-//! `key_locks.rs`, `garbage.rs`, `schedule.rs`, `commit_queue.rs`. All of that is in the store (`handle.rs`).
+//! `key_locks.rs`, `garbage.rs`, `schedule.rs`, `handover.rs`, `commit_queue.rs`. All of that is in the store
+//! (`handle.rs`).
 //!
 //! Above the store: `snapshot.rs`, `entries.rs`, `walk.rs`, `collect.rs`, `apply.rs`, `commit.rs`,
 //! `transaction.rs`, `check.rs`, `dropped.rs`, `store.rs`. Then the history: `changes.rs`, `audit.rs`,
-//! `limits.rs`, `collector.rs`, `watch.rs`, `compaction.rs`. `remote` has the store that several processes
-//! use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a program does; `copy.rs`
-//! fills a hidden store, as `backup` does.
+//! `limits.rs`, `collector.rs`, `committer.rs`, `watch.rs`, `compaction.rs`. `remote` has the store that
+//! several processes use. The files `backup`, `bulk.rs`, `tuple.rs` and `typed.rs` use the rest as a program
+//! does; `copy.rs` fills a hidden store, as `backup` does.
 //!
 //! # Index
 //!
-//! A keyspace's index is a `WbTree`, where the paper takes a hash index. Lanes commit side by side, each with
-//! one record of the pool. That record has the words of the index, too, so that a new key costs no fence of
-//! its own. The other structures cannot do this:
+//! A keyspace's index is a `WbTree`, where the paper takes a hash index. The store needs four things of it:
+//!
+//! * Its words go into the record of a transaction. So a new key costs no fence of its own, and is there or
+//!   not with all else that the transaction writes.
+//! * A lookup leads to words that the store changes in place: a key's version table lies in the index's
+//!   record. So an update leaves the index alone, and a reader has one miss below it.
+//! * Lanes that add keys to one index commit side by side.
+//! * A walk can stop at a key and go on from there after others have changed the index: collections, counts,
+//!   compactions, comparisons and backups take steps.
+//!
+//! The other structures lack some of these:
 //!
 //! * `U64Tree` has keys of 8 bytes, and changes its leaves directly: no redo record may cover them (its I5).
 //!   Its changes are durable by a fence of their own, and belong to no transaction.
-//! * `HashTable` makes a new version with each change, and has one writer at a time.
+//! * `VersionedHash`, the hash table, is a trie whose nodes and records never change, because versions share
+//!   them. Each change is a version with a record of its own; only the versioned tree can be a part of a
+//!   caller's transaction (`tree/part.rs`). A version table would be a block of its own, and a reader would
+//!   have a miss more. It has one writer at a time, and a new key copies all nodes on its path and enters the
+//!   old ones into a queue, where a `WbTree` stores some words. Its walks go over a version that is held
+//!   meanwhile, and begin at its beginning.
 //!
-//! An update leaves the tree alone, since the version tables lie in its records. A hash index would save the
-//! descent of a lookup. It would have no order, and so no ranges.
+//! So the hash table would serve, with one writer at a time, after it was given a form without versions: one
+//! whose head lies in `PmKeyspace`, whose changes go into a caller's transaction, whose records may change in
+//! place, and whose walks go on from a hash. Of what exists, that would take the trie's nodes and its search.
+//!
+//! A hash index would save a part of a lookup's descent. It would have no order: such a keyspace would refuse
+//! ranges, prefixes and deletions of ranges, also to serializable transactions.
 
 #![forbid(unsafe_code)]
 
@@ -145,6 +163,7 @@ mod check;
 mod collect;
 mod collector;
 mod commit;
+mod committer;
 mod compaction;
 mod copy;
 mod dropped;
@@ -153,6 +172,7 @@ mod error;
 #[doc(hidden)]
 pub mod format;
 mod handle;
+mod handover;
 mod history;
 mod key_locks;
 mod keyspace;
@@ -192,6 +212,7 @@ pub use changes::{Change, Changes};
 pub use check::{Report, SnapshotReport};
 pub use collector::{Collector, CollectorOptions};
 pub use commit::Commit;
+pub use committer::Committer;
 pub use compaction::{StoreCompactionStep, StorePlace};
 pub use entries::{Entries, Entry};
 pub use error::{Error, Result};
@@ -225,8 +246,10 @@ const _: () = {
     is_owned::<Commit>();
     is_owned::<Watch>();
     is_owned::<Collector>();
+    is_owned::<Committer>();
     is_owned::<remote::RemoteStore>();
     is_owned::<remote::RemoteSnapshot>();
     is_owned::<remote::RemoteTransaction>();
     is_owned::<remote::RemoteEntries>();
+    is_owned::<remote::RemoteChanges>();
 };

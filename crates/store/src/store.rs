@@ -270,7 +270,10 @@ impl Store {
         self.inner.commits.commit_change(&self.inner, Change { keyspace, key, value })
     }
 
-    /// The value of a key in the current snapshot.
+    /// The value of a key in a snapshot that is current at some moment of the call. So gets are linearizable,
+    /// together with commits and with snapshots that are taken: a get sees every commit that was acknowledged
+    /// before it began, and nobody who begins after it has returned sees less. Two gets are of two snapshots:
+    /// [`snapshot`](Self::snapshot) reads several keys of one. Registers nothing, and never waits.
     ///
     /// # Errors
     ///

@@ -33,11 +33,11 @@ pub struct Transaction {
 }
 
 /// The earlier write of a transaction to a key: none, a deletion, or a value.
-type Replaced = Option<Option<Vec<u8>>>;
+pub(crate) type Replaced = Option<Option<Vec<u8>>>;
 
 /// A point in a transaction to which it can be taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Savepoint(usize);
+pub struct Savepoint(pub(crate) usize);
 
 impl Transaction {
     pub(crate) fn new(store: &Arc<StoreInner>, snapshot: Option<Snapshot>) -> Transaction {

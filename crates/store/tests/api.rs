@@ -1,7 +1,11 @@
 //! The calls of a store, one by one.
 
+use std::collections::VecDeque;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Options, Pool};
 use tembo_store::{Commit, Error, Store};
@@ -83,6 +87,110 @@ fn commits_that_were_asked_for_together_are_made_together() {
         "committed when the store was closed"
     );
     prove(&store);
+}
+
+/// Polls a future until it is ready; fails if nobody wakes it.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Flag(std::thread::Thread, AtomicBool);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.1.store(true, Ordering::SeqCst);
+            self.0.unpark();
+        }
+    }
+    let flag = Arc::new(Flag(std::thread::current(), AtomicBool::new(false)));
+    let waker = flag.clone().into();
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(outcome) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return outcome;
+        }
+        let start = Instant::now();
+        while !flag.1.swap(false, Ordering::SeqCst) {
+            assert!(start.elapsed() < Duration::from_secs(60), "nobody wakes the task");
+            std::thread::park_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
+/// Tasks of several threads, while committers come and go, one or two at a time: every task is woken, every
+/// commit is made once, and who conflicts is told.
+#[test]
+fn polled_commits_are_made_while_committers_come_and_go() {
+    const TASKS: u64 = 4;
+    const COMMITS: u64 = 1500;
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = Options::new();
+    (options.create, options.initial_bytes) = (true, 1 << 20);
+    let store =
+        Store::open(&Pool::open(directory.path().join("a.pool"), &options).unwrap(), "store").unwrap();
+    let keyspace = store.keyspace("k").unwrap();
+    let (is_done, conflicts) = (AtomicBool::new(false), AtomicU64::new(0));
+    let number_in =
+        |value: Option<Vec<u8>>| value.map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()));
+    std::thread::scope(|scope| {
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|_| {
+                scope.spawn(|| {
+                    for i in 0..COMMITS {
+                        loop {
+                            let mut tx = store.begin();
+                            let count = number_in(tx.get(&keyspace, "count").unwrap()) + 1;
+                            tx.put(&keyspace, "count", count.to_le_bytes()).unwrap();
+                            match block_on(tx.commit_async()) {
+                                Ok(number) => break assert!(number <= store.snapshot().number()),
+                                Err(e) => assert!(e.is_conflict(), "{e}"),
+                            }
+                            conflicts.fetch_add(1, Ordering::Relaxed);
+                        }
+                        // Some commits have no waker at all, and are made with the next.
+                        if i % 50 == 0 {
+                            drop(store.begin().commit_async());
+                        }
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            let mut committers = VecDeque::new();
+            for round in 0.. {
+                if is_done.load(Ordering::Relaxed) {
+                    break;
+                }
+                committers.push_back(store.committer().unwrap());
+                std::thread::sleep(Duration::from_micros(200));
+                // The oldest goes, and sometimes all.
+                let left = if round % 4 == 3 { 0 } else { 1 };
+                while committers.len() > left {
+                    drop(committers.pop_front());
+                }
+            }
+        });
+        let outcomes: Vec<_> = tasks.into_iter().map(|task| task.join()).collect();
+        is_done.store(true, Ordering::Relaxed);
+        outcomes.into_iter().for_each(|outcome| outcome.unwrap());
+    });
+    assert_eq!(number_in(store.get(&keyspace, "count").unwrap()), TASKS * COMMITS);
+    assert!(conflicts.load(Ordering::Relaxed) > 0, "the tasks did not meet");
+    prove(&store);
+}
+
+/// The pending task is woken, though the thread that was to commit is gone.
+#[test]
+fn a_commit_that_was_handed_over_is_made_when_the_committer_goes() {
+    let store = store_of(1 << 20);
+    let keyspace = store.keyspace("k").unwrap();
+    for i in 0..200u32 {
+        let committer = store.committer().unwrap();
+        let mut tx = store.begin();
+        tx.put(&keyspace, i.to_be_bytes(), "v").unwrap();
+        let mut commit = tx.commit_async();
+        let first = pin!(&mut commit).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(first.is_pending(), "it is handed over");
+        drop(committer);
+        block_on(commit).unwrap();
+        assert!(store.get(&keyspace, i.to_be_bytes()).unwrap().is_some());
+    }
 }
 
 #[test]

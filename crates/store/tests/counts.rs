@@ -1,5 +1,8 @@
 //! Golden counts: fences and lines of commits. They do not depend on the machine.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
 use tembo_pmem::{Counts, Region, snapshot};
 use tembo_pool::{Geometry, Pool};
 use tembo_store::{Audit, Commit, Keyspace, Store};
@@ -99,6 +102,53 @@ fn commits_that_are_asked_for_share_a_fence() {
     });
     println!("32 commits that were asked for: {fences} fences in hundredths");
     assert!(fences <= 220, "{fences}");
+}
+
+/// Polls commits until all are made, on this thread; returns how many polls had to wait.
+fn poll_all(mut commits: Vec<Commit>) -> u64 {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut pending = 0;
+    while !commits.is_empty() {
+        commits.retain_mut(|commit| match Pin::new(commit).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(outcome) => {
+                outcome.unwrap();
+                false
+            }
+            Poll::Pending => true,
+        });
+        if !commits.is_empty() {
+            pending += commits.len() as u64;
+            std::thread::park();
+        }
+    }
+    pending
+}
+
+#[test]
+fn polling_commits_nothing_beside_a_committer() {
+    let (store, keyspace) = filled();
+    let ask = |i: u64| {
+        let mut tx = store.begin();
+        tx.put(&keyspace, key(i), [5; 8]).unwrap();
+        tx.commit_async()
+    };
+    let [fences, _] = mean(10, |round| _ = poll_all((0..32).map(|i| ask(32 * round + i)).collect()));
+    assert!((100..=220).contains(&fences), "this thread commits: {fences}");
+    let committer = store.committer().unwrap();
+    let mut pending = 0;
+    let cost = mean(10, |round| pending += poll_all((0..32).map(|i| ask(32 * round + i)).collect()));
+    println!("{pending} polls had to wait");
+    assert_eq!(cost, [0, 0], "the committer's thread commits");
+    assert!(pending >= 10, "nobody had to wait: {pending}");
+    drop(committer);
+    let [fences, _] = mean(10, |round| _ = poll_all((0..32).map(|i| ask(32 * round + i)).collect()));
+    assert!((100..=220).contains(&fences), "this thread commits again: {fences}");
 }
 
 #[test]

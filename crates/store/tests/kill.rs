@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-use tembo_pool::{Options, Pool};
+use std::time::{Duration, Instant};
+use tembo_pool::{ErrorKind, Options, Pool};
 use tembo_store::{Error, Keyspace, Retention, Snapshot, Store, Transaction};
 
 /// Where the child finds its pool; only a child has it.
@@ -28,6 +28,8 @@ const ACCOUNTS: u64 = 12;
 const MONEY: i64 = 1000;
 /// The journal is closed when it has so many entries.
 const JOURNAL_MAX: usize = 3000;
+/// How long the lock of a process that was killed may be there.
+const LOCK_MAX: Duration = Duration::from_secs(5);
 /// Commits that a thread asks for together.
 const TOGETHER: u64 = 4;
 
@@ -72,9 +74,7 @@ fn account((keyspace, account): (u64, u64)) -> Vec<u8> {
 
 impl Bank {
     fn open(path: &Path) -> Result<Bank, Error> {
-        let mut options = Options::new();
-        (options.create, options.initial_bytes) = (true, 4 << 20);
-        let store = Store::open(&Pool::open(path, &options)?, "bank")?;
+        let store = Store::open(&open_pool(path)?, "bank")?;
         let accounts = [store.keyspace("checking")?, store.keyspace("savings")?];
         let (journal, closed) = (store.keyspace("journal")?, store.keyspace("closed")?);
         let bank = Bank { store, accounts, journal, closed };
@@ -154,6 +154,26 @@ impl Bank {
             tx.delete_range::<Vec<u8>>(&self.journal, ..).map(drop)
         })?;
         Ok(())
+    }
+}
+
+/// Opens the pool, which the process before had open that was killed.
+///
+/// That process is gone: its parent has waited for it. Its lock may be there nevertheless for some
+/// milliseconds. The lock goes with the last reference to the open file; the memory map has one, and whoever
+/// reads the map of a process (`/proc/<pid>/smaps`, `statm`, `cmdline`, as monitors do) has the map until it
+/// is done.
+fn open_pool(path: &Path) -> Result<Pool, Error> {
+    let mut options = Options::new();
+    (options.create, options.initial_bytes) = (true, 4 << 20);
+    let start = Instant::now();
+    loop {
+        match Pool::open(path, &options) {
+            Err(e) if matches!(e.kind(), ErrorKind::Locked { .. }) && start.elapsed() < LOCK_MAX => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            outcome => return Ok(outcome?),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ pub(super) const BOUNDARIES: &[&str] = &[
     "crates/capi/src/ffi/args.rs",
     "crates/capi/src/ffi/cancel.rs",
     "crates/capi/src/ffi/fixed.rs",
+    "crates/capi/src/ffi/history.rs",
     "crates/capi/src/ffi/map.rs",
     "crates/capi/src/ffi/store.rs",
     "crates/capi/src/ffi/names.rs",

@@ -12,12 +12,14 @@
 mod args;
 mod cancel;
 mod fixed;
+mod history;
 mod map;
 mod names;
 mod pool;
 mod store;
 
 pub use fixed::*;
+pub use history::*;
 pub use map::*;
 pub use names::*;
 pub use pool::*;

@@ -16,11 +16,11 @@ use tembo::store::{Entries, Keyspace, Snapshot, Store, Transaction};
 
 /// `tembo_store`
 #[derive(Debug)]
-pub struct StoreHandle(Store);
+pub struct StoreHandle(pub(super) Store);
 
 /// `tembo_keyspace`
 #[derive(Debug)]
-pub struct KeyspaceHandle(Keyspace);
+pub struct KeyspaceHandle(pub(super) Keyspace);
 
 /// `tembo_transaction`. The lock is for callers who break the rule of one thread at a time.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct TransactionHandle(Mutex<Transaction>);
 
 /// `tembo_snapshot`
 #[derive(Debug)]
-pub struct SnapshotHandle(Snapshot);
+pub struct SnapshotHandle(pub(super) Snapshot);
 
 const _: () = assert_shared::<StoreHandle>();
 const _: () = assert_shared::<KeyspaceHandle>();
@@ -47,7 +47,7 @@ type Part = (*const c_void, usize);
 /// # Safety
 ///
 /// As for [`string`].
-unsafe fn name_of<'a>(pointer: *const c_char) -> Outcome<&'a str> {
+pub(super) unsafe fn name_of<'a>(pointer: *const c_char) -> Outcome<&'a str> {
     // SAFETY: the caller's promise.
     let name = unsafe { string(pointer, NAME_BYTES, "name") }?;
     name.to_str().map_err(|e| Failure::invalid(&format!("name is not UTF-8: {e}")))
@@ -58,7 +58,7 @@ unsafe fn name_of<'a>(pointer: *const c_char) -> Outcome<&'a str> {
 /// # Safety
 ///
 /// As for [`bytes`].
-unsafe fn key_of<'a>((pointer, length): Part) -> Outcome<&'a [u8]> {
+pub(super) unsafe fn key_of<'a>((pointer, length): Part) -> Outcome<&'a [u8]> {
     check_length(length, 1, "key")?;
     if length as u64 > MAX_KEY_BYTES {
         return Err(tembo::Error::KeyTooLong { bytes: length as u64, max_bytes: MAX_KEY_BYTES }.into());
@@ -542,30 +542,5 @@ pub unsafe extern "C" fn tembo_snapshot_scan(
         };
         // SAFETY: checked above.
         unsafe { page.fill(snapshot.range(keyspace, from..)?, limit) }
-    })
-}
-
-/// `tembo_snapshot_keep`
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tembo_snapshot_keep(
-    store: *mut StoreHandle,
-    snapshot: *const SnapshotHandle,
-    name: *const c_char,
-) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise, for all three.
-        let (store, snapshot, name) =
-            unsafe { (&required(store, "store")?.0, &required(snapshot, "snapshot")?.0, name_of(name)?) };
-        Ok(store.keep(snapshot.number(), name)?)
-    })
-}
-
-/// `tembo_snapshot_delete`
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tembo_snapshot_delete(store: *mut StoreHandle, name: *const c_char) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise, for both.
-        let (store, name) = unsafe { (&required(store, "store")?.0, name_of(name)?) };
-        Ok(store.delete_kept(name)?)
     })
 }

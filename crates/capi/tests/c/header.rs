@@ -18,6 +18,9 @@ const TYPES: &[(&str, &str)] = &[
     ("*mut FixedRecord", "tembo_fixed_record *"),
     ("*mut RecordSize", "tembo_record_size *"),
     ("*mut c_int", "int *"),
+    ("*mut c_uint", "unsigned *"),
+    ("*mut VersionInfo", "tembo_version_info *"),
+    ("*mut KeptSnapshot", "tembo_kept *"),
     ("*mut Name", "tembo_name *"),
     ("*mut PoolHandle", "tembo_pool *"),
     ("*const PoolHandle", "const tembo_pool *"),
@@ -77,7 +80,7 @@ fn c_type(rust: &str) -> &'static str {
 
 /// The functions that the code exports, as the header would have to declare them.
 fn exported() -> Functions {
-    let sources = ["pool", "names", "fixed", "map", "store"];
+    let sources = ["pool", "names", "fixed", "map", "store", "history"];
     let sources = sources.map(|file| read(&format!("src/ffi/{file}.rs"))).concat();
     let exports = sources.split("#[unsafe(no_mangle)]").skip(1);
     exports

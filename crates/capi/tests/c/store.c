@@ -123,6 +123,130 @@ static void snapshots(void) {
     tembo_snapshot_close(NULL);
 }
 
+static void kept_snapshots(void) {
+    tembo_kept kept[4];
+    tembo_snapshot *now, *again;
+    uint64_t first = 0, last = 0;
+    size_t count = 99;
+    char name[257];
+    memset(name, 'n', sizeof name);
+    name[256] = 0;
+    CHECK(tembo_snapshot_list(store, 0, 4, kept, &count) == TEMBO_OK && count == 0);
+    CHECK(tembo_snapshot_open(store, UINT64_MAX, &now) == TEMBO_OK);
+    CHECK(tembo_snapshot_number(now, &first) == TEMBO_OK);
+    CHECK(tembo_snapshot_keep(store, now, name) == TEMBO_OK);
+    CHECK(tembo_snapshot_keep_number(store, first) == TEMBO_OK);
+    CHECK(tembo_snapshot_keep_number(store, first) == TEMBO_EXISTS);
+    tembo_snapshot_close(now);
+    put("a", "later");
+    CHECK(tembo_snapshot_keep_number(store, first - 1) == TEMBO_GONE);
+    CHECK(tembo_snapshot_keep_number(store, UINT64_MAX - 1) == TEMBO_GONE);
+    CHECK(tembo_snapshot_keep_number(NULL, first) == TEMBO_INVALID);
+    CHECK(tembo_snapshot_open(store, UINT64_MAX, &now) == TEMBO_OK);
+    CHECK(tembo_snapshot_number(now, &last) == TEMBO_OK && last > first);
+    CHECK(tembo_snapshot_keep(store, now, "a") == TEMBO_OK);
+    tembo_snapshot_close(now);
+    /* By number first, then by name. */
+    CHECK(tembo_snapshot_list(store, 0, 4, kept, &count) == TEMBO_OK && count == 3);
+    CHECK(kept[0].number == first && kept[0].name_bytes == 0 && kept[0].name[0] == 0);
+    CHECK(kept[1].number == last && kept[1].name_bytes == 1 && strcmp(kept[1].name, "a") == 0);
+    CHECK(kept[2].number == first && kept[2].name_bytes == 256 && strcmp(kept[2].name, name) == 0);
+    CHECK(tembo_snapshot_list(store, 2, 4, kept, &count) == TEMBO_OK && count == 1 && kept[0].name_bytes == 256);
+    CHECK(tembo_snapshot_list(store, 3, 4, kept, &count) == TEMBO_OK && count == 0);
+    CHECK(tembo_snapshot_list(store, 0, 1, kept, &count) == TEMBO_OK && count == 1);
+    CHECK(tembo_snapshot_list(store, 0, 0, NULL, &count) == TEMBO_OK && count == 0);
+    CHECK(tembo_snapshot_list(store, 0, 1, NULL, &count) == TEMBO_INVALID);
+    CHECK(tembo_snapshot_list(store, 0, 1, kept, NULL) == TEMBO_INVALID);
+    CHECK(tembo_snapshot_list(NULL, 0, 1, kept, &count) == TEMBO_INVALID);
+    /* What is kept by its number is opened by it. */
+    CHECK(tembo_snapshot_delete(store, name) == TEMBO_OK);
+    CHECK(tembo_snapshot_open(store, first, &again) == TEMBO_OK);
+    char value[8];
+    size_t value_bytes;
+    CHECK(tembo_snapshot_get(again, numbers, "a", 1, value, 8, &value_bytes) == TEMBO_OK && value_bytes == 1);
+    tembo_snapshot_close(again);
+    CHECK(tembo_snapshot_delete_number(store, first) == TEMBO_OK);
+    CHECK(tembo_snapshot_delete_number(store, first) == TEMBO_NOT_FOUND);
+    CHECK(tembo_snapshot_delete_number(store, last) == TEMBO_NOT_FOUND);
+    CHECK(tembo_snapshot_delete(store, "a") == TEMBO_OK);
+}
+
+static void versions(void) {
+    tembo_keyspace *past;
+    tembo_transaction *transaction;
+    tembo_version_info all[8];
+    unsigned retention = 99;
+    uint64_t amount = 99, numbers_of[4];
+    char buffer[16];
+    size_t count = 99;
+    CHECK(tembo_keyspace_open(store, "past", TEMBO_CREATE, &past) == TEMBO_OK);
+    CHECK(tembo_keyspace_retention(past, &retention, &amount) == TEMBO_OK);
+    CHECK(retention == TEMBO_RETAIN_NONE && amount == 0);
+    const struct {
+        unsigned retention;
+        uint64_t amount;
+        int status;
+    } choices[] = {
+        {TEMBO_RETAIN_NONE, 1, TEMBO_INVALID},
+        {TEMBO_RETAIN_VERSIONS, 0, TEMBO_INVALID},
+        {TEMBO_RETAIN_VERSIONS, (uint64_t)UINT32_MAX + 1, TEMBO_INVALID},
+        {TEMBO_RETAIN_TIME, (uint64_t)1 << 56, TEMBO_INVALID},
+        {TEMBO_RETAIN_BYTES, UINT64_MAX, TEMBO_INVALID},
+        {TEMBO_RETAIN_ALL, 1, TEMBO_INVALID},
+        {5, 0, TEMBO_INVALID},
+        {TEMBO_RETAIN_VERSIONS, UINT32_MAX, TEMBO_OK},
+        {TEMBO_RETAIN_TIME, ((uint64_t)1 << 56) - 1, TEMBO_OK},
+        {TEMBO_RETAIN_BYTES, 5, TEMBO_OK},
+        {TEMBO_RETAIN_NONE, 0, TEMBO_OK},
+        {TEMBO_RETAIN_ALL, 0, TEMBO_OK},
+    };
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        CHECK(tembo_keyspace_retain(store, past, choices[i].retention, choices[i].amount) == choices[i].status);
+        if (choices[i].status != TEMBO_OK)
+            continue;
+        CHECK(tembo_keyspace_retention(past, &retention, &amount) == TEMBO_OK);
+        CHECK(retention == choices[i].retention && amount == choices[i].amount);
+    }
+    CHECK(tembo_keyspace_retain(store, NULL, 0, 0) == TEMBO_INVALID);
+    CHECK(tembo_keyspace_retention(past, NULL, &amount) == TEMBO_INVALID);
+    CHECK(tembo_keyspace_retention(past, &retention, NULL) == TEMBO_INVALID);
+
+    CHECK(tembo_key_versions(store, past, "k", 1, UINT64_MAX, 8, buffer, 16, all, &count) == TEMBO_OK && count == 0);
+    const char *values[] = {"one", NULL, "three", ""};
+    for (int i = 0; i < 4; i++) {
+        transaction = begin();
+        if (values[i] == NULL)
+            CHECK(tembo_transaction_delete(transaction, past, "k", 1) == TEMBO_OK);
+        else
+            CHECK(tembo_transaction_put(transaction, past, "k", 1, values[i], strlen(values[i])) == TEMBO_OK);
+        CHECK(tembo_transaction_commit(transaction, &numbers_of[i]) == TEMBO_OK);
+    }
+    CHECK(tembo_key_versions(store, past, "k", 1, UINT64_MAX, 8, buffer, 16, all, &count) == TEMBO_OK && count == 4);
+    for (int i = 0; i < 4; i++) {
+        uint64_t bytes = values[3 - i] == NULL ? TEMBO_DELETED : strlen(values[3 - i]);
+        CHECK(all[i].number == numbers_of[3 - i] && all[i].value_bytes == bytes);
+    }
+    CHECK(memcmp(buffer, "threeone", 8) == 0);
+    /* Up to a number, and by parts. */
+    CHECK(tembo_key_versions(store, past, "k", 1, numbers_of[2], 1, buffer, 16, all, &count) == TEMBO_OK && count == 1);
+    CHECK(all[0].number == numbers_of[2] && memcmp(buffer, "three", 5) == 0);
+    CHECK(tembo_key_versions(store, past, "k", 1, numbers_of[2] - 1, 8, buffer, 16, all, &count) == TEMBO_OK);
+    CHECK(count == 2 && all[0].value_bytes == TEMBO_DELETED && memcmp(buffer, "one", 3) == 0);
+    CHECK(tembo_key_versions(store, past, "k", 1, numbers_of[0] - 1, 8, buffer, 16, all, &count) == TEMBO_OK);
+    CHECK(count == 0);
+    /* One that does not fit says how long it is. */
+    CHECK(tembo_key_versions(store, past, "k", 1, UINT64_MAX, 8, buffer, 4, all, &count) == TEMBO_TOO_SMALL);
+    CHECK(count == 1 && all[0].value_bytes == 0 && all[1].number == numbers_of[2] && all[1].value_bytes == 5);
+    CHECK(tembo_key_versions(store, past, "k", 1, UINT64_MAX, 8, NULL, 4, all, &count) == TEMBO_INVALID);
+    CHECK(tembo_key_versions(store, past, "k", 1, UINT64_MAX, 8, buffer, 4, NULL, &count) == TEMBO_INVALID);
+    CHECK(tembo_key_versions(store, past, "k", 1, UINT64_MAX, 8, buffer, 4, all, NULL) == TEMBO_INVALID);
+    CHECK(tembo_key_versions(store, past, NULL, 1, UINT64_MAX, 8, buffer, 4, all, &count) == TEMBO_INVALID);
+    CHECK(tembo_keyspace_drop(store, "past") == TEMBO_OK);
+    CHECK(tembo_key_versions(store, past, "k", 1, UINT64_MAX, 8, buffer, 16, all, &count) == TEMBO_GONE);
+    CHECK(tembo_keyspace_retain(store, past, TEMBO_RETAIN_ALL, 0) == TEMBO_GONE);
+    tembo_keyspace_close(past);
+}
+
 static void dropped_keyspaces(void) {
     tembo_keyspace *keyspace;
     tembo_transaction *transaction = begin();
@@ -176,6 +300,8 @@ int main(int argc, char **argv) {
     keys_and_values();
     conflicts();
     snapshots();
+    kept_snapshots();
+    versions();
     dropped_keyspaces();
     threads();
     tembo_keyspace_close(numbers);

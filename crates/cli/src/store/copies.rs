@@ -1,7 +1,7 @@
 //! `tembo store backup` and `tembo store restore`.
 
-use super::opened::snapshot;
-use super::{change, find, name_in, to_read};
+use super::opened::Reached;
+use super::{change, name_in};
 use crate::args::{Place, SnapshotChoice};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
@@ -68,30 +68,20 @@ pub(super) fn backup(
     (at, since): (Option<&SnapshotChoice>, Option<&SnapshotChoice>),
     json: bool,
 ) -> Outcome {
-    let store = find(&to_read(place)?, place)?;
-    let snapshot_to_write = snapshot(&store, at)?;
-    let base = since.map(|since| snapshot(&store, Some(since))).transpose()?;
+    let store = Reached::of(place)?.find(place)?;
     let writing = Failure::at_file("writing", path);
     let file = Unfinished::new(path).map_err(&writing)?;
     let mut progress = Progress::new("writing", None);
     let inner = BufWriter::with_capacity(BUFFER_BYTES, file.file());
     let mut out = Counted { inner, progress: &mut progress, bytes: 0 };
-    let summary = match &base {
-        None => snapshot_to_write.backup(&mut out),
-        Some(base) => snapshot_to_write.backup_since(base, &mut out),
-    }?;
+    let (snapshot, since, summary) = store.back_up((at, since), &mut out)?;
     out.flush().map_err(&writing)?;
     let bytes = out.bytes;
     drop(out);
     drop(progress);
     file.publish(path).map_err(&writing)?;
-    let written = WrittenBackup {
-        snapshot: snapshot_to_write.number(),
-        since: base.map(|base| base.number()),
-        keyspaces: summary.keyspaces,
-        changes: summary.changes,
-        bytes,
-    };
+    let written =
+        WrittenBackup { snapshot, since, keyspaces: summary.keyspaces, changes: summary.changes, bytes };
     if json {
         return print_json(&written);
     }

@@ -18,7 +18,7 @@ use crate::unfinished::Unfinished;
 pub(crate) use collecting::collect_all;
 use opened::{Opened, Reached, no_store};
 use serde::Serialize;
-use tembo::store::{Keyspace, Retention, SnapshotReport, Store};
+use tembo::store::{Retention, SnapshotReport, Store};
 use tembo::{Durability, Options, Pool, Quoted};
 
 /// The name of a store that is made without one.
@@ -70,12 +70,6 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             import::run(place, input.as_deref(), writing, *create)
         }
     }
-}
-
-/// Opens a pool for reading, for what only its owner can do.
-fn to_read(place: &Place) -> Outcome<Pool> {
-    let options = Options::new().read_only(true).accept_unclean(place.accept_unclean);
-    unclean::open(&options, &place.pool).map_err(|failure| advise(&place.pool, failure))
 }
 
 /// The store that is to be read, of a pool that this process has opened.
@@ -144,16 +138,6 @@ fn change_store<T>(
         }
         outcome => outcome,
     }
-}
-
-/// A keyspace that has to be there.
-fn keyspace(store: &Store, name: &str) -> Outcome<Keyspace> {
-    if let Some(keyspace) = store.find_keyspace(name)? {
-        return Ok(keyspace);
-    }
-    let names = store.keyspaces()?;
-    let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    Err(Failure::Failed(format!("there is no keyspace {}; there is {there}", Quoted(name))))
 }
 
 /// A snapshot that was read, each of its keys twice.

@@ -5,10 +5,13 @@ use crate::args::{Place, SnapshotChoice};
 use crate::failure::{Failure, Outcome};
 use crate::served::Served;
 use crate::unclean;
+use std::io::Write;
 use std::ops::Bound;
 use std::time::SystemTime;
 use tembo::store::remote::{RemoteKeyspace, RemoteSnapshot, RemoteStore};
-use tembo::store::{Kept, KeyVersion, Keyspace, Result, Retention, Snapshot, SnapshotReport, Store};
+use tembo::store::{
+    BackupSummary, Change, Kept, KeyVersion, Keyspace, Result, Retention, Snapshot, SnapshotReport, Store,
+};
 use tembo::{Options, Pool, Quoted};
 
 /// A pool that is to be read.
@@ -21,6 +24,12 @@ pub(super) enum Reached {
 pub(crate) enum Opened {
     Own(Store),
     Served(RemoteStore),
+}
+
+/// Two snapshots of a store.
+pub(super) enum Two {
+    Own(Store, Snapshot, Snapshot),
+    Served(RemoteStore, RemoteSnapshot, RemoteSnapshot),
 }
 
 /// A keyspace in a snapshot.
@@ -144,7 +153,7 @@ impl Opened {
         on!(self, store => store.kept())
     }
 
-    fn no_keyspace(&self, name: &str) -> Failure {
+    pub(super) fn no_keyspace(&self, name: &str) -> Failure {
         match on!(self, store => store.keyspaces()) {
             Ok(names) => {
                 let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -167,6 +176,48 @@ impl Opened {
             },
         };
         view.ok_or_else(|| self.no_keyspace(keyspace))
+    }
+
+    /// Two snapshots, the second one the current one if none is named.
+    pub(super) fn two(&self, from: &SnapshotChoice, to: Option<&SnapshotChoice>) -> Result<Two> {
+        Ok(match self {
+            Opened::Own(store) => Two::Own(store.clone(), snapshot(store, Some(from))?, snapshot(store, to)?),
+            Opened::Served(store) => {
+                let (from, to) = (remote_snapshot(store, Some(from))?, remote_snapshot(store, to)?);
+                Two::Served(store.clone(), from, to)
+            }
+        })
+    }
+
+    /// Writes a backup of a snapshot, or of what has changed since another one; returns their numbers.
+    pub(super) fn back_up(
+        &self,
+        (at, since): (Option<&SnapshotChoice>, Option<&SnapshotChoice>),
+        to: impl Write,
+    ) -> Result<(u64, Option<u64>, BackupSummary)> {
+        let Some(since) = since else {
+            return match self {
+                Opened::Own(store) => {
+                    let whole = snapshot(store, at)?;
+                    Ok((whole.number(), None, whole.backup(to)?))
+                }
+                Opened::Served(store) => {
+                    let whole = remote_snapshot(store, at)?;
+                    Ok((whole.number(), None, whole.backup(to)?))
+                }
+            };
+        };
+        match self.two(since, at)? {
+            Two::Own(_, since, at) => Ok((at.number(), Some(since.number()), at.backup_since(&since, to)?)),
+            Two::Served(_, since, at) => {
+                Ok((at.number(), Some(since.number()), at.backup_since(&since, to)?))
+            }
+        }
+    }
+
+    /// The names of its keyspaces.
+    pub(super) fn keyspace_names(&self) -> Result<Vec<String>> {
+        on!(self, store => store.keyspaces())
     }
 
     /// The versions of a key, from the newest to the oldest.
@@ -227,6 +278,22 @@ impl Opened {
             store.delete_kept(name)?;
             while store.collect(1000)? {}
             Ok(())
+        })
+    }
+}
+
+impl Two {
+    /// The keys of a keyspace that differ; `None` if there is no such keyspace.
+    pub(super) fn changes(&self, keyspace: &str) -> Result<Option<Box<dyn Iterator<Item = Result<Change>>>>> {
+        Ok(match self {
+            Two::Own(store, from, to) => match store.find_keyspace(keyspace)? {
+                Some(keyspace) => Some(Box::new(store.changes(from, to, &keyspace)?)),
+                None => None,
+            },
+            Two::Served(store, from, to) => match store.find_keyspace(keyspace)? {
+                Some(keyspace) => Some(Box::new(store.changes(from, to, &keyspace)?)),
+                None => None,
+            },
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Commands that read a store.
 
 use super::bytes::{of_argument, shown};
-use super::opened::{Reached, snapshot};
-use super::{StoreDescription, find, kept, keyspace, time, to_read};
+use super::opened::Reached;
+use super::{StoreDescription, kept, time};
 use crate::args::{Encoding, Place, Range, Reading, SnapshotChoice};
 use crate::dump::Shown;
 use crate::failure::{Failure, Outcome};
@@ -179,14 +179,14 @@ pub(super) fn diff(
     only: Option<&str>,
     json: bool,
 ) -> Outcome {
-    let store = find(&to_read(place)?, place)?;
-    let (from, to) = (snapshot(&store, Some(from))?, snapshot(&store, to)?);
-    let names = only.map_or_else(|| store.keyspaces(), |name| Ok(vec![name.to_owned()]))?;
+    let store = Reached::of(place)?.find(place)?;
+    let two = store.two(from, to)?;
+    let names = only.map_or_else(|| store.keyspace_names(), |name| Ok(vec![name.to_owned()]))?;
     let mut out = Output::new();
     let mut progress = Progress::new("comparing", None);
     for name in names {
-        let keyspace = keyspace(&store, &name)?;
-        for change in store.changes(&from, &to, &keyspace)? {
+        let changes = two.changes(&name)?.ok_or_else(|| store.no_keyspace(&name))?;
+        for change in changes {
             let Change { key, before, after } = change?;
             progress.advance(1);
             if json {

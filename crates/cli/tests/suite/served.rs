@@ -51,6 +51,36 @@ fn a_served_store_is_read_beside_its_owner() {
         .run("store get a.pool accounts ann --at friday")
         .fails_with("no snapshot is kept under the name");
     workspace.run("store ls a.pool --store shop").fails_with("no store \"shop\"; there is bank");
+    let diff = text("store diff a.pool monday");
+    assert_eq!(diff, "~ accounts\tann\t100\t70\n- accounts\teve\t5\n");
+    workspace.run("store diff a.pool monday --keyspace prices").fails_with("there is accounts");
+    workspace.run("store diff a.pool friday").fails_with("no snapshot is kept under the name");
+}
+
+#[test]
+fn a_served_store_is_backed_up_beside_its_owner() {
+    let workspace = Workspace::new();
+    let pool = owner(&workspace);
+    let serving = serve(&workspace, &pool);
+    let [whole, difference] = ["a.pool served.1 --at monday", "a.pool served.2 --since monday"]
+        .map(|what| workspace.run(&format!("store backup {what} --json")).ok().json());
+    assert_eq!((&whole["changes"], &difference["changes"]), (&json!(3), &json!(2)));
+    assert_eq!(whole["snapshot"], difference["since"]);
+    workspace
+        .run("store backup a.pool served.3 --at friday")
+        .fails_with("no snapshot is kept under the name");
+    assert!(!workspace.path("served.3").exists());
+    drop(serving);
+    let bank = pool.open_store("bank").unwrap();
+    let number = bank.snapshot().number();
+    drop((bank, pool));
+    // The same bytes as without another process.
+    workspace.run("store backup a.pool own.1 --at monday").ok();
+    workspace.run(&format!("store backup a.pool own.2 --since monday --at {number}")).ok();
+    for i in 1..=2 {
+        let read = |of: &str| std::fs::read(workspace.path(&format!("{of}.{i}"))).unwrap();
+        assert!(read("served") == read("own"), "backup {i}");
+    }
 }
 
 #[test]
@@ -114,7 +144,8 @@ fn info_says_what_the_owner_tells_or_who_it_is() {
     std::os::unix::fs::symlink("a.pool", workspace.path("link.pool")).unwrap();
     workspace.run("info link.pool").ok();
     // These need the pool, and say which do not.
-    for command in ["store backup a.pool 1.backup", "store diff a.pool monday", "store import a.pool"] {
+    std::fs::write(workspace.path("1.backup"), "").unwrap();
+    for command in ["store restore a.pool 1.backup --store copy", "store import a.pool"] {
         workspace.run(command).fails_with(&this).fails_with("`tembo info`, `tembo check --snapshot`");
     }
     drop(serving);

@@ -38,6 +38,7 @@ pub(super) fn encode(out: &mut Writer, error: &Error) {
         Error::Refused { why } => named(out, 14, why),
         Error::FrameTooLarge { bytes, max_bytes } => tagged(out, 15, [*bytes, *max_bytes]),
         Error::NoSuchStore { name } => named(out, 16, name),
+        Error::BackupOrder { why } => named(out, 17, why),
         Error::Remote { message, is_full } => {
             named(out, 0, message);
             out.flag(*is_full);
@@ -84,6 +85,7 @@ pub(super) fn decode(from: &mut Reader<'_>) -> Decoded<Error> {
         14 => Error::Refused { why: text(from)? },
         15 => Error::FrameTooLarge { bytes: from.u64()?, max_bytes: from.u64()? },
         16 => Error::NoSuchStore { name: text(from)? },
+        17 => Error::BackupOrder { why: text(from)? },
         _ => return Err(Malformed("an error of an unknown kind")),
     })
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ const GREETING_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Link {
     /// None after it has failed.
     stream: Mutex<Option<UnixStream>>,
+    path: PathBuf,
     pub(super) name: String,
     pub(super) owner: u32,
 }
@@ -64,18 +65,37 @@ impl Link {
             _ => return Err(other_reply()),
         };
         set(&stream, None)?;
-        Ok(Link { stream: Mutex::new(Some(stream)), name: name.to_owned(), owner })
+        Ok(Link { stream: Mutex::new(Some(stream)), path: path.to_owned(), name: name.to_owned(), owner })
+    }
+
+    /// Another connection to the same store.
+    pub(super) fn another(&self) -> Result<Link> {
+        Link::connect(&self.path, &self.name)
     }
 
     /// Sends a request and waits for its reply. After a failure, the connection is not used again: a late
     /// reply would be taken for that of the next request.
     pub(super) fn ask(&self, request: &Request<'_>) -> Result<Reply> {
+        self.ask_parts(request, |_| Err(other_reply()))
+    }
+
+    /// As [`ask`](Self::ask), for a request whose replies are parts and one after them. If a part cannot be
+    /// taken, the connection is not used again either: the others are on their way.
+    pub(super) fn ask_parts(
+        &self,
+        request: &Request<'_>,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Reply> {
         let mut stream = self.stream.lock();
         let Some(open) = stream.as_mut() else {
             let source = io::ErrorKind::NotConnected.into();
             return Err(Error::Disconnected { doing: "sending a message", source });
         };
-        match exchange(open, request) {
+        let mut outcome = exchange(open, request);
+        while let Ok(Reply::Part(part)) = &outcome {
+            outcome = take(part).and_then(|()| reply(open, Ok(())));
+        }
+        match outcome {
             Ok(Reply::Fault(e)) => Err(e),
             Ok(reply) => Ok(reply),
             // Nothing of it was sent.
@@ -94,6 +114,11 @@ fn exchange(stream: &mut UnixStream, request: &Request<'_>) -> Result<Reply> {
         Err(e @ Error::FrameTooLarge { .. }) => return Err(e),
         outcome => outcome,
     };
+    reply(stream, sent)
+}
+
+/// Waits for a reply, after a request was sent or could not be.
+fn reply(stream: &mut UnixStream, sent: Result<()>) -> Result<Reply> {
     let too_large = |e| match e {
         Error::FrameTooLarge { bytes, .. } => {
             Error::Refused { why: format!("the reply claims to have {bytes} bytes") }

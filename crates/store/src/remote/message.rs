@@ -2,6 +2,8 @@
 
 use super::fault;
 use super::wire::{Decoded, Malformed, Reader, Writer};
+use crate::backup::BackupSummary;
+use crate::changes::Change as Changed;
 use crate::check::SnapshotReport;
 use crate::entries::Entry;
 use crate::error::Error;
@@ -10,7 +12,7 @@ use crate::store::KeyVersion;
 use std::ops::Bound;
 
 /// The version of the protocol.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// The beginning of the first message.
 const MAGIC: &[u8] = b"TEMBO store";
 
@@ -102,6 +104,18 @@ pub(super) enum Request<'a> {
     Check {
         open: u64,
     },
+    /// Changes between two snapshots, after a key.
+    Changes {
+        from: u64,
+        to: u64,
+        keyspace: u64,
+        after: Option<&'a [u8]>,
+    },
+    /// Its replies are the parts of a stream, and one after them.
+    Backup {
+        open: u64,
+        base: Option<u64>,
+    },
 }
 
 /// A reply of the owner.
@@ -131,6 +145,13 @@ pub(super) enum Reply {
     Kept(Vec<Kept>),
     Versions(Vec<KeyVersion>),
     Checked(SnapshotReport),
+    /// `next`: the key after which to go on.
+    Changes {
+        changes: Vec<Changed>,
+        next: Option<Vec<u8>>,
+    },
+    Part(Vec<u8>),
+    BackedUp(BackupSummary),
 }
 
 impl Request<'_> {
@@ -235,6 +256,16 @@ impl Request<'_> {
                 out.u8(20);
                 out.u64(*open);
             }
+            Request::Changes { from, to, keyspace, after } => {
+                out.u8(21);
+                [from, to, keyspace].into_iter().for_each(|id| out.u64(*id));
+                out.option(*after, Writer::bytes);
+            }
+            Request::Backup { open, base } => {
+                out.u8(22);
+                out.u64(*open);
+                out.option(*base, Writer::u64);
+            }
             _ => {}
         }
     }
@@ -278,6 +309,13 @@ impl Request<'_> {
             18 => Request::Versions { keyspace: from.u64()?, key: from.bytes()? },
             19 => Request::Collect { tables: from.u32()? },
             20 => Request::Check { open: from.u64()? },
+            21 => Request::Changes {
+                from: from.u64()?,
+                to: from.u64()?,
+                keyspace: from.u64()?,
+                after: from.option(Reader::bytes)?,
+            },
+            22 => Request::Backup { open: from.u64()?, base: from.option(Reader::u64)? },
             _ => return Err(Malformed("a request of an unknown kind")),
         };
         from.end()?;
@@ -398,6 +436,24 @@ impl Reply {
                 out.u8(12);
                 [number, keyspaces, not_retained, keys, bytes].into_iter().for_each(|count| out.u64(*count));
             }
+            Reply::Changes { changes, next } => {
+                out.u8(13);
+                out.list(changes, |out, change| {
+                    out.bytes(&change.key);
+                    out.option(change.before.as_deref(), Writer::bytes);
+                    out.option(change.after.as_deref(), Writer::bytes);
+                });
+                out.option(next.as_deref(), Writer::bytes);
+            }
+            Reply::Part(part) => {
+                out.u8(14);
+                out.bytes(part);
+            }
+            Reply::BackedUp(BackupSummary { keyspaces, changes }) => {
+                out.u8(15);
+                out.u64(*keyspaces);
+                out.u64(*changes);
+            }
             _ => {}
         }
     }
@@ -433,6 +489,15 @@ impl Reply {
                 keys: from.u64()?,
                 bytes: from.u64()?,
             }),
+            13 => Reply::Changes {
+                changes: from.list(|from| {
+                    let key = owned(from)?;
+                    Ok(Changed { key, before: from.option(owned)?, after: from.option(owned)? })
+                })?,
+                next: from.option(owned)?,
+            },
+            14 => Reply::Part(owned(from)?),
+            15 => Reply::BackedUp(BackupSummary { keyspaces: from.u64()?, changes: from.u64()? }),
             _ => return Err(Malformed("a reply of an unknown kind")),
         };
         from.end()?;

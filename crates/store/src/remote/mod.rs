@@ -8,9 +8,10 @@
 //! # Protocol
 //!
 //! A frame is its length in 4 bytes and a message, at most [`FRAME_BYTES_MAX`] bytes (`wire.rs`). A client
-//! sends a request and waits for its reply (`message.rs`). The first request says the version of the protocol
-//! and the name of the store. An error keeps its type where a program may act upon it (`fault.rs`); any other
-//! comes as [`Error::Remote`](crate::Error::Remote), with its text.
+//! sends a request and waits for its reply (`message.rs`); a backup has a reply for each part of its stream.
+//! The first request says the version of the protocol and the name of the store. An error keeps its type
+//! where a program may act upon it (`fault.rs`); any other comes as
+//! [`Error::Remote`](crate::Error::Remote), with its text.
 //!
 //! A transaction's writes lie in the client's memory until the commit, which is one message. Its snapshot,
 //! and what a serializable transaction has read, lie with the owner.
@@ -24,8 +25,8 @@
 //! # Bounds
 //!
 //! Each client has a thread of the owner, and holds there at most one request and one reply, and a number of
-//! snapshots and transactions ([`ServeOptions`]). Memory for a request grows as its bytes arrive. Bytes that
-//! are not a message end the connection, and nothing else.
+//! snapshots and transactions ([`ServeOptions`]). A backup is a client of its own. Memory for a request grows
+//! as its bytes arrive. Bytes that are not a message end the connection, and nothing else.
 //!
 //! # Ends
 //!
@@ -44,8 +45,10 @@
 //!
 //! Echo (INFLOW'13) 2, second use. D1: the types of a client are others than the owner's, so that a local
 //! read stays a look at memory without a branch. D2: a page of a range or a value has to fit a frame. D3: the
-//! log, watching, backups, bulk loads, `commit_async` and limits are the owner's alone.
+//! log, watching, restoring, bulk loads, `commit_async` and limits are the owner's alone.
 
+mod backup;
+mod changes;
 mod client;
 mod collected_host;
 mod entries;
@@ -59,6 +62,7 @@ mod snapshot;
 mod transaction;
 mod wire;
 
+pub use changes::RemoteChanges;
 pub use client::RemoteStore;
 pub use entries::RemoteEntries;
 pub use host::{Host, ServeOptions};

@@ -11,6 +11,7 @@ use crate::retention::Retention;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use std::collections::HashMap;
+use std::io::{self, Write};
 use std::ops::Bound;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -21,6 +22,10 @@ const HELLO_BYTES_MAX: u64 = 1024;
 /// A page of a range ends when it has so many entries or so many bytes.
 const PAGE_ENTRIES: usize = 512;
 const PAGE_BYTES: usize = 128 << 10;
+/// A page of changes ends after so many looks at the index, too, of some 64 keys each.
+const PAGE_BATCHES: usize = 64;
+/// Bytes of a backup that go with one message.
+const PART_BYTES: usize = 128 << 10;
 /// Keyspaces that a client can name.
 const KEYSPACES_MAX: usize = 4096;
 /// Keys that one request collects: commits wait meanwhile.
@@ -63,7 +68,10 @@ impl Session {
         while let Ok(Some(frame)) = receive(&mut stream, FRAME_BYTES_MAX) {
             let request = Request::decode(&frame);
             let is_malformed = request.is_err();
-            let reply = request.map_err(Error::from).and_then(|request| self.answer(request));
+            let reply = request.map_err(Error::from).and_then(|request| match request {
+                Request::Backup { open, base } => self.back_up(&mut stream, open, base),
+                request => self.answer(request),
+            });
             drop(frame);
             let mut reply = reply.unwrap_or_else(Reply::Fault).encode();
             if let Err(e) = check_frame(reply.0.len()) {
@@ -133,10 +141,8 @@ impl Session {
                     None => store.delete(keyspace, key)?,
                 }))
             }
-            Request::Check { open } => match self.opened(open)? {
-                Open::Snapshot(snapshot) => Ok(Reply::Checked(snapshot.check()?)),
-                Open::Transaction(_) => Err(not_open(open)),
-            },
+            Request::Check { open } => Ok(Reply::Checked(self.snapshot(open)?.check()?)),
+            Request::Changes { from, to, keyspace, after } => self.changes((from, to), keyspace, after),
             Request::Versions { keyspace, key } => {
                 Ok(Reply::Versions(self.store()?.versions(self.keyspace(keyspace)?, key)?))
             }
@@ -213,10 +219,7 @@ impl Session {
         let mut tx = match at {
             _ if is_serializable => store.begin_serializable(),
             None => store.begin(),
-            Some(open) => match self.opened(open)? {
-                Open::Snapshot(snapshot) => store.begin_at(snapshot)?,
-                Open::Transaction(_) => return Err(not_open(open)),
-            },
+            Some(open) => store.begin_at(self.snapshot(open)?)?,
         };
         let number = tx.snapshot().number();
         Ok(self.enter(Open::Transaction(Box::new(tx)), number))
@@ -237,8 +240,11 @@ impl Session {
         Reply::Opened { open: self.last_open, number }
     }
 
-    fn opened(&self, open: u64) -> Result<&Open> {
-        self.open.get(&open).ok_or_else(|| not_open(open))
+    fn snapshot(&self, open: u64) -> Result<&Snapshot> {
+        match self.open.get(&open) {
+            Some(Open::Snapshot(snapshot)) => Ok(snapshot),
+            _ => Err(not_open(open)),
+        }
     }
 
     fn get(&mut self, open: Option<u64>, keyspace: u64, key: &[u8]) -> Result<Reply> {
@@ -280,6 +286,37 @@ impl Session {
         Ok(Reply::Page { entries, has_more: true })
     }
 
+    fn changes(&self, (from, to): (u64, u64), keyspace: u64, after: Option<&[u8]>) -> Result<Reply> {
+        let (from, to) = (self.snapshot(from)?, self.snapshot(to)?);
+        let place = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.to_vec()));
+        let mut walk = self.store()?.changes(from, to, self.keyspace(keyspace)?)?.after(place);
+        let (mut changes, mut bytes) = (Vec::new(), 0);
+        for _ in 0..PAGE_BATCHES {
+            for change in walk.batch()? {
+                let values = [&change.before, &change.after].into_iter().flatten();
+                bytes += change.key.len() + values.map(Vec::len).sum::<usize>();
+                changes.push(change);
+            }
+            if walk.place().is_none() || changes.len() >= PAGE_ENTRIES || bytes >= PAGE_BYTES {
+                break;
+            }
+        }
+        let next = match walk.place() {
+            Some(Bound::Excluded(key)) => Some(key.clone()),
+            _ => None,
+        };
+        Ok(Reply::Changes { changes, next })
+    }
+
+    /// Sends the parts of a backup; returns the reply after them.
+    fn back_up(&self, stream: &mut UnixStream, open: u64, base: Option<u64>) -> Result<Reply> {
+        let (snapshot, parts) = (self.snapshot(open)?, Parts { stream, waiting: Vec::new() });
+        Ok(Reply::BackedUp(match base {
+            Some(base) => snapshot.backup_since(self.snapshot(base)?, parts)?,
+            None => snapshot.backup(parts)?,
+        }))
+    }
+
     fn commit(&mut self, open: u64, writes: &[(u64, Vec<Change<'_>>)]) -> Result<Reply> {
         let Some(Open::Transaction(mut tx)) = self.open.remove(&open) else { return Err(not_open(open)) };
         for (keyspace, changes) in writes {
@@ -292,6 +329,31 @@ impl Session {
             }
         }
         tx.commit().map(Reply::Number)
+    }
+}
+
+/// Sends what is written to it, in parts.
+struct Parts<'s> {
+    stream: &'s mut UnixStream,
+    waiting: Vec<u8>,
+}
+
+impl Write for Parts<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(PART_BYTES - self.waiting.len());
+        self.waiting.extend_from_slice(&bytes[..count]);
+        if self.waiting.len() == PART_BYTES {
+            self.flush()?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let part = std::mem::take(&mut self.waiting);
+        send(self.stream, &Reply::Part(part).encode()).map_err(io::Error::other)
     }
 }
 

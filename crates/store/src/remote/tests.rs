@@ -4,6 +4,8 @@ use super::FRAME_BYTES_MAX;
 use super::message::{KeptAs, Reply, Request, VERSION, Which};
 use super::serve::may_use;
 use super::wire::{Writer, receive, send};
+use crate::backup::BackupSummary;
+use crate::changes::Change;
 use crate::check::SnapshotReport;
 use crate::error::Error;
 use crate::snapshot::Kept;
@@ -45,6 +47,10 @@ fn requests() -> Vec<Request<'static>> {
         Request::Versions { keyspace: 1, key },
         Request::Collect { tables: 100 },
         Request::Check { open: 4 },
+        Request::Changes { from: 1, to: 2, keyspace: 3, after: None },
+        Request::Changes { from: 1, to: 2, keyspace: 3, after: Some(key) },
+        Request::Backup { open: 1, base: None },
+        Request::Backup { open: 1, base: Some(2) },
     ]
 }
 
@@ -67,12 +73,19 @@ fn errors() -> Vec<Error> {
         Error::Refused { why: name.clone() },
         Error::FrameTooLarge { bytes: 2, max_bytes: 1 },
         Error::NoSuchStore { name: name.clone() },
+        Error::BackupOrder { why: name.clone() },
         Error::Remote { message: name, is_full: true },
     ]
 }
 
 fn replies() -> Vec<Reply> {
     let mut all: Vec<Reply> = errors().into_iter().map(Reply::Fault).collect();
+    let bytes = |text: &str| text.as_bytes().to_vec();
+    let change = |before: Option<&str>, after: Option<&str>| Change {
+        key: b"k".to_vec(),
+        before: before.map(bytes),
+        after: after.map(bytes),
+    };
     let kept = |name: Option<&str>| Kept { number: 4, name: name.map(str::to_owned) };
     all.extend([
         Reply::Welcome { version: VERSION, pid: 1 },
@@ -89,6 +102,10 @@ fn replies() -> Vec<Reply> {
         Reply::Kept(vec![kept(None), kept(Some("n"))]),
         Reply::Versions(vec![KeyVersion { number: 1, value: None }]),
         Reply::Checked(SnapshotReport { number: 1, keyspaces: 2, not_retained: 3, keys: 4, bytes: 5 }),
+        Reply::Changes { changes: vec![change(None, Some("v")), change(Some(""), None)], next: None },
+        Reply::Changes { changes: Vec::new(), next: Some(b"k".to_vec()) },
+        Reply::Part(b"TmBckup".to_vec()),
+        Reply::BackedUp(BackupSummary { keyspaces: 1, changes: 2 }),
     ]);
     all
 }

@@ -7,7 +7,7 @@ use super::message::{Reply, Request};
 use super::snapshot::{RemoteKeyspace, RemoteSnapshot, owned};
 use crate::entries::is_empty;
 use crate::error::{Error, Result};
-use crate::transaction::check_lengths;
+use crate::transaction::{Replaced, Savepoint, check_lengths};
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -28,13 +28,15 @@ pub struct RemoteTransaction {
     /// From its first operation on.
     opened: Option<Arc<Opened>>,
     writes: BTreeMap<u64, Changes>,
+    /// The entries that writes replaced, since the first savepoint.
+    undo: Option<Vec<(u64, Vec<u8>, Replaced)>>,
     bytes: u64,
 }
 
 impl RemoteTransaction {
     pub(super) fn new(link: &Arc<Link>, at: Option<RemoteSnapshot>, is_serializable: bool) -> Self {
         let (link, writes) = (link.clone(), BTreeMap::new());
-        RemoteTransaction { link, at, is_serializable, opened: None, writes, bytes: 0 }
+        RemoteTransaction { link, at, is_serializable, opened: None, writes, undo: None, bytes: 0 }
     }
 
     /// The transaction at the owner's; begins it, if that has not been done.
@@ -188,9 +190,46 @@ impl RemoteTransaction {
         }
         // A transaction conflicts with what was committed since its first operation.
         self.opened()?;
-        self.writes.entry(keyspace.id).or_default().insert(key, value);
+        let changes = self.writes.entry(keyspace.id).or_default();
+        match &mut self.undo {
+            Some(undo) => {
+                let replaced = changes.insert(key.clone(), value);
+                undo.push((keyspace.id, key, replaced));
+            }
+            None => _ = changes.insert(key, value),
+        }
         self.bytes = bytes;
         Ok(())
+    }
+
+    /// A point to which [`rollback_to`](Self::rollback_to) goes back. From the first one on, each write keeps
+    /// what it replaces. The owner hears nothing of it.
+    pub fn savepoint(&mut self) -> Savepoint {
+        Savepoint(self.undo.get_or_insert_default().len())
+    }
+
+    /// Takes back what was written since the savepoint, as
+    /// [`Transaction::rollback_to`](crate::Transaction::rollback_to).
+    ///
+    /// # Panics
+    ///
+    /// If the savepoint is void.
+    pub fn rollback_to(&mut self, to: Savepoint) {
+        let undo = self.undo.get_or_insert_default();
+        assert!(to.0 <= undo.len(), "a savepoint that is void, or of another transaction");
+        for (id, key, before) in undo.drain(to.0..).rev() {
+            let Some(changes) = self.writes.get_mut(&id) else { continue };
+            let key_bytes = key.len() as u64;
+            let taken_back = match before {
+                Some(value) => changes.insert(key, value),
+                None => changes.remove(&key),
+            };
+            self.bytes -=
+                key_bytes + taken_back.flatten().map_or(0, |value| value.len() as u64) + CHANGE_BYTES;
+            if changes.is_empty() {
+                self.writes.remove(&id);
+            }
+        }
     }
 
     /// Makes all writes durable, then visible, as the next snapshot; returns its number. A transaction that

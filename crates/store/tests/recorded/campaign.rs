@@ -2,14 +2,14 @@
 
 use crate::checker::{Anomaly, Checker};
 use crate::record::{AUDITED, Record, SPACES, Space, WIDE};
-use crate::threads::{Shared, Worker, contents};
+use crate::threads::{Shared, Worker, contents, get_all_the_time};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tembo_pool::{Options, Pool};
-use tembo_store::{Retention, Store};
+use tembo_store::{Retention, Store, StorePlace};
 
 pub(crate) const THREADS: usize = 8;
 
@@ -23,6 +23,9 @@ pub(crate) struct Campaign {
     retained_from: u64,
     clock: u64,
     pub(crate) restarts: u64,
+    /// Compactions that went through the whole store beside the threads, and the bytes that all moved.
+    pub(crate) compactions: u64,
+    pub(crate) moved_bytes: u64,
 }
 
 fn open(path: &Path) -> Pool {
@@ -43,6 +46,8 @@ impl Campaign {
             retained_from: 0,
             clock: 1,
             restarts: 0,
+            compactions: 0,
+            moved_bytes: 0,
         };
         let pool = open(&campaign.path);
         campaign.open_store(&pool);
@@ -64,28 +69,35 @@ impl Campaign {
         self.shared.as_ref().expect("the store is open")
     }
 
-    /// Runs the threads for so many transactions each, with collection beside them; returns what they did.
+    /// Runs the threads for so many transactions each, with gets, collection and compaction beside them;
+    /// returns what they did.
     pub(crate) fn run(&mut self, transactions: usize) -> Vec<Record> {
         let shared = self.shared.take().expect("the store is open");
         let is_done = AtomicBool::new(false);
         let seed = self.rng.random();
-        std::thread::scope(|scope| {
+        let (compactions, moved_bytes, gets) = std::thread::scope(|scope| {
             let collector = scope.spawn(|| collect(&shared, &is_done, seed));
+            let compactor = scope.spawn(|| compact(&shared.store, &is_done, seed));
+            let getter = scope.spawn(|| get_all_the_time(&shared, THREADS, &is_done, seed));
             let shared = &shared;
             let workers: Vec<_> = self
                 .workers
                 .iter_mut()
                 .map(|worker| scope.spawn(move || worker.run(shared, transactions)))
                 .collect();
-            // The collector ends whatever becomes of the others.
+            // Those beside them end whatever becomes of them.
             let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
             is_done.store(true, Ordering::Relaxed);
             collector.join().unwrap();
+            let ((compactions, moved_bytes), gets) = (compactor.join().unwrap(), getter.join().unwrap());
             outcomes.into_iter().for_each(|outcome| outcome.unwrap_or_else(|p| std::panic::resume_unwind(p)));
+            (compactions, moved_bytes, gets)
         });
+        self.compactions += compactions;
+        self.moved_bytes += moved_bytes;
         self.clock = shared.clock.load(Ordering::Relaxed);
         self.shared = Some(shared);
-        self.workers.iter_mut().flat_map(|worker| worker.records.drain(..)).collect()
+        self.workers.iter_mut().flat_map(|worker| worker.records.drain(..)).chain(gets).collect()
     }
 
     /// A round, its check, and what comes between rounds.
@@ -188,4 +200,26 @@ fn collect(shared: &Shared, is_done: &AtomicBool, seed: u64) {
         std::thread::sleep(Duration::from_micros(rng.random_range(0..400)));
     }
     shared.store.set_retention(wide, Retention::None).unwrap();
+}
+
+/// Compacts the store, a step now and then, as long as the threads work; returns how often it came to the
+/// store's end, and how many bytes it moved.
+fn compact(store: &Store, is_done: &AtomicBool, seed: u64) -> (u64, u64) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed);
+    let (mut compactions, mut moved_bytes) = (0, 0);
+    while !is_done.load(Ordering::Relaxed) {
+        let compaction = store.pool().compaction().unwrap().expect("nobody else compacts");
+        let mut place = (!compaction.is_empty()).then(StorePlace::default);
+        while let Some(at) = place.take().filter(|_| !is_done.load(Ordering::Relaxed)) {
+            let step = store.compact_at(&compaction, &at).unwrap();
+            moved_bytes += step.moved_bytes;
+            compactions += u64::from(step.next.is_none());
+            place = step.next;
+            std::thread::sleep(Duration::from_micros(rng.random_range(0..100)));
+        }
+        drop(compaction);
+        store.pool().trim().unwrap();
+        std::thread::sleep(Duration::from_micros(rng.random_range(0..2000)));
+    }
+    (compactions, moved_bytes)
 }

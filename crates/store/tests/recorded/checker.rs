@@ -8,6 +8,7 @@
 //!   aborted, intermediate, skewed, or of a commit that is not in the snapshot, and a snapshot with a gap is
 //!   noticed by whoever reads what is missing.
 //! * **First committer wins.** No key that a commit changed was changed between its snapshot and its number.
+//! * **Gets outside a transaction** are linearizable; `gets.rs` says how they are checked.
 //! * **Serializable.** What a serializable transaction read is what the model has just before its number,
 //!   too.
 //! * **Real time.** A snapshot has every commit that was acknowledged before the transaction began, and none
@@ -18,6 +19,7 @@
 //! * **Conflicts** name a commit that wrote the key after the snapshot, and a key that the transaction wrote,
 //!   or has read if it is serializable.
 
+use crate::gets::{self, Clock};
 use crate::model::Model;
 use crate::record::{Mode, Op, Outcome, Record};
 
@@ -26,6 +28,8 @@ use crate::record::{Mode, Op, Outcome, Record};
 pub(crate) enum Kind {
     WrongRead,
     WrongRange,
+    StaleRead,
+    FutureRead,
     LostUpdate,
     NotSerializable,
     StaleSnapshot,
@@ -49,7 +53,7 @@ impl std::fmt::Display for Anomaly {
     }
 }
 
-fn anomaly(kind: Kind, story: impl Into<String>) -> Result<(), Anomaly> {
+pub(crate) fn anomaly<T>(kind: Kind, story: impl Into<String>) -> Result<T, Anomaly> {
     Err(Anomaly { kind, story: story.into() })
 }
 
@@ -71,6 +75,8 @@ pub(crate) struct Counts {
     pub(crate) old_writers: u64,
     pub(crate) reads: u64,
     pub(crate) ranges: u64,
+    /// Gets outside a transaction, which are neither among the transactions nor among the reads.
+    pub(crate) gets: u64,
 }
 
 impl Checker {
@@ -79,14 +85,33 @@ impl Checker {
         let mut commits: Vec<(u64, &Record)> =
             records.iter().filter_map(|record| Some((record.number()?, record))).collect();
         commits.sort_by_key(|(number, _)| *number);
-        real_time(records, &commits, self.last)?;
+        let earlier = self.last;
+        real_time(records, &commits, earlier)?;
         for (number, record) in &commits {
             self.commit(*number, record)?;
         }
         for record in records {
             self.count(record);
-            if record.number().is_none() {
+            if record.number().is_none() && record.mode != Mode::Get {
                 self.reader(record)?;
+            }
+        }
+        self.gets(records, &commits, earlier)
+    }
+
+    /// Checks the gets outside a transaction, and that no snapshot is older than a get before it.
+    fn gets(&self, records: &[Record], commits: &[(u64, &Record)], earlier: u64) -> Result<(), Anomaly> {
+        let clock = Clock {
+            acknowledged: &acknowledged(commits),
+            fixed: &fixed(records),
+            asked: &asked(commits),
+            earlier,
+        };
+        let places = gets::places(records, &self.model, &clock)?;
+        for record in records.iter().filter(is_current) {
+            let least = places.before(record.begun);
+            if record.snapshot < least {
+                return anomaly(Kind::SnapshotsOutOfOrder, format!("a get saw {least} before: {record:?}"));
             }
         }
         Ok(())
@@ -94,6 +119,10 @@ impl Checker {
 
     fn count(&mut self, Record { mode, ops, outcome, .. }: &Record) {
         let counts = &mut self.counts;
+        if *mode == Mode::Get {
+            counts.gets += 1;
+            return;
+        }
         counts.transactions += 1;
         counts.commits += u64::from(matches!(outcome, Outcome::Committed(_)));
         counts.conflicts += u64::from(matches!(outcome, Outcome::Conflict { .. }));
@@ -184,11 +213,11 @@ fn compare(record: &Record, expected: &[Op]) -> Result<(), Anomaly> {
 }
 
 /// The highest of some values that were there before a moment.
-struct Highest(Vec<(u64, u64)>);
+pub(crate) struct Highest(Vec<(u64, u64)>);
 
 impl Highest {
     /// Pairs of a moment and a value.
-    fn of(pairs: impl Iterator<Item = (u64, u64)>) -> Highest {
+    pub(crate) fn of(pairs: impl Iterator<Item = (u64, u64)>) -> Highest {
         let mut pairs: Vec<(u64, u64)> = pairs.collect();
         pairs.sort_unstable();
         let mut highest = 0;
@@ -199,20 +228,37 @@ impl Highest {
         Highest(pairs)
     }
 
-    fn before(&self, moment: u64) -> u64 {
+    pub(crate) fn before(&self, moment: u64) -> u64 {
         let count = self.0.partition_point(|(at, _)| *at < moment);
         count.checked_sub(1).map_or(0, |last| self.0[last].1)
     }
 }
 
+/// The numbers of commits, from the moment at which they were acknowledged.
+fn acknowledged(commits: &[(u64, &Record)]) -> Highest {
+    Highest::of(commits.iter().map(|(number, record)| (record.done, *number)))
+}
+
+/// The moments at which commits were asked for, from the lowest number to the highest.
+fn asked(commits: &[(u64, &Record)]) -> Highest {
+    Highest::of(commits.iter().map(|(number, record)| (*number, record.asked)))
+}
+
+/// Whether it is a transaction at a snapshot that was current when it was fixed.
+fn is_current(record: &&Record) -> bool {
+    matches!(record.mode, Mode::Snapshot | Mode::Serializable)
+}
+
+/// The snapshots that were current when they were fixed, from that moment.
+fn fixed(records: &[Record]) -> Highest {
+    Highest::of(records.iter().filter(is_current).map(|record| (record.seen, record.snapshot)))
+}
+
 /// The promises of the clock. `commits` are in the order of their numbers; all of earlier rounds, up to
 /// `earlier`, were acknowledged.
 fn real_time(records: &[Record], commits: &[(u64, &Record)], earlier: u64) -> Result<(), Anomaly> {
-    let acknowledged = Highest::of(commits.iter().map(|(number, record)| (record.done, *number)));
-    let asked = Highest::of(commits.iter().map(|(number, record)| (*number, record.asked)));
-    let current = |record: &&Record| matches!(record.mode, Mode::Snapshot | Mode::Serializable);
-    let fixed = Highest::of(records.iter().filter(current).map(|record| (record.seen, record.snapshot)));
-    for record in records.iter().filter(current) {
+    let (acknowledged, asked, fixed) = (acknowledged(commits), asked(commits), fixed(records));
+    for record in records.iter().filter(is_current) {
         let least = acknowledged.before(record.begun).max(earlier);
         if record.snapshot < least {
             return anomaly(Kind::StaleSnapshot, format!("{least} was acknowledged before: {record:?}"));

@@ -1,6 +1,7 @@
 //! Recorded transactions of eight threads, checked against what snapshot isolation and serializability
-//! promise: of mixed size, over several keyspaces, with ranges, deletions and writers at old snapshots, while
-//! snapshots are kept and versions collected, through restarts.
+//! promise: of mixed size, over several keyspaces, with ranges, deletions and writers at old snapshots, and
+//! with gets outside transactions, while snapshots are kept, versions collected and blocks moved, through
+//! restarts.
 //!
 //! `checker.rs` says what is checked, and `mutants.rs` shows that each kind of anomaly is noticed; `lists.rs`
 //! gives histories to a published checker.
@@ -13,6 +14,7 @@
 
 mod campaign;
 mod checker;
+mod gets;
 mod lists;
 mod model;
 mod mutants;
@@ -39,8 +41,13 @@ fn campaign_of_transactions_has_no_anomaly() {
         campaign.round(ROUND).unwrap_or_else(|anomaly| panic!("{anomaly}"));
     }
     let counts = campaign.checker.counts;
-    println!("{counts:?}, {} restarts, {THREADS} threads", campaign.restarts);
+    let Campaign { restarts, compactions, moved_bytes, .. } = campaign;
+    println!("{counts:?}, {restarts} restarts, {THREADS} threads");
+    println!("{compactions} compactions moved {moved_bytes} bytes");
     // A quarter of them would be too light a load to mean anything.
     assert!(counts.commits > wanted / 3 && counts.conflicts > wanted / 50, "{counts:?}");
     assert!(counts.old_writers > wanted / 50 && counts.serializable > wanted / 10, "{counts:?}");
+    assert!(counts.gets > wanted / 100, "{counts:?}");
+    // A commit moves nothing, so that this is what the threads have met.
+    assert!(compactions > 0 && moved_bytes > wanted, "{compactions} {moved_bytes}");
 }

@@ -23,6 +23,13 @@ impl Model {
         self.version(space, key, at)?.1
     }
 
+    /// The first commit above `after` that gave a key this value, or none.
+    pub(crate) fn first_with(&self, space: Space, key: Key, value: Option<Id>, after: u64) -> Option<u64> {
+        let versions = self.spaces[usize::from(space)].get(&key)?;
+        let mut later = versions.iter().filter(|(number, _)| *number > after);
+        later.find(|(_, found)| *found == value).map(|(number, _)| *number)
+    }
+
     /// Whether a commit wrote a key.
     pub(crate) fn has(&self, space: Space, key: Key, number: u64) -> bool {
         self.version(space, key, number).is_some_and(|(found, _)| found == number)

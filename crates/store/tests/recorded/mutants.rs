@@ -281,6 +281,78 @@ fn real_time_is_checked(history: &History) {
     history.reject("numbers in the wrong order", &kinds, swapped);
 }
 
+/// Gets outside a transaction: record, place, and what was found.
+fn gets(history: &History) -> impl Iterator<Item = (usize, &Record, (u8, u32), Option<u64>)> {
+    history.records.iter().enumerate().filter_map(|(i, record)| match record.ops[..] {
+        [Op::Get { space, key, found }] if record.mode == Mode::Get => Some((i, record, (space, key), found)),
+        _ => None,
+    })
+}
+
+fn gets_are_checked(history: &History) {
+    let stale = gets(history).filter_map(|(i, record, (space, key), _)| {
+        let acknowledged = history.commits().filter(|(_, _, commit)| commit.done < record.begun);
+        let last = acknowledged.map(|(_, number, _)| number).max()?;
+        let (number, current) = history.model.version(space, key, last)?;
+        let older = history.model.value(space, key, number - 1)?;
+        (current != Some(older)).then(|| vec![(i, with_found(record, 0, Some(older)))])
+    });
+    history.reject("a stale get", &[Kind::StaleRead], stale);
+    let future = gets(history).filter_map(|(i, record, (space, key), _)| {
+        let later = history.commits().filter(|(_, _, commit)| commit.asked > record.done);
+        let wrote = |(_, _, commit)| history.writes(commit).get(&(space, key)).copied().flatten();
+        let id = later.filter_map(wrote).next()?;
+        Some(vec![(i, with_found(record, 0, Some(id)))])
+    });
+    history.reject("a get of the future", &[Kind::FutureRead], future);
+    let aborted = history.records.iter().filter(|record| record.outcome == Outcome::Aborted);
+    let ids = aborted.flat_map(|record| &record.ops).filter_map(|op| match op {
+        Op::Put { id, .. } => Some(*id),
+        _ => None,
+    });
+    let read = gets(history).zip(ids).map(|((i, record, ..), id)| vec![(i, with_found(record, 0, Some(id)))]);
+    history.reject("a get of what was aborted", &[Kind::WrongRead], read);
+    gets_are_checked_beside_a_running_commit(history);
+}
+
+/// A commit that is never acknowledged is seen by one get. Another get before that may miss it, and nobody
+/// after it.
+fn gets_are_checked_beside_a_running_commit(history: &History) {
+    let end = history.records.iter().map(|record| record.done).max().expect("a history");
+    let last = history.commits().map(|(_, number, _)| number).max().expect("a history");
+    let scene = |get: &Record, (space, key), late: Mode| {
+        let write = Record {
+            mode: Mode::Blind,
+            ops: vec![Op::Put { space, key, id: 1 }],
+            outcome: Outcome::Committed(last + 1),
+            begun: end + 1,
+            seen: end + 1,
+            asked: end + 1,
+            done: u64::MAX,
+            ..get.clone()
+        };
+        let read = |mode, at, value| {
+            let record = Record { mode, begun: at, seen: at + 1, asked: at + 1, done: at + 1, ..get.clone() };
+            with_found(&Record { snapshot: last, ..record }, 0, value)
+        };
+        let before = history.model.value(space, key, last);
+        let (sees, misses) = (read(Mode::Get, end + 20, Some(1)), |at, mode| read(mode, at, before));
+        [write, misses(end + 10, Mode::Get), sees, misses(end + 30, late)]
+    };
+    for (name, late, kind) in [
+        ("a get that goes back", Mode::Get, Kind::StaleRead),
+        ("a snapshot before an earlier get", Mode::Snapshot, Kind::SnapshotsOutOfOrder),
+    ] {
+        let scenes = || gets(history).map(|(_, get, at, _)| scene(get, at, late));
+        let whole = scenes().map(|all| all.map(|record| (usize::MAX, record)).to_vec());
+        history.reject(name, &[kind], whole);
+        for early in scenes().take(PLACES) {
+            let records = [&history.records[..], &early[..3]].concat();
+            history.before.clone().round(&records).unwrap_or_else(|anomaly| panic!("{name}: {anomaly}"));
+        }
+    }
+}
+
 fn numbers_are_checked(history: &History) {
     let reading = history.records.iter().enumerate().filter_map(|(i, record)| match record.outcome {
         Outcome::Committed(number) if !record.writes() => {
@@ -309,5 +381,6 @@ fn anomalies_of_every_kind_are_noticed() {
     reads_are_checked(&history);
     serializability_is_checked(&history);
     real_time_is_checked(&history);
+    gets_are_checked(&history);
     numbers_are_checked(&history);
 }

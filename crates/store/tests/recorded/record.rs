@@ -118,6 +118,8 @@ pub(crate) enum Mode {
     Serializable,
     /// At a snapshot that was not the current one.
     Old,
+    /// One get outside a transaction: no one snapshot is promised to it.
+    Get,
     /// One write, repeated until it is committed: it has no snapshot that anybody knows.
     Blind,
 }

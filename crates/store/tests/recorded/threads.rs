@@ -6,7 +6,7 @@ use crate::record::{
 };
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tembo_store::{Commit, Entries, Error, Keyspace, Snapshot, Store, Transaction};
 
 /// Commits that a thread has asked for and not waited for, at most.
@@ -73,6 +73,7 @@ impl Worker {
                 80..84 => self.at_a_retained_snapshot(shared),
                 84..90 => self.blind(shared),
                 90..94 => self.repeated(shared),
+                94..97 => self.get(shared),
                 _ => self.look(shared),
             }
             if self.rng.random_ratio(1, 60) {
@@ -309,6 +310,13 @@ impl Worker {
         self.finish(shared, record, outcome);
     }
 
+    /// A read without a snapshot or a transaction.
+    fn get(&mut self, shared: &Shared) {
+        let space = [HOT, HOT, WIDE, TAILS, AUDITED][self.rng.random_range(0..5)];
+        let key = self.rng.random_range(0..KEYS[usize::from(space)]);
+        self.records.push(get(shared, self.thread, space, key));
+    }
+
     /// A transaction that runs again as long as it conflicts.
     fn repeated(&mut self, shared: &Shared) {
         let (keyspace, key) = (shared.space(HOT), self.rng.random_range(0..KEYS[usize::from(HOT)]));
@@ -394,6 +402,38 @@ impl Worker {
         store.keep(snapshot.number(), &name).unwrap();
         self.kept.push((name, snapshot.number()));
     }
+}
+
+fn get(shared: &Shared, thread: usize, space: Space, key: Key) -> Record {
+    let begun = shared.now();
+    let found = shared.store.get(shared.space(space), key_bytes(key)).unwrap().map(|value| id_of(&value));
+    let done = shared.now();
+    let (mode, snapshot, outcome) = (Mode::Get, 0, Outcome::Aborted);
+    let ops = vec![Op::Get { space, key, found }];
+    Record { thread, mode, snapshot, ops, outcome, begun, seen: done, asked: done, done }
+}
+
+/// Gets keys that everybody writes, as fast as it can until the others are done, so that some gets are
+/// interrupted between any two of their steps. Records those beside which much has happened, and a few more.
+pub(crate) fn get_all_the_time(
+    shared: &Shared,
+    thread: usize,
+    is_done: &AtomicBool,
+    seed: u64,
+) -> Vec<Record> {
+    const MUCH: u64 = 8;
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut records = Vec::new();
+    while !is_done.load(Ordering::Relaxed) {
+        for i in 0..256 {
+            let record = get(shared, thread, HOT, rng.random_range(0..KEYS[usize::from(HOT)]));
+            if i == 0 || record.done - record.begun > MUCH {
+                records.push(record);
+            }
+        }
+        std::thread::yield_now();
+    }
+    records
 }
 
 /// Up to so many entries, in the order of their keys.

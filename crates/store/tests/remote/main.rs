@@ -5,6 +5,8 @@
 //! Other processes are this program, with a role in the environment.
 #![forbid(unsafe_code)]
 
+mod streams;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -545,7 +547,7 @@ fn hostile_bytes_end_their_connection_and_nothing_else() {
     let greeting = {
         let name = [&4u32.to_le_bytes()[..], b"bank"].concat();
         let magic = [&11u32.to_le_bytes()[..], b"TEMBO store"].concat();
-        let body = [&[1][..], &magic, &1u16.to_le_bytes(), &name].concat();
+        let body = [&[1][..], &magic, &2u16.to_le_bytes(), &name].concat();
         [&(body.len() as u32).to_le_bytes()[..], &body].concat()
     };
     let mut word = 0x9E37_79B9_7F4A_7C15_u64;
@@ -568,7 +570,11 @@ fn hostile_bytes_end_their_connection_and_nothing_else() {
             1 => [&u32::MAX.to_le_bytes()[..], &random(40)].concat(),
             2 => [greeting.as_slice(), &(60u32 << 20).to_le_bytes(), &random(40)].concat(),
             _ => {
-                let body = random(round % 60 + 1);
+                let mut body = random(round % 60 + 1);
+                if round % 8 == 7 {
+                    // A kind that there is, with what it does not know.
+                    body[0] = (round / 8 % 23) as u8;
+                }
                 [greeting.as_slice(), &(body.len() as u32).to_le_bytes(), &body].concat()
             }
         };
