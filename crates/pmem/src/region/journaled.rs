@@ -136,6 +136,22 @@ impl Region {
             .map_err(|e| RegionError::io("writing the journal", e))
     }
 
+    /// Writes the line of `off`, as the memory has it, to its place in the file, in front of its record's
+    /// synchronisation, and lets the journal's threads make that record durable. Waits for no device.
+    /// Only for a line of which any version is right on the device until a later record is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`] when the file cannot be written.
+    pub fn show_at_home(&self, off: u64) -> Result<(), SyncError> {
+        let Some(journal) = self.journal() else { return Ok(()) };
+        let mut content = [0; LINE_BYTES as usize];
+        self.copy_line(off / LINE_BYTES, &mut content);
+        journal.show_at_home(off / LINE_BYTES * LINE_BYTES, &content)?;
+        journal.want(journal.end());
+        Ok(())
+    }
+
     /// The state of the journal, if the domain has one.
     pub fn journal_stats(&self) -> Option<JournalStats> {
         self.journal.as_ref().map(|journaled| journaled.journal.stats())

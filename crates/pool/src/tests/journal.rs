@@ -267,6 +267,34 @@ fn a_killed_pool_is_resumed_in_the_same_boot() {
     }
 }
 
+/// An opening after a closing goes on in the ring, and waits for one synchronisation; the file says at once
+/// that it is open.
+#[test]
+fn a_closed_pool_is_opened_without_a_write_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let word = || fs::read(&path).unwrap()[OPENING_OFF as usize..][..8].to_vec();
+    for durability in [Durability::Journaled, Durability::Relaxed { interval_ms: 3_600_000 }] {
+        let _ = fs::remove_file(&path);
+        drop(filled(&path, durability));
+        let closed = word();
+        for closed_in in [durability, Durability::PageCache, Durability::Synced] {
+            drop(Pool::open(&path, &options(closed_in)).unwrap());
+            let pool = Pool::open(&path, &options(durability)).unwrap();
+            let stats = pool.journal_stats().unwrap();
+            assert_eq!((pool.last_ending(), stats.write_backs), (Ending::Closed, 0), "{durability}");
+            assert_ne!(word(), closed, "{durability}, closed in {closed_in}");
+            assert_eq!(model::read(&pool).unwrap(), expected());
+            // The record of the word is made durable by itself.
+            let begun = Instant::now();
+            while pool.journal_stats().unwrap().behind_bytes > 0 {
+                assert!(begun.elapsed().as_secs() < 60, "{durability}: not synchronised");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
 /// A copy of an open pool has neither all of its pages nor all of its journal.
 #[test]
 fn a_copy_of_an_open_pool_is_refused() {
