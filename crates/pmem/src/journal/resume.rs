@@ -103,6 +103,11 @@ impl Journal {
         self.medium.write(off, lines).map_err(|e| self.fail(&mut self.lock(), &e))
     }
 
+    /// Bytes of the records with which the ring was resumed.
+    pub(crate) fn found_bytes(&self) -> u64 {
+        self.lock().found.map_or(0, |found| found.end - found.ring.tail)
+    }
+
     /// Visits the records with which the ring was resumed, if it was: their runs of lines, the contents, and
     /// the position behind them. Before the first record of this process.
     pub(crate) fn visit_found(&self, visit: impl FnMut(&[(u64, u64)], &[u8], u64)) -> std::io::Result<()> {
