@@ -6,7 +6,7 @@ use crate::ending::Ending;
 use crate::feature::{Feature, has_unknown_classes};
 use crate::file::create::{self, NewPool};
 use crate::file::header::{self, Header, seed_of};
-use crate::file::opening::{Here, Opened, Opening};
+use crate::file::opening::{Found, Here, Opened, Opening};
 use crate::file::options::Options;
 use crate::file::roots::{self, Root};
 use crate::file::{features, file_lock, journal};
@@ -154,7 +154,8 @@ impl Pool {
             (header, newer) = (read.0, Some(read.1));
         }
         let here = Here::of(&file, path)?;
-        let ending = here.judge(header.opening).map(|found| ending.unwrap_or(found))?;
+        let judged = here.judge(header.opening)?;
+        let ending = ending.unwrap_or(judged);
         if ending.is_unclean() && !options.accept_unclean {
             return Err(ErrorKind::Unclean { path: path.to_owned(), ending }.into());
         }
@@ -164,10 +165,11 @@ impl Pool {
         let access = if options.read_only { Access::Private } else { Access::ReadWrite };
         let needs_journal = options.region.durability.needs_journal() && !options.read_only;
         let is_left = [word_at_home, header.opening].into_iter().all(|word| here.is_left_with_journal(word));
-        if needs_journal && is_left && ending == Ending::Killed {
-            region_options.resumes = newer.as_ref().and_then(|newer| newer.records);
-        }
-        let resumes = region_options.resumes.is_some();
+        let goes_on = is_left && ending == Ending::Killed;
+        let records = newer.as_ref().and_then(|newer| newer.records).filter(|_| needs_journal);
+        let was_closed = judged == Ending::Closed && records.is_some_and(|records| records.is_empty());
+        region_options.resumes = records.filter(|_| goes_on || was_closed);
+        let resumes = goes_on && region_options.resumes.is_some();
         let is_replayed_now = !options.read_only && !needs_journal;
         let journal_lines = newer.as_ref().map(|newer| newer.count);
         if let Some(place) = header.journal.filter(|_| is_replayed_now && journal_lines > Some(0)) {
@@ -178,7 +180,8 @@ impl Pool {
             journal::apply(&mut region, &newer.lines)?;
         }
         let read_only = options.read_only;
-        let to_mark = if read_only || resumes { None } else { Some(here) };
+        let found = if was_closed { Found::Synchronised } else { Found::Left };
+        let to_mark = (!read_only && !resumes).then_some((here, found));
         let path = Some(path.to_owned());
         let opening = resumes.then(Opening::resumed);
         let opened = Opened { read_only, path, ending, journal_lines, to_mark, opening };
@@ -225,8 +228,8 @@ impl Pool {
             if lacks_features && is_writable {
                 features::set(&region, features)?;
             }
-            if let Some(here) = opened.to_mark.take() {
-                opened.opening = Some(Opening::mark_open(&region, here, false)?);
+            if let Some((here, found)) = opened.to_mark.take() {
+                opened.opening = Some(Opening::mark_open(&region, here, found)?);
             }
             Ok(())
         });

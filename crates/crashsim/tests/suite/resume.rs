@@ -1,9 +1,11 @@
 //! Rings that a process left in certain moments, and another one resumes.
 
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
 use std::time::Duration;
-use tembo_crashsim::{PowerCuts, SectorDisk};
+use tembo_crashsim::{DiskEvent, History, PowerCuts, SectorDisk};
 use tembo_pmem::Region;
-use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, recover};
+use tembo_pmem::journal::{Journal, JournalPlace, Medium as _, RING_MIN_BYTES, Records, recover};
 
 const MEMORY_BYTES: u64 = 256 << 10;
 const PLACE: JournalPlace = JournalPlace { off: MEMORY_BYTES, seed: 11 };
@@ -149,4 +151,67 @@ fn a_ring_whose_device_was_known_to_fail_is_not_resumed() {
     let region = resume(&disk);
     fence(&region, FEW, 1);
     assert!(region.journal_stats().unwrap().used_bytes > 0);
+}
+
+/// A ring without records in a file that is on no device yet: one that was closed, and then copied.
+fn closed_copy() -> SectorDisk {
+    let (disk, region) = new();
+    (0..6).for_each(|number| fence(&region, FEW, number));
+    region.journal().unwrap().write_all_back().unwrap();
+    drop(region);
+    let copy = SectorDisk::new(vec![0; disk.contents().len()]);
+    copy.write(0, &disk.contents()).unwrap();
+    copy
+}
+
+/// The images after a resumption of that file, in which a word is stored and shown at home. Returns how many
+/// are wrong: numbers are lost, or some are there that were stored behind the word, and the word is not.
+fn wrong_images_after_a_closing(records_the_word: bool, changed: fn(History) -> History) -> usize {
+    const WORD_OFF: u64 = MEMORY_BYTES - 64;
+    let disk = closed_copy();
+    let region = resume(&disk);
+    disk.mark(0);
+    region.store_u64(WORD_OFF, 1).unwrap();
+    if records_the_word {
+        region.persist(WORD_OFF, 8).unwrap();
+    }
+    region.show_at_home(WORD_OFF).unwrap();
+    (6..10).for_each(|number| fence(&region, FEW, number));
+    let history = changed(disk.history());
+    let mut cuts = PowerCuts::new(&history, 3);
+    let (mut is_promised, mut wrong, mut words) = (false, 0, BTreeSet::new());
+    while let Some(event) = cuts.step() {
+        is_promised |= matches!(event, DiskEvent::Mark(_));
+        for _ in 0..if is_promised { 60 } else { 0 } {
+            let disk = SectorDisk::new(cuts.image());
+            if recover(&disk, PLACE).is_err() {
+                wrong += 1;
+                continue;
+            }
+            let memory = &disk.contents()[..MEMORY_BYTES as usize];
+            let found = catch_unwind(|| numbers(&memory[..WORD_OFF as usize], FEW)).unwrap_or_default();
+            let is_prefix = found == (0..found.len() as u64).collect::<Vec<_>>();
+            let word = memory[WORD_OFF as usize];
+            words.insert((word, found.len()));
+            wrong += usize::from(!is_prefix || found.len() < 6 || (found.len() > 6 && word == 0));
+        }
+    }
+    if records_the_word && wrong == 0 {
+        // In front of its record, and without it.
+        assert!(words.contains(&(0, 6)) && words.contains(&(1, 6)) && words.contains(&(1, 10)), "{words:?}");
+    }
+    wrong
+}
+
+#[test]
+fn a_closed_file_is_on_the_device_when_its_ring_is_resumed_and_a_word_comes_before_all_else() {
+    assert_eq!(wrong_images_after_a_closing(true, |history| history), 0);
+}
+
+/// The same test finds a resumption that does not synchronise the file, and a word without a record.
+#[test]
+fn without_its_synchronisation_or_its_record_a_closed_file_is_damaged() {
+    let unsynchronised = |history: History| history.without_synchronisations_of(0..u64::MAX);
+    assert!(wrong_images_after_a_closing(true, unsynchronised) > 0);
+    assert!(wrong_images_after_a_closing(false, |history| history) > 0);
 }

@@ -141,7 +141,7 @@ pub(super) fn pieces(runs: &Runs, max_bytes: u64) -> impl Iterator<Item = Runs> 
 }
 
 /// Cuts runs in ascending order off at the line `lines`.
-pub(crate) fn clip(runs: &mut Runs, lines: u64) {
+pub(super) fn clip(runs: &mut Runs, lines: u64) {
     while let Some((first, count)) = runs.pop_if(|(first, count)| *first + *count > lines) {
         if first < lines {
             runs.push((first, lines.min(first + count) - first));

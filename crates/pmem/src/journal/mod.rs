@@ -143,7 +143,6 @@ mod worker;
 
 pub use crate::error::JournalError;
 pub(crate) use disk_file::DiskFile;
-pub(crate) use layout::clip;
 pub use layout::{PmRingHead, PmRingRecord};
 pub use medium::Medium;
 pub use replay::{Line, Records, Replayed, read_lines, recover};

@@ -94,6 +94,11 @@ impl Records {
         Ok(Records { ring, change, has_failed, end, generation, count, lines })
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.end == self.ring.tail
+    }
+
     /// The number of their lines, repetitions included.
     pub fn lines(&self) -> u64 {
         self.lines

@@ -1,4 +1,4 @@
-//! Resuming the ring of a killed process.
+//! Resuming the ring of a killed process, or of one that closed its file.
 //!
 //! A process that was killed in this boot left the page cache as it was. The next one need not wait for the
 //! device ([`Journal::resume`]):
@@ -28,16 +28,33 @@
 //! processes may resume a ring one after the other. Power that fails: recovery, from the durable tail through
 //! all generations.
 
+//! # A ring without records
+//!
+//! A process that closed its file left none: all lines are home. Steps 2 and 4 have nothing to do, so that
+//! step 1 synchronises the whole file, the head with it, and that is the only synchronisation before the next
+//! process serves. The file may be a copy that is on no device yet: it is from there on, before a record of
+//! this process counts as durable. New records lie behind the end of the old ones, as after a kill, so that I5
+//! and I6 hold as they do there.
+//!
+//! The owner of the file may store a word that says that it is in use. Its record is the first of the
+//! process, so the word is durable before anything else of the process is (I1). Copies that are made of the
+//! file while it is in use have to show the word, too, and the record does not say that to one that is made
+//! piece by piece. Therefore the line is also [shown at home](Journal::show_at_home) at once, an exception to
+//! I3: the line may reach the device at home although its record does not. The state is then that of the
+//! closing with another word, so that only a line may be shown of which any version is right until a later
+//! record is durable.
+
 use super::layout::{GENERATION_BYTES, encode_generation, next_generation};
 use super::{Journal, JournalError, Medium, Records, State};
 use crate::SyncError;
-use std::sync::MutexGuard;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 impl Journal {
     /// Goes on in the ring that a killed process of this boot left, whose [records](Records::find) these are:
     /// nothing is written home, and only the heads are synchronised. The lines of the records belong into the
-    /// region's memory. As [`open`](Self::open), if the process noted that the device had failed.
+    /// region's memory. If there are none, it may also be the ring of a closed file, and the whole file is
+    /// synchronised. As [`open`](Self::open), if the process noted that the device had failed.
     ///
     /// # Errors
     ///
@@ -55,17 +72,40 @@ impl Journal {
         // PERSIST(I4): the head that was found is on the device before the other copy is written, (I5) before
         // the space in front of its tail is, and (I8) before the part behind the end of an older one.
         ring.write_head(&*medium, change, ring.tail)?;
-        ring.synchronise_heads(&*medium)?;
+        let has_none = records.is_empty();
+        if has_none {
+            // PERSIST(I3, I4): so is home, which may be a copy, before a new record is durable.
+            medium.synchronise()?;
+        } else {
+            ring.synchronise_heads(&*medium)?;
+        }
         let mut state = State::new(ring);
         (state.tail, state.durable, state.end) = (ring.tail, ring.tail, end);
         state.generation = records.generation;
         state.next_generation = Some(next_generation(records.generation));
-        state.found = Some(*records);
-        if ring.tail < end {
+        state.found = (!has_none).then_some(*records);
+        if !has_none {
             // Some of them may have waited for long.
             (state.oldest, state.wanted) = (Some(Instant::now()), end);
         }
         Ok(Journal::over(medium, interval, change, state))
+    }
+
+    /// Writes lines home before their record is durable, and waits for no device: whoever reads the file sees
+    /// them. Only for lines of which any version is right until a later record is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`] when the file cannot be written.
+    pub(crate) fn show_at_home(&self, off: u64, lines: &[u8]) -> Result<(), SyncError> {
+        // The file's pages change under this lock only.
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.medium.write(off, lines).map_err(|e| self.fail(&mut self.lock(), &e))
+    }
+
+    /// Bytes of the records with which the ring was resumed.
+    pub(crate) fn found_bytes(&self) -> u64 {
+        self.lock().found.map_or(0, |found| found.end - found.ring.tail)
     }
 
     /// Visits the records with which the ring was resumed, if it was: their runs of lines, the contents, and

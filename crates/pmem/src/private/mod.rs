@@ -9,6 +9,7 @@
 //! * P1: *all stores*. Each store to a region is one of `region/word.rs`, `line.rs` or `bulk.rs`. With a
 //!   journal each enters its page before and leaves it behind ([`PrivatePages::enter`]), whether its line is
 //!   noted or not: locks, hints and counters of readers too. Nothing above this crate has a writable pointer.
+//!   Only an opening that resumes a journal stores without that: nothing gives pages back yet.
 //! * P2: *table*. A page that was stored to has a word other than 0 in the table from before the store until
 //!   it is given back. The word has the end of the last record with a line of the page, since before the
 //!   record's contents were copied.
@@ -207,6 +208,18 @@ impl PrivatePages {
             }
         }
         fence(Ordering::SeqCst);
+    }
+
+    /// Notes that a record of an earlier process, which ends at `end`, has bytes that an opening stores (P2).
+    /// No other thread uses their pages, and records are noted in their order.
+    pub(crate) fn note_found(&self, off: u64, bytes: u64, end: u64) {
+        for page in off >> self.page_shift..=(off + bytes - 1) >> self.page_shift {
+            let word = self.table.word(page);
+            if word.load(Ordering::Relaxed) == 0 {
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+            word.store(1 + end, Ordering::Relaxed);
+        }
     }
 
     /// Pages from `hand` on, in a circle, whose records are before `tail`: as many as are given back at once.

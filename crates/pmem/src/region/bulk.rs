@@ -82,6 +82,16 @@ impl Region {
         }
     }
 
+    /// Copies bytes into pages that no thread can give back yet.
+    ///
+    /// # Safety
+    ///
+    /// As for [`copy_with_care`](Self::copy_with_care), and the journal's threads have not started.
+    pub(super) unsafe fn copy_alone(&self, off: u64, data: &[u8]) {
+        // SAFETY: the caller's promise.
+        unsafe { copy(self.range.base().add(off as usize), data) };
+    }
+
     /// As [`write_and_flush`](Self::write_and_flush), with a journal.
     ///
     /// # Safety

@@ -3,13 +3,33 @@
 use super::Region;
 use super::options::RegionOptions;
 use super::persist::{Flusher, lines_of};
-use crate::journal::{DiskFile, Journal, JournalPlace, JournalStats, Worker, clip};
+use crate::journal::{DiskFile, Journal, JournalPlace, JournalStats, Worker};
 use crate::map::{AddressRange, Sharing, round_up};
 use crate::private::{Backing, PrivatePages, usual_limit_bytes};
 use crate::{Domain, LINE_BYTES, OfProcess, PAGE_BYTES, RegionError, SyncError, counters};
 use std::fs::File;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
+
+/// So many bytes of records are stored by several threads when a journal is resumed.
+const SHARED_BYTES: u64 = 4 << 20;
+/// The threads that share them.
+const PARTS_MAX: usize = 4;
+/// Neighbouring lines of one thread: of 2 MiB, whose pages have one table in the kernel, with a lock.
+const BLOCK_LINES: u64 = (2 << 20) / LINE_BYTES;
+
+/// The parts of a run of lines that lie in one block each.
+fn by_blocks((first, count): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
+    let mut left = (first, count);
+    std::iter::from_fn(move || {
+        let (first, count) = left;
+        let piece = count.min(BLOCK_LINES - first % BLOCK_LINES);
+        left = (first + piece, count - piece);
+        (piece > 0).then_some((first, piece))
+    })
+}
 
 /// The journal of a region.
 pub(crate) struct Journaled {
@@ -43,23 +63,48 @@ impl Journaled {
         Journaled { journal: Arc::new(journal), pages, worker: Mutex::default() }
     }
 
-    /// Stores the lines of the records with which the journal was resumed in the region's memory.
+    /// Stores the lines of the records with which the journal was resumed in the region's memory. Most of the
+    /// time goes into the first store to each page, which copies it. So several threads share the pages.
     fn apply_found(&self, region: &Region) -> Result<(), RegionError> {
-        let applied = self.journal.visit_found(|runs, contents, end| {
+        let parts = match self.journal.found_bytes() {
+            0 => return Ok(()),
+            bytes if bytes < SHARED_BYTES => 1,
+            _ => std::thread::available_parallelism().map_or(1, |count| count.get().min(PARTS_MAX)) as u64,
+        };
+        let apply = |part| move || self.apply_part(region, part, parts);
+        std::thread::scope(|scope| {
+            let start = |part| std::thread::Builder::new().spawn_scoped(scope, apply(part)).map_err(|_| part);
+            let threads: Vec<_> = (1..parts).map(start).collect();
+            let applied = apply(0)();
+            let end = |thread: Result<ScopedJoinHandle<'_, _>, u64>| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // The system has no more threads.
+                Err(part) => apply(part)(),
+            };
+            threads.into_iter().map(end).fold(applied, Result::and)
+        })
+        .map_err(|e| RegionError::io("reading the journal", e))
+    }
+
+    /// Stores the lines of one part of the pages: no two threads store to a page, and each stores the lines
+    /// of a page in the order of their records.
+    fn apply_part(&self, region: &Region, part: u64, parts: u64) -> io::Result<()> {
+        self.journal.visit_found(|runs, contents, end| {
             let mut rest = contents;
-            for (first, count) in runs {
-                let (run, others) = rest.split_at((count * LINE_BYTES) as usize);
-                // The file may be longer than the region, after a kill while it grew.
-                let bytes = run.len().min(region.len().saturating_sub(first * LINE_BYTES) as usize);
-                // SAFETY: no other code has the region yet; the range is in it.
-                unsafe { region.copy_with_care(first * LINE_BYTES, &run[..bytes]) };
+            for (first, count) in runs.iter().copied().flat_map(by_blocks) {
+                let (content, others) = rest.split_at((count * LINE_BYTES) as usize);
                 rest = others;
+                // The file may be longer than the region, after a kill while it grew.
+                let (off, is_mine) = (first * LINE_BYTES, first / BLOCK_LINES % parts == part);
+                let bytes = (content.len() as u64).min(region.len().saturating_sub(off));
+                if is_mine && bytes > 0 {
+                    self.pages.note_found(off, bytes, end);
+                    // SAFETY: no other code has the region yet, nor another thread these pages, and the
+                    // journal's threads have not started; the range is in the region.
+                    unsafe { region.copy_alone(off, &content[..bytes as usize]) };
+                }
             }
-            let mut runs = runs.to_vec();
-            clip(&mut runs, region.len().div_ceil(LINE_BYTES));
-            self.pages.note_recorded(&runs, end);
-        });
-        applied.map_err(|e| RegionError::io("reading the journal", e))
+        })
     }
 
     /// Starts the threads of the journal. The region is complete, and stops them before it unmaps anything.
@@ -136,6 +181,22 @@ impl Region {
             .map_err(|e| RegionError::io("writing the journal", e))
     }
 
+    /// Writes the line of `off`, as the memory has it, to its place in the file, in front of its record's
+    /// synchronisation, and lets the journal's threads make that record durable. Waits for no device.
+    /// Only for a line of which any version is right on the device until a later record is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError`] when the file cannot be written.
+    pub fn show_at_home(&self, off: u64) -> Result<(), SyncError> {
+        let Some(journal) = self.journal() else { return Ok(()) };
+        let mut content = [0; LINE_BYTES as usize];
+        self.copy_line(off / LINE_BYTES, &mut content);
+        journal.show_at_home(off / LINE_BYTES * LINE_BYTES, &content)?;
+        journal.want(journal.end());
+        Ok(())
+    }
+
     /// The state of the journal, if the domain has one.
     pub fn journal_stats(&self) -> Option<JournalStats> {
         self.journal.as_ref().map(|journaled| journaled.journal.stats())
@@ -197,5 +258,20 @@ impl Region {
         for (into, word) in into.chunks_exact_mut(8).zip(once) {
             into.copy_from_slice(&word.to_ne_bytes());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_divided_where_the_pages_of_another_thread_begin() {
+        let parts = |first, count| by_blocks((first, count)).collect::<Vec<_>>();
+        assert_eq!(parts(5, 7), [(5, 7)]);
+        let end = 3 * BLOCK_LINES;
+        assert_eq!(parts(end - 2, 5), [(end - 2, 2), (end, 3)]);
+        assert_eq!(parts(end, 2 * BLOCK_LINES), [(end, BLOCK_LINES), (end + BLOCK_LINES, BLOCK_LINES)]);
+        assert_eq!(parts(1, 0), []);
     }
 }

@@ -46,7 +46,8 @@ impl Region {
         let (sharing, domain) = map_first(&range, &file, mapped_bytes, options.durability, access)?;
         if access == Access::ReadWrite && domain.outlives_boots() && options.resumes.is_none() {
             // PERSIST: the existing contents may have been written in a weaker domain, and be in the page
-            // cache or a processor's cache only; later writes refer to them.
+            // cache or a processor's cache only; later writes refer to them. A journal that is resumed does
+            // this itself.
             rustix::fs::fsync(&*file).map_err(|e| RegionError::io("synchronising the pool file", e))?;
         }
         // In front of the mapping's first use: replay changes the file.

@@ -30,8 +30,8 @@ pub struct RegionOptions {
     pub private_bytes_max: Option<u64>,
     /// Where the file has a journal, if it has one.
     pub journal: Option<JournalPlace>,
-    /// The records of a journal that a killed process of this boot left, in a domain with a journal: the
-    /// journal is [resumed](crate::journal::Journal::resume).
+    /// The records of a journal that a killed process of this boot left, or one that closed the file, in a
+    /// domain with a journal: the journal is [resumed](crate::journal::Journal::resume).
     pub resumes: Option<Records>,
     /// Whether to count words, lines and fences ([`snapshot`](crate::snapshot)).
     pub count: bool,

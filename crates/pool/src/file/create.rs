@@ -6,7 +6,7 @@
 use super::features::{INCOMPATIBLE_AT, of_files};
 use super::file_lock;
 use super::header::{Header, explain};
-use super::opening::{Here, Opened, Opening};
+use super::opening::{Found, Here, Opened, Opening};
 use super::options::Options;
 use crate::layout::{
     BYTE_ORDER, COMMITTED_BITS, FORMAT_VERSION, Geometry, HEADER_SUMMED_BYTES, MAGIC, PAGE_BYTES, PmHeader,
@@ -72,7 +72,7 @@ pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Res
     region_options.max_bytes = options.max_bytes;
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry, of_files(&geometry))?;
-    let opening = Opening::mark_open(&region, Here::of(file, path)?, true)?;
+    let opening = Opening::mark_open(&region, Here::of(file, path)?, Found::New)?;
     // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open
     // (O1).
     rustix::fs::fsync(file).map_err(|e| Error::io("synchronising", path, e))?;

@@ -23,6 +23,11 @@
 //! In a domain with a journal the word is written home each time, so that the file itself says *open*. The
 //! state of such a pool is the file with its journal: a copy that is made meanwhile has neither.
 //!
+//! An opening of a closed pool waits for one synchronisation in such a domain, of the whole file (O3), and
+//! goes on in the ring without records. The word is the first line of its first record (O1), and is shown at
+//! home at once, for copies, before the device has either. A power failure leaves *closed* or *open* there,
+//! and in both cases what the closing left, up to the moment at which the device has the record, with *open*.
+//!
 //! An opening that resumes the journal of a killed process finds *open* in its own kind, boot and file, at
 //! home too, and stores nothing: O1 and O3 held for the word that it finds. It synchronises the whole file
 //! before anything of it counts as durable (`tembo_pmem::journal`).
@@ -145,6 +150,17 @@ fn boot_hash(id: &[u8]) -> u64 {
     (xxh3_64(id.trim_ascii()) & ((1 << BOOT_BITS) - 1)).max(1)
 }
 
+/// The file that an opening for writing finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A new one.
+    New,
+    /// One whose pages may be in the page cache only.
+    Left,
+    /// One that was closed, and that the opening of its journal has synchronised.
+    Synchronised,
+}
+
 /// An opening for writing, which is to be marked as closed.
 #[derive(Debug)]
 pub(crate) struct Opening {
@@ -154,7 +170,7 @@ pub(crate) struct Opening {
 impl Opening {
     /// Stores that the pool is open, durably, unless the file is new: that is synchronised as a whole after
     /// this.
-    pub(crate) fn mark_open(region: &Region, here: Here, is_new: bool) -> Result<Opening> {
+    pub(crate) fn mark_open(region: &Region, here: Here, found: Found) -> Result<Opening> {
         let kind = match region.domain() {
             Domain::Dax | Domain::DaxCpuCache => Kind::Dax,
             Domain::Synced => Kind::Synced,
@@ -164,14 +180,20 @@ impl Opening {
             Domain::PageCache | Domain::Simulated => Kind::PageCache,
         };
         let opening = Opening { kind };
-        if kind.outlives_boots() && !is_new {
+        if kind.outlives_boots() && found == Found::Left {
             // PERSIST(O3): an opening in the page cache that was not closed, or a copy of the file, may have
             // left pages that are on no device.
             synchronise(region)?;
         }
         region.store_u64(OPENING_OFF, here.open_word(kind))?;
-        if !is_new || kind == Kind::Dax {
-            opening.persist_word(region)?;
+        match found {
+            Found::Synchronised => {
+                // PERSIST(O1): in the first record, and so before anything else of this opening.
+                region.persist(OPENING_OFF, 8)?;
+                region.show_at_home(OPENING_OFF)?;
+            }
+            Found::New if kind != Kind::Dax => {}
+            Found::New | Found::Left => opening.persist_word(region)?,
         }
         Ok(opening)
     }
@@ -226,7 +248,7 @@ pub(crate) struct Opened {
     pub journal_lines: Option<u64>,
     /// The circumstances of an opening for writing that is not marked yet; it must be marked before anything
     /// else is stored.
-    pub to_mark: Option<Here>,
+    pub to_mark: Option<(Here, Found)>,
     /// The opening of a file that is marked as open.
     pub opening: Option<Opening>,
 }

@@ -267,6 +267,77 @@ fn a_killed_pool_is_resumed_in_the_same_boot() {
     }
 }
 
+/// The pages of a long journal are shared by threads, each with the lines of a page in their order.
+#[test]
+fn a_killed_pool_with_many_records_is_resumed_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let durability = Durability::Relaxed { interval_ms: 3_600_000 };
+    let options = Options { journal_bytes: Some(32 << 20), initial_bytes: 64 << 20, ..Options::default() };
+    let options = options.durability(durability).create(true);
+    let pool = Pool::open(&path, &options).unwrap();
+    let table = model::make_table(&mut pool.lane().unwrap()).unwrap();
+    let mut expected = model::Model::new();
+    let used = |pool: &Pool| pool.journal_stats().unwrap().used_bytes;
+    for turn in (0..).take_while(|_| used(&pool) < 10 << 20) {
+        let (link, bytes) = (turn % 40, 1_000 + turn * 7919 % 60_000);
+        let mut lane = pool.lane().unwrap();
+        let mut tx = lane.begin();
+        model::put(&mut tx, table, link, bytes, turn).unwrap();
+        tx.commit().unwrap();
+        expected.insert(link, (bytes, turn));
+    }
+    let (killed, before) = (fs::read(&path).unwrap(), used(&pool));
+    let memory = |pool: &Pool| -> Vec<u64> {
+        let (off, words) = (pool.journal_off().unwrap().unwrap() / 8, pool.region().len() / 8);
+        let words = pool.region().words(0, words).unwrap();
+        words[..off as usize].iter().map(|word| word.load(Ordering::Relaxed)).collect()
+    };
+    drop(pool);
+    fs::write(&path, &killed).unwrap();
+    let pool = Pool::open(&path, &options).unwrap();
+    assert!(used(&pool) >= before);
+    assert_eq!(model::read(&pool).unwrap(), expected);
+    // Recovery by one thread, into the file, comes to the same memory.
+    let resumed = memory(&pool);
+    drop(pool);
+    fs::write(&path, &killed).unwrap();
+    let options = options.durability(Durability::PageCache);
+    let pool = Pool::open(&path, &options).unwrap();
+    assert_eq!(pool.last_ending(), Ending::Killed);
+    let recovered = memory(&pool);
+    let differing = (64..recovered.len()).filter(|word| resumed[*word] != recovered[*word]).count();
+    assert_eq!((resumed.len(), differing), (recovered.len(), 0));
+}
+
+/// An opening after a closing goes on in the ring, and waits for one synchronisation; the file says at once
+/// that it is open.
+#[test]
+fn a_closed_pool_is_opened_without_a_write_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pool");
+    let word = || fs::read(&path).unwrap()[OPENING_OFF as usize..][..8].to_vec();
+    for durability in [Durability::Journaled, Durability::Relaxed { interval_ms: 3_600_000 }] {
+        let _ = fs::remove_file(&path);
+        drop(filled(&path, durability));
+        let closed = word();
+        for closed_in in [durability, Durability::PageCache, Durability::Synced] {
+            drop(Pool::open(&path, &options(closed_in)).unwrap());
+            let pool = Pool::open(&path, &options(durability)).unwrap();
+            let stats = pool.journal_stats().unwrap();
+            assert_eq!((pool.last_ending(), stats.write_backs), (Ending::Closed, 0), "{durability}");
+            assert_ne!(word(), closed, "{durability}, closed in {closed_in}");
+            assert_eq!(model::read(&pool).unwrap(), expected());
+            // The record of the word is made durable by itself.
+            let begun = Instant::now();
+            while pool.journal_stats().unwrap().behind_bytes > 0 {
+                assert!(begun.elapsed().as_secs() < 60, "{durability}: not synchronised");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
 /// A copy of an open pool has neither all of its pages nor all of its journal.
 #[test]
 fn a_copy_of_an_open_pool_is_refused() {

@@ -64,6 +64,10 @@ fn run(seed: u64, interval: Option<Duration>) -> Run {
         models.push(model);
         if rng.random_range(0..25) == 0 {
             drop(lanes);
+            if rng.random_bool(0.3) {
+                // A closing: it leaves no records.
+                pool.region().journal().unwrap().write_all_back().unwrap();
+            }
             pool = kill_and_resume(pool, &disk, interval);
             lanes = [pool.lane().unwrap(), pool.lane().unwrap()];
             assert_eq!(&model::read(&pool).unwrap(), models.last().unwrap(), "a kill loses nothing");
