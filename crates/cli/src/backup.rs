@@ -237,7 +237,7 @@ pub(crate) fn restore(arguments: &Restore) -> Outcome {
     if arguments.files.iter().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
         return Err(Failure::Usage("standard input is one backup only: `-` is named twice".to_owned()));
     }
-    // Until the end: no process opens the pool before it is replaced.
+    // Held until the end, so that no process opens the pool before it is replaced.
     let replaced = Replaced::of(arguments)?;
     let path = replaced.as_ref().map_or(&arguments.pool, |replaced| &replaced.path);
     let sources = arguments.files.iter().map(|file| Ok(open(file)?.0)).collect::<Outcome<Vec<_>>>()?;
@@ -312,7 +312,7 @@ impl Replaced {
             return Err(refuse(" exists; --replace lets the restored pool take its place"));
         }
         let path = named.canonicalize().map_err(Failure::at_file("replacing", named))?;
-        // Nothing but a file is opened: one who opens a pipe waits.
+        // Only an ordinary file is opened: opening a pipe would wait.
         let facts = path.metadata().map_err(Failure::at_file("replacing", named))?;
         if !facts.is_file() {
             return Err(refuse(" is no file; --replace takes the place of a pool only"));

@@ -85,7 +85,7 @@ pub(crate) struct Session<M> {
     pub(crate) names: Vec<String>,
     /// The steps that are operations of the scenario.
     pub(crate) ops: Range<usize>,
-    /// Whether several threads performed them.
+    /// Whether several threads performed the steps.
     pub(crate) shared: bool,
 }
 

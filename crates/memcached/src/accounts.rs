@@ -9,7 +9,7 @@ const ACCOUNTS_MAX: usize = 8;
 /// [`Debug`](fmt::Debug), so that no message holds them by accident.
 #[derive(Clone)]
 pub struct Accounts {
-    /// Each as a client sends it: `name password`.
+    /// The accounts, each as a client sends it: `name password`.
     tokens: Vec<Vec<u8>>,
 }
 

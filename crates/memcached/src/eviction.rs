@@ -81,7 +81,7 @@ pub(crate) struct Eviction {
     next_measuring: Instant,
     /// All slabs of the pool are known, so that the measured memory is the memory of live data.
     knows_all: bool,
-    /// No item may go: this is not tried again before then.
+    /// No item may go, so no eviction is tried before this time.
     pub(crate) futile_until: Instant,
     /// A command has found no space.
     pub(crate) lacks_room: bool,

@@ -47,7 +47,7 @@ pub(crate) const MARK_BINARY: u8 = 4;
 /// The part of an item before its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ItemHead {
-    /// The number that the client gave to it.
+    /// The number that the client gave to the item.
     pub(crate) flags: u32,
     /// In seconds since 1970; 0: none.
     pub(crate) deadline: u32,

@@ -111,7 +111,7 @@ pub(crate) struct Entry {
     is_taken: AtomicBool,
     /// Whether the other fields are valid.
     is_armed: AtomicBool,
-    /// Whether it is a region of the parent.
+    /// Whether the region is one of the parent.
     is_left_behind: AtomicBool,
     /// The reserved range.
     raw: AtomicPtr<c_void>,
@@ -142,7 +142,7 @@ impl Entry {
         Ok(entry)
     }
 
-    /// Also sets these words to zero.
+    /// Lets the handler set these words to zero, too.
     ///
     /// # Safety
     ///
@@ -281,7 +281,7 @@ mod tests {
         unsafe { entry.clear_too([&lengths[0], &lengths[1]]) };
         entry.leave_behind();
         assert_eq!(lengths.each_ref().map(|length| length.load(Ordering::Relaxed)), [0, 0]);
-        // The number, and the words, are used for something else.
+        // The number of the descriptor, and the words, are used for something else by now.
         let other = tempfile::tempfile().unwrap();
         rustix::io::dup2(&other, &mut file).unwrap();
         lengths[1].store(7, Ordering::Relaxed);

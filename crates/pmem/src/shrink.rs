@@ -103,7 +103,7 @@ impl Region {
 
     /// For the simulator: see [`CUT_MARK`].
     fn mark_cut(&self, bytes: u64) -> Result<(), crate::SyncError> {
-        // In the region, so it cannot fail.
+        // The word is in the region, so the store cannot fail.
         let _ = self.store_u64(bytes, CUT_MARK);
         self.marked_at.store(bytes, Ordering::Relaxed);
         // PERSIST: as a file that was cut may be short on the device at once.

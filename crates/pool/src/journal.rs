@@ -19,9 +19,9 @@ use tembo_pmem::{Domain, Durability, Region, is_in_memory};
 
 /// Bytes up to which a journal grows, where the pool's maximum allows that.
 const USUAL_BYTES: u64 = 256 << 20;
-/// Bytes that it has first.
+/// Bytes of the journal at first.
 const FIRST_BYTES: u64 = 4 << 20;
-/// The part of the pool's maximum that it takes at most.
+/// The journal takes at most this part of the pool's maximum.
 const PART_OF_MAXIMUM: u64 = 8;
 
 impl Pool {
@@ -71,7 +71,7 @@ impl Pool {
         pool.add_journal_and_open(path, options)
     }
 
-    /// Gives a pool a journal, closes it, and opens it with that.
+    /// Makes a journal in a pool, closes the pool, and opens it with the journal.
     fn add_journal_and_open(self, path: &Path, options: &Options) -> Result<Pool> {
         let ending: Ending = self.last_ending();
         self.add_journal(options)?;

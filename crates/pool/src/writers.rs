@@ -36,7 +36,7 @@ pub struct Writers<L> {
     meetings: AtomicU32,
     /// Scans that hold writers back.
     scans: AtomicU32,
-    /// Made before there are two writers.
+    /// The locks are made before there are two writers.
     locks: OnceLock<L>,
     /// The number of transactions whose commit has begun, and of those whose commit has ended.
     begun: AtomicU64,

@@ -98,7 +98,7 @@ pub(crate) fn compress(input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> boo
     true
 }
 
-/// The last place with each hash; 0 also for none, as the first byte is never copied from.
+/// The last place with each hash. 0 also stands for none, since nothing is copied from the first byte.
 struct Places {
     last: Vec<u32>,
 }

@@ -13,7 +13,7 @@ pub struct Header {
     pub allow_stale: bool,
     /// The script does not run on a node of a cluster.
     pub no_cluster: bool,
-    /// Its keys may have several slots of a cluster.
+    /// The script's keys may have several slots of a cluster.
     pub allow_cross_slot: bool,
 }
 

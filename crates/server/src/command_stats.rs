@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     pub(crate) command: &'static Command,
     pub(crate) calls: u64,
     nanos: u64,
-    /// Refused before it was run.
+    /// Calls that were refused before they were run.
     pub(crate) rejected: u64,
     /// Ended in an error.
     pub(crate) failed: u64,

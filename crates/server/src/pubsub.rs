@@ -69,7 +69,7 @@ pub(crate) struct PubSub {
 }
 
 impl PubSub {
-    /// Subscribes a client, unless it has.
+    /// Subscribes a client, unless it is subscribed already.
     pub(crate) fn subscribe(&mut self, session: &mut Session, kind: SubscriptionKind, name: &[u8]) {
         if session.subscriptions.of(kind).contains_key(name) {
             return;
@@ -234,13 +234,13 @@ impl PubSub {
         }
     }
 
-    /// The batch is committed: what depended on it may go.
+    /// The batch is committed, so that the messages that depended on it may be sent.
     pub(crate) fn note_committed(&mut self) {
         self.post_gathered();
         self.committed = self.outbox.len();
     }
 
-    /// The batch failed: what depended on it is dropped.
+    /// The batch failed, so that the messages that depended on it are dropped.
     pub(crate) fn note_failed(&mut self) {
         self.drop_since(self.committed);
         self.note_committed();

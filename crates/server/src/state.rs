@@ -88,7 +88,7 @@ pub(crate) struct Space {
     pool_bytes: u64,
     used_bytes: u64,
     unused_bytes: u64,
-    /// Freed, and unused as soon as a write needs it.
+    /// Bytes of freed blocks, which become unused as soon as a write needs them.
     limbo_bytes: u64,
 }
 

@@ -94,7 +94,7 @@ impl Opened {
         };
         match found {
             Err(Error::OtherKind { .. } | Error::TooManyOpen { .. }) => Ok(None),
-            // Somebody makes it of a backup.
+            // The store is being made from a backup.
             Err(Error::Store(tembo_store::Error::InUse { .. })) => Ok(None),
             found => found,
         }
@@ -420,7 +420,7 @@ impl Rounds {
 
 /// A compaction is worth trying again with this many bytes more in holes, or unused.
 const WORTH_BYTES: u64 = 1 << 20;
-/// Compactions for one change.
+/// The most compactions for one change.
 const COMPACTIONS_MAX: u32 = 64;
 
 impl MissedRun {

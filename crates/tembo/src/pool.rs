@@ -119,7 +119,7 @@ impl Shared {
             }
             has_any = true;
         }
-        // Without a lane that is left, they wait.
+        // If no lane is left, the dropped stores wait.
         if matches!(Store::has_dropped(&self.pool), Ok(true)) {
             has_any |= self.reclaim_stores(STEPS_PER_TREE).is_ok();
         }

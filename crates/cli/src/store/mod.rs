@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Opens a pool for reading, for what only its owner can do.
+/// Opens a pool for reading, for a command that only the pool's owner can run.
 fn to_read(place: &Place) -> Outcome<Pool> {
     let options = Options::new().read_only(true).accept_unclean(place.accept_unclean);
     unclean::open(&options, &place.pool).map_err(|failure| advise(&place.pool, failure))
@@ -251,7 +251,7 @@ impl StoreDescription {
         StoreDescription::of(&Opened::Own(store))
     }
 
-    /// A line about it.
+    /// A line about the store.
     pub(crate) fn summary(&self) -> String {
         let count = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let mut text = count(self.keyspaces.len(), "keyspace");

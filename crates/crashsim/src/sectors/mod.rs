@@ -47,7 +47,7 @@ use tembo_pmem::journal::Medium;
 /// The unit that is on the device as a whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// The contents of one.
+/// The contents of one sector.
 pub type Sector = [u8; SECTOR_BYTES];
 
 /// The range of a synchronisation of all.

@@ -150,7 +150,7 @@ impl Retained {
         }
     }
 
-    /// Whether any of them lies in `start..end`.
+    /// Whether any of the held versions lies in `start..end`.
     #[inline]
     pub(crate) fn any_in(&self, start: u64, end: u64) -> bool {
         if let [only] = self.versions[..] {

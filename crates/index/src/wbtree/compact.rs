@@ -94,7 +94,7 @@ impl<'m> Edit<'m, '_, '_> {
         let mut draft = InnerDraft::of(self.view(), &node, key)?;
         let mut moved_bytes = INNER_BYTES;
         for separator in draft.separators.iter_mut().filter(|separator| compaction.has(separator.block)) {
-            // A separator without a block gets one.
+            // A separator without a block gets one here.
             self.retire(std::mem::take(&mut separator.block));
             moved_bytes += separator.len() as u64;
         }

@@ -86,7 +86,7 @@ unsafe impl Sync for PrivatePages {}
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) page: u64,
-    /// Its word in the table.
+    /// The page's word in the table.
     word: u64,
 }
 
@@ -129,7 +129,7 @@ impl PrivatePages {
         1 << self.page_shift
     }
 
-    /// How many there are.
+    /// The number of private pages.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -144,7 +144,7 @@ impl PrivatePages {
         self.given_back.load(Ordering::Relaxed) << self.page_shift
     }
 
-    /// How far the limit is exceeded: 1 for a quarter of it, and at most.
+    /// By how much the limit is exceeded: 1 for a quarter of it or more.
     pub(crate) fn excess(&self) -> f64 {
         let over = self.count().saturating_sub(self.limit);
         if over == 0 { 0.0 } else { (4.0 * over as f64 / self.limit.max(1) as f64).min(1.0) }

@@ -71,7 +71,7 @@ impl Region {
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn copy_with_care(&self, off: u64, data: &[u8]) {
-        // By pages: a long copy stays in none for long.
+        // Copied page by page, so that a long copy occupies no page for long.
         let (mut off, mut rest) = (off, data);
         while !rest.is_empty() {
             let (part, others) = rest.split_at(rest.len().min((PAGE_BYTES - off % PAGE_BYTES) as usize));

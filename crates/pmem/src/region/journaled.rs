@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct Journaled {
     pub(crate) journal: Arc<Journal>,
     pub(super) pages: Arc<PrivatePages>,
-    /// Only in the process that opened the region: a child has none of its threads.
+    /// The worker exists only in the process that opened the region: a child has none of its threads.
     worker: Mutex<Option<OfProcess<Worker>>>,
 }
 

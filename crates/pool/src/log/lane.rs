@@ -70,7 +70,7 @@ pub(crate) struct RecordSlot {
     record: usize,
     /// The record's place, in bytes from the start of the half.
     at: u64,
-    /// Whether the lane switches halves for it.
+    /// Whether the lane switches halves for this record.
     pub switches: bool,
     bytes: u64,
 }

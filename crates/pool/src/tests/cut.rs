@@ -1,4 +1,4 @@
-//! Cuts: the file's end goes when it is free, and nothing alive goes with it.
+//! Tests of cuts: the file's end goes when it is free, and nothing alive goes with it.
 
 use super::model::{self, Model};
 use super::tiny_options;

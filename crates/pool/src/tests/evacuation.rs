@@ -146,7 +146,7 @@ fn what_stays_at_the_end_is_left_alone_until_it_is_freed() {
         blocks.pool.cut(1, 0).unwrap();
         assert!(blocks.compact(true).unwrap() > 400_000);
         assert_eq!((blocks.pool.cut(4 * MIB, 0).unwrap(), blocks.compact(true)), (0, None), "{stays}");
-        // Another block there changes nothing.
+        // Another block there does not change that.
         blocks.put(1500, 300).unwrap();
         assert_eq!(blocks.compact(true), None, "{stays}");
         blocks.remove(stays);
@@ -157,7 +157,7 @@ fn what_stays_at_the_end_is_left_alone_until_it_is_freed() {
     }
 }
 
-/// Nothing is moved for little, and nothing below the least length.
+/// A compaction that would gain little moves nothing, and none moves anything below the least length.
 #[test]
 fn the_end_stays_where_emptying_it_gains_little() {
     let mut blocks = Blocks::new(64 * MIB);

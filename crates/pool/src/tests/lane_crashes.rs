@@ -34,7 +34,7 @@ struct State {
 struct Words {
     seed: u64,
     lanes: usize,
-    /// Whether there is no room for payloads outside of the lanes.
+    /// Whether there is no room outside of the lanes for payloads.
     is_full: bool,
     geometry: Geometry,
     ops: Vec<Op>,

@@ -70,7 +70,7 @@ impl Context<'_, '_> {
         // A wrong election must not keep this node from all leases for ever.
         let is_forced = *decided == Decided::Everything;
         self.keys.store_membership(stored, moves, role.as_ref(), new_id, is_forced)?;
-        // Its reply waits for the device.
+        // The reply waits for the device.
         self.session.is_plain = false;
         if let Some(role) = &role {
             self.state.role.choose(master(role));

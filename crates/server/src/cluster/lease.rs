@@ -116,7 +116,7 @@ impl Lease {
         }
     }
 
-    /// Whether there is a lease at a time.
+    /// Whether the lease holds at a time.
     pub(crate) fn holds(&self, now: Duration) -> bool {
         self.until.is_some_and(|until| now < until)
     }

@@ -97,7 +97,7 @@ fn myself() -> NodeId {
     NodeId::parse(&[b'a'; 40]).unwrap()
 }
 
-/// The one that the old master knows.
+/// The election that the old master knows.
 fn election() -> Election {
     Election { version: 1, master: myself() }
 }

@@ -328,7 +328,7 @@ fn kill_all(ctx: &mut Context<'_, '_>, filter: &KillFilter<'_>) -> i64 {
     let mut killed = ctx.clients.kill(|conn| filter.wants(&conn.session));
     let role = &mut ctx.state.role;
     if filter.is_about_master() && matches!(role.phase, Phase::Up | Phase::Synchronising) {
-        // The link begins anew, where it was.
+        // The link is made again, and continues where it was.
         role.begin();
         killed += 1;
     }

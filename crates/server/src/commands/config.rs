@@ -45,7 +45,7 @@ const SLOW_LEN_MAX: i64 = 100_000;
 /// All parameters. Some describe features that Tembo lacks, in Redis's terms: tools ask for them.
 const PARAMETERS: &[Parameter] = &[
     Parameter::settable("busy-reply-threshold", show_script_time, read_script_time),
-    // There is no such file; this is what writes survive, in its terms.
+    // Tembo has no append-only file. The value says in Redis's terms which failures a write survives.
     Parameter::fixed("appendfsync", |state| state.in_words_of_redis().to_owned()),
     Parameter::fixed("appendonly", |_| "no".to_owned()),
     Parameter::at_start("bind", show_bind, read_bind),

@@ -179,7 +179,7 @@ impl<'a> Table<'a> {
         common
     }
 
-    /// Where its parts are that are at least this long, the last one first.
+    /// The places of the parts that are at least `least` long, the last one first.
     fn places(&self, least: usize) -> Vec<CommonPart> {
         let mut places: Vec<CommonPart> = Vec::new();
         self.walk(|row, column| match places.last_mut() {
@@ -187,7 +187,7 @@ impl<'a> Table<'a> {
                 (place.first, place.second, place.length) = (row, column, place.length + 1);
             }
             last => {
-                // The one before is whole.
+                // The part before it is whole.
                 if last.is_some_and(|place| place.length < least) {
                     places.pop();
                 }

@@ -131,7 +131,7 @@ fn note_named(request: &Request<'_>, selected: usize, written: &mut [bool; DATAB
             written[database] = true;
         }
     } else if args::is(name, "swapdb") && count == 3 {
-        // Each may be the one that the next commands write to.
+        // Each of the two may be the database that the next commands write to.
         if let Ok((a, b)) = keys::swapped(request) {
             (written[a], written[b]) = (true, true);
         }

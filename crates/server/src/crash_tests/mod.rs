@@ -74,7 +74,7 @@ enum Op {
     Tick,
     /// Some of the space of removed collections is given back.
     Reclaim,
-    /// All of it; nothing is left that no key has.
+    /// All space is given back; no collection without a key is left.
     ReclaimAll,
     /// A change that breaks a promise.
     Broken(Fault),

@@ -32,7 +32,7 @@ enum Op {
     Restart,
     /// Some keys of the slots that are to be removed.
     RemoveSome,
-    /// The record says that they are removed.
+    /// The record says that the keys are removed.
     NoteRemoved(&'static str),
     /// A topology of this version that gives the slot of a key to the second node, if there is one.
     Push(u64, Option<&'static str>),

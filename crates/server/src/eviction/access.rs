@@ -35,7 +35,7 @@ struct Bucket([u64; BUCKET_LEN]);
 
 #[derive(Clone, Debug)]
 struct Segment {
-    /// A power of two of them.
+    /// The buckets. Their number is a power of two.
     buckets: Vec<Bucket>,
     /// The number of keys in the table, about.
     keys: u64,
@@ -95,7 +95,7 @@ impl Accesses {
         (self.last, self.now_ms, self.only_looks) = (None, now_ms, only_looks);
     }
 
-    /// Makes room for this many keys: as many as there are.
+    /// Makes room for the uses of this many keys.
     pub(crate) fn fit(&mut self, keys: u64) {
         for segment in &mut self.segments {
             segment.keys = keys / SEGMENTS as u64;

@@ -16,7 +16,7 @@ pub(crate) struct Frequency {
 pub(crate) enum UseMeasure {
     /// The time of the last use.
     Recency,
-    /// How often they are used.
+    /// How often keys are used.
     Frequency,
 }
 

@@ -26,7 +26,7 @@ pub(crate) enum Layout {
     /// Keys are stored as they are.
     #[default]
     Plain,
-    /// Behind their slots.
+    /// Keys are stored behind their slots.
     Slots,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn place_of(key: &[u8]) -> Vec<u8> {
     place_in(slot_of(key), key)
 }
 
-/// The range of the places that begin so.
+/// The range of the places with this beginning.
 fn beginning_with(place: Vec<u8>) -> Bounds {
     let end = end_of(&place);
     (Bound::Included(place), end)
@@ -118,7 +118,7 @@ impl Layout {
         }
     }
 
-    /// The ranges of the keys that begin so.
+    /// The ranges of the keys with this beginning.
     pub(super) fn ranges(self, batch: &Batch<'_>, map: &Map, prefix: &[u8]) -> Answer<Vec<Bounds>> {
         if let Some(place) = self.common_place(prefix) {
             return Ok(vec![beginning_with(place)]);

@@ -113,7 +113,7 @@ impl Replication {
         if !pending.is_empty() {
             self.backlog.append(batch, position.offset, pending)?;
         } else if self.committed.is_none_or(|committed| committed.offset != position.offset) {
-            // The bytes up to there are not known.
+            // The bytes up to this position are not known.
             self.backlog.clear(batch, position.offset)?;
         }
         if let Some(second) = self.second.filter(|_| self.second != self.committed_second) {

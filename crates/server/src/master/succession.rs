@@ -223,7 +223,7 @@ fn talk<'w>(socket: &mut MasterSocket, words: impl IntoIterator<Item = &'w [u8]>
     None
 }
 
-/// Reads what a replica of before says of itself.
+/// Reads the reply of a former replica about itself.
 fn read_heir(info: &str, replica: &Master, ids: &[Id]) -> Option<Heir> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let is_ours = |id: &str| ids.iter().any(|ours| ours == id.as_bytes());

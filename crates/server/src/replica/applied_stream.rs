@@ -73,7 +73,7 @@ impl AppliedStream {
         }
     }
 
-    /// Whether a whole command may be there.
+    /// Whether a whole command may have arrived.
     pub(crate) fn is_waiting(&self) -> bool {
         self.input.len() - self.used >= self.needed
     }

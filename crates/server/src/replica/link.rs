@@ -38,7 +38,7 @@ use crate::token::MASTER;
 use crate::wait_service::{InVain, end_in_vain};
 use crate::{address, machine};
 
-/// Before the first retry, and before one after many.
+/// The pause before the first retry, and before a retry after many.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// The least bytes that a turn has room for, and the most: those of a large command.
 const READ_BYTES: (usize, usize) = (64 << 10, 1 << 20);
@@ -79,7 +79,7 @@ pub(crate) struct Link<'p> {
     failures: u32,
     retry_at: Instant,
     answers: (Sender<Answer>, Receiver<Answer>),
-    /// A master that was started anew asks its replicas of before.
+    /// The questions of a restarted master to its former replicas.
     recall: Option<Recall>,
 }
 
@@ -94,7 +94,7 @@ impl<'p> Link<'p> {
         self.recall = executor.begin_recall(&self.waker);
     }
 
-    /// Takes their answers. Called at the beginning of a turn: writes may wait for them.
+    /// Takes the answers of former replicas. Called at the beginning of a turn: writes may wait for them.
     pub(crate) fn hear_recalled(&mut self, executor: &mut Executor<'_, 'p>) {
         self.recall.take_if(|recall| recall.advance(executor));
     }
@@ -141,7 +141,7 @@ impl<'p> Link<'p> {
             LinkStage::Down => {}
             LinkStage::Asking(is_cancelled) => is_cancelled.store(true, Ordering::Relaxed),
             LinkStage::Loading(loading, ..) => {
-                // Its batch ends first, since it has the pool's writer.
+                // The batch of the loading ends first, since it has the pool's writer.
                 drop(loading);
                 executor.commit_batch(None);
                 if let Err(fault) = executor.keys.give_up_arrival() {
@@ -198,7 +198,7 @@ impl<'p> Link<'p> {
                 executor.commit_batch(None);
                 if now.saturating_duration_since(*told) >= ALIVE_EVERY {
                     *told = now;
-                    // If it fails, the stream that follows tells why.
+                    // If this fails, reading the stream tells why.
                     let _ = stream.write_all(b"\n");
                 }
                 if loading.step()? {

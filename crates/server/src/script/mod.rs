@@ -114,7 +114,7 @@ impl Executor<'_, '_> {
         text.map(|text| self.scripts.add(&text, true)).transpose()
     }
 
-    /// Whether what a script says of itself lets it run.
+    /// Whether a script's own header lets it run.
     fn check_header(&self, header: &Header, command: &Command) -> Answer {
         if !header.has_flags {
             return Ok(());
@@ -155,7 +155,7 @@ impl Executor<'_, '_> {
         output: &mut Vec<u8>,
         (sha, script, keys_count, reply_bytes_max): (Sha, Script, usize, usize),
     ) -> Answer {
-        // Nobody calls this within a script, so it is there.
+        // No other script runs, so the engine is there.
         let mut engine = self.scripts.engine.take().ok_or(NO_SCRIPT)?;
         let words: Vec<&[u8]> = request.args().skip(3).collect();
         let (keys, arguments) = words.split_at(keys_count);

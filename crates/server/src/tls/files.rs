@@ -91,7 +91,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 /// waits for others, and nothing without an end.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("{}: {error}", path.display());
-    // A pipe without a writer is open at once then.
+    // With this flag, opening a pipe without a writer returns at once.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(cannot)?;
     if !file.metadata().map_err(cannot)?.is_file() {

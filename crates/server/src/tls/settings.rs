@@ -11,7 +11,7 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 pub(crate) enum AuthClients {
     No,
     Yes,
-    /// None needs one, and one that a client has is verified.
+    /// No client needs a certificate; if a client has one, it is verified.
     Optional,
 }
 

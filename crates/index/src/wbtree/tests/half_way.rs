@@ -88,7 +88,7 @@ fn seen_by_readers(seed: u64, keys: u32, changes_max: u32, rounds: u32) {
         }
         tx.commit().unwrap();
         reader.look();
-        // The reader has the tree, and with it the pool, which has the reader.
+        // Breaks the circle: the reader has the tree, the tree has the pool, and the pool has the reader.
         *reader.expected.lock().unwrap() = None;
         model = after;
         let failures = reader.failures.lock().unwrap();

@@ -14,7 +14,7 @@ use crate::keyspace::cluster::prepare;
 use crate::keyspace::format::Meta;
 use crate::random::Random;
 
-/// Runs what a target gets.
+/// Runs commands as the target does.
 fn run(target: &mut BTreeMap<Vec<u8>, Vec<u8>>, commands: &mut Commands) {
     let (commands, mut parser) = (std::mem::take(commands), RequestParser::new());
     let mut left = &commands.bytes[..];
@@ -29,7 +29,7 @@ fn run(target: &mut BTreeMap<Vec<u8>, Vec<u8>>, commands: &mut Commands) {
     }
 }
 
-/// Changes a key as a client would, and tells of it.
+/// Changes a key as a client would, and tells the copy.
 fn write(keys: &mut Keyspace<'_>, key: &str, value: Option<&str>) -> Vec<u8> {
     let (old, mut told) = (keys.old(0, key.as_bytes()).unwrap(), Vec::new());
     match value {

@@ -82,7 +82,7 @@ struct World {
     written: u8,
     moves: u8,
     restarts: u8,
-    /// The second node is away: it never comes back if that was decided.
+    /// The second node is away. If a decision was made without it, it never comes back.
     is_gone: bool,
 }
 
@@ -432,7 +432,7 @@ impl Model {
     }
 }
 
-/// Looks at all that may happen; returns how many states there are.
+/// Visits all states that can be reached; returns how many there are.
 fn search(mutant: Mutant) -> Result<usize, String> {
     let mut model = Model::new(mutant);
     let first = World {

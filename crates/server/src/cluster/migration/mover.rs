@@ -68,14 +68,14 @@ struct RunningMove {
     /// for the last ones that it has.
     given: VecDeque<(Instant, usize)>,
     lag: Duration,
-    /// Questions whether it is ready that it has not answered.
+    /// Questions whether the target is ready, which it has not answered.
     asked: u32,
     drains: u32,
-    /// Something else than a removal came after the target was asked whether it is ready.
+    /// A command other than a removal came after the target was asked whether it is ready.
     has_written_late: bool,
     /// The move does nothing before this time.
     next: Instant,
-    /// When it began to take no writes.
+    /// The time at which the slots began to take no writes.
     stopped: Instant,
 }
 
@@ -105,7 +105,7 @@ impl RunningMove {
         }
     }
 
-    /// Gives the thread what there is.
+    /// Gives the thread the commands that are ready.
     fn flush(&mut self, now: Instant) {
         let commands = std::mem::take(&mut self.out);
         if let Some(link) = self.link.as_ref().filter(|_| commands.count > 0) {
@@ -132,7 +132,7 @@ impl Mover {
         })
     }
 
-    /// Does what a turn may. Called when the batch is committed.
+    /// Does as much as one turn may. Called when the batch is committed.
     pub(crate) fn advance(&mut self, executor: &mut Executor<'_, '_>) {
         let now = executor.state.now;
         let is_master = executor.state.role.master.is_none();
@@ -369,7 +369,7 @@ impl Executor<'_, '_> {
         Ok(Target { host: node.host.clone(), port: node.port, user, password, tls })
     }
 
-    /// Whether a replica is there, if the topology has one.
+    /// Whether a replica is connected, if the topology has one.
     fn may_be_replicated(&self) -> bool {
         let has_replica = self.state.cluster.as_ref().is_some_and(|cluster| cluster.has_replica());
         !has_replica || !progress_of_replicas(self.clients.iter()).is_empty()

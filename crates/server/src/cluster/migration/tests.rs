@@ -90,7 +90,7 @@ fn topologies_end_what_they_know() {
         Some("3-5")
     );
     assert_eq!(after(&topology(2, "0 6-100", "master - 1-5", "master -"), &Decided::Nothing), None);
-    // The target has a master now, which has the slots in its stead.
+    // The target has a master now, which has the slots in place of the target.
     let promoted = topology(2, "0-100", &replica(3), "master -");
     assert_eq!(after(&promoted, &Decided::Nothing).as_deref(), Some("1-5"));
     assert_eq!(done.owner(&promoted, 3), Some(2));
@@ -183,7 +183,7 @@ fn a_target_that_said_never_begins_no_import_of_the_move() {
     assert_eq!(target.answer(&asked, 1, (&same, id(2))), Verdict::Never);
     assert!(target.has_denied(&asked.id) && !target.has_denied(&moving(1, 1..=5).id));
     assert!(!target.accept(&asked.id));
-    // A move that it has taken, or is taking, stays.
+    // A move that the target has taken, or is taking, stays.
     for stage in [Importing::Receiving, Importing::Done] {
         target.incoming = Some((moving(1, 9..=9), stage));
         assert_eq!(target.answer(&asked, 1, (&same, id(2))), Verdict::Never);
