@@ -146,7 +146,7 @@ impl Entry {
     ///
     /// # Safety
     ///
-    /// They stay where they are until the entry is disarmed.
+    /// The words stay where they are until the entry is disarmed.
     pub(crate) unsafe fn clear_too(&self, lengths: [&AtomicU64; 2]) {
         for (place, length) in self.lengths.iter().zip(lengths) {
             place.store(std::ptr::from_ref(length).cast_mut(), Ordering::Release);

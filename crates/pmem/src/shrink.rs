@@ -16,8 +16,8 @@ use crate::{Domain, PAGE_BYTES, RegionError};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-/// In a simulated region the first word behind the end has this value after a cut: a crash image that has it
-/// in front of its end stands for a file that is shorter than it should be.
+/// After a cut, the first word behind the end of a simulated region has this value. A crash image with this
+/// word in front of its end stands for a file that is shorter than it should be.
 pub const CUT_MARK: u64 = 0x7e3b_0c07_d00d_1e55;
 
 impl Region {

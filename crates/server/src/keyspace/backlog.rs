@@ -173,7 +173,8 @@ impl Backlog {
     }
 }
 
-/// Where in some bytes of the stream, which begin with a command, those begin that change nothing.
+/// The place in some bytes of the stream from which on commands change nothing. The bytes begin with a
+/// command.
 fn harmless_part(bytes: &[u8]) -> usize {
     let (mut at, mut from) = (0, 0);
     while at < bytes.len() {

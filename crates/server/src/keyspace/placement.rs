@@ -110,7 +110,7 @@ impl Layout {
         }
     }
 
-    /// The beginning of the places of all keys that begin so, if they have one in common.
+    /// The beginning of the places of all keys with this beginning, if they have one in common.
     pub(super) fn common_place(self, prefix: &[u8]) -> Option<Vec<u8>> {
         match self {
             Layout::Slots if !prefix.is_empty() => slot_of_prefix(prefix).map(|slot| place_in(slot, prefix)),
@@ -150,7 +150,8 @@ pub(super) fn range_of_slots(slots: &RangeInclusive<u16>) -> Bounds {
     (Bound::Included(begin), Bound::Excluded((slots.end() + 1).to_be_bytes().to_vec()))
 }
 
-/// Where the keys that begin so go on behind a place whose key does not begin so; `None` if its does.
+/// The place at which the keys with this beginning continue, if the key at `place` does not have it; `None`
+/// if it does.
 pub(super) fn seek(place: &[u8], prefix: &[u8]) -> Option<Vec<u8>> {
     let (slot, key) = place.split_first_chunk()?;
     let slot = u16::from_be_bytes(*slot);

@@ -172,7 +172,7 @@ impl Keyspace<'_> {
         Ok(())
     }
 
-    /// Sees to it that a database whose maps are to be created does not get kept ones. There must be no
+    /// Makes sure that a database whose maps are to be created does not get kept ones. There must be no
     /// batch.
     pub(super) fn house(&mut self, database: usize) -> Answer {
         let housed = self.find_house(database);
@@ -325,8 +325,9 @@ impl Keyspace<'_> {
         self.keeping.states.0.iter().map(state).collect()
     }
 
-    /// Brings the newest state back; that which it replaces is kept as the oldest, so that one who asks again
-    /// and again gets all of them. Tells whether there was one. Works in the batch, in which nothing else is.
+    /// Brings the newest kept state back, and returns whether there was one. The data that it replaces are
+    /// kept as the oldest state, so that repeated calls bring back each state. Works in the batch, which has
+    /// no other change.
     pub(crate) fn unflush(&mut self, new_id: Id) -> Answer<bool> {
         let Some(state) = self.keeping.states.0.last().cloned() else { return Ok(false) };
         let mut present = Vec::new();
@@ -352,7 +353,7 @@ impl Keyspace<'_> {
         if !present.is_empty() {
             let deadline_ms = if self.keeping.grace_ms > 0 { self.grace_end() } else { state.deadline_ms };
             let (since_ms, is_all) = (self.clock_ms(), state.is_all);
-            // Below the others, which are restored first: the data that are replaced here are needed last.
+            // The replaced data go below the other states: they are needed last.
             let present = KeptState { deadline_ms, since_ms, is_all, places: present };
             self.keeping.states.0.insert(0, present);
         }

@@ -34,7 +34,7 @@ impl Replication {
     pub(super) fn find(pool: &Pool) -> Result<Self, tembo::Error> {
         let map = pool.find_map(REPLICATION)?;
         let get = |key| map.as_ref().map(|map| map.get(key)).transpose().map(Option::flatten);
-        // A record that is damaged is one that the check names; without it all is copied anew.
+        // The check names a damaged record. Without the position, everything is copied anew.
         let position = get(POSITION)?.and_then(|value| Position::decode(&value).ok());
         let second = get(SECOND)?.and_then(|value| Second::decode(&value).ok());
         let backlog = Backlog::find(pool, position)?;

@@ -36,7 +36,7 @@ enum Mutant {
     KeepsHalves,
     /// A topology that does not know of a move ends it.
     ForgetsMoves,
-    /// The source lets the target decide before that has everything.
+    /// The source lets the target decide before the target has everything.
     CommitsEarly,
     /// A source in doubt takes any newer topology for the answer.
     TakesAnyTopology,
@@ -470,7 +470,7 @@ fn search(mutant: Mutant) -> Result<usize, String> {
             before[at as usize].push(place);
         }
     }
-    // From everywhere a state can be reached in which all is ended.
+    // From every state, a state can be reached in which the move has ended.
     let mut can = vec![false; before.len()];
     while let Some(place) = ended.pop() {
         if !std::mem::replace(&mut can[place as usize], true) {

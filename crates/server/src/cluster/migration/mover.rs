@@ -20,15 +20,15 @@ use crate::master::feed::{acknowledged, progress_of_replicas};
 
 /// How long a turn makes commands.
 const STEP: Duration = Duration::from_millis(1);
-/// Commands that are given to the thread at once, and those that it may have in all.
+/// Bytes of commands that the thread gets at once, and bytes that it may have in all.
 const CHUNK_BYTES: usize = 256 << 10;
 const UNTAKEN_BYTES_MAX: usize = 1 << 20;
 /// Effects of clients that the target has not run: beyond these the source makes no commands of its own.
 const LEFT_BYTES_MAX: usize = 64 << 20;
 /// When this few commands are on the way, the source drains.
 const FEW_BYTES: usize = 128 << 10;
-/// How long it takes no writes before it goes on, and how long it then waits, more each time; how often it
-/// tries.
+/// How long the source takes no writes before it goes on copying; how long it then waits, longer each time;
+/// how often it tries.
 const DRAIN_MAX: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_millis(200);
 const DRAINS_MAX: u32 = 100;
@@ -58,7 +58,7 @@ struct RunningMove {
     link: Option<Link>,
     copy: Copy,
     out: Commands,
-    /// Bytes that the thread has, or the target has not answered.
+    /// Bytes of commands that the thread has and the target has not answered.
     untaken: usize,
     /// Bytes of clients' commands among those, and among the commands that the thread does not have yet.
     left: usize,
@@ -325,8 +325,8 @@ impl RunningMove {
         self.let_decide(executor, offset, executor.state.now)
     }
 
-    /// Lets the target decide when a replica has the record: it would serve if it took this node's place, and
-    /// did not know of the move.
+    /// Lets the target decide once a replica has the record. Without the record, a replica that took this
+    /// node's place would serve the slots.
     fn let_decide(
         &mut self,
         executor: &mut Executor<'_, '_>,

@@ -95,7 +95,7 @@ fn topologies_end_what_they_know() {
     assert_eq!(after(&promoted, &Decided::Nothing).as_deref(), Some("1-5"));
     assert_eq!(done.owner(&promoted, 3), Some(2));
     assert_eq!(after(&topology(2, "0 6-100", &replica(3), "master - 1-5"), &Decided::Nothing), None);
-    // A third, a decision about some or all, and a target that is gone.
+    // A third owner, a decision about some slots or all, and a target that is gone.
     assert_eq!(after(&topology(2, "0 6-100", "master -", "master - 1-5"), &Decided::Nothing), None);
     let some = Decided::Slots(Ranges::new([2..=3]));
     assert_eq!(after(&same, &some).as_deref(), Some("1,4-5"));
