@@ -346,7 +346,7 @@ impl Replaced {
         }
     }
 
-    /// Lets its successor be readable for the same users.
+    /// Gives the file's successor the same permissions.
     fn give_mode(&self, file: &File) -> io::Result<()> {
         file.set_permissions(self.file.metadata()?.permissions())
     }

@@ -113,7 +113,7 @@ impl Failure {
         }
     }
 
-    /// The same, with more to be said.
+    /// The same failure, with `more` at the end of its text.
     pub(crate) fn with(self, more: &str) -> Failure {
         match self {
             Failure::Failed(text) => Failure::Failed(text + more),

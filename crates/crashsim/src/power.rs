@@ -242,7 +242,7 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
         }
     }
 
-    /// Ends the process, and goes on in the ring that it leaves.
+    /// Ends the process, and opens the region again with the ring of records that the process left.
     fn kill(&self, state: S::State, disk: &SectorDisk) -> Result<S::State, String> {
         disk.cut_after(0);
         self.close(state)?;

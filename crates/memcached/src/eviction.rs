@@ -221,7 +221,7 @@ mod tests {
         eviction.tick(&pool, 10_000);
         assert_eq!((rounds(&eviction, b"a"), rounds(&eviction, b"b")), (2, u32::from(USES_MAX)));
         assert_eq!(eviction.uses.len(), 32_768);
-        // Few items are left, which were used as often as before.
+        // Few items are left, and they were used as often as before.
         (0..9).for_each(|_| eviction.touch(b"b"));
         eviction.tick(&pool, 3000);
         assert_eq!((eviction.uses.len(), rounds(&eviction, b"b")), (16_384, u32::from(USES_MAX)));

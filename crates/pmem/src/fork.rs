@@ -106,12 +106,12 @@ impl<T: std::fmt::Debug> std::fmt::Debug for OfProcess<T> {
     }
 }
 
-/// A region, as the handler needs it.
+/// What the handler of forks has to know of a region.
 pub(crate) struct Entry {
     is_taken: AtomicBool,
     /// Whether the other fields are valid.
     is_armed: AtomicBool,
-    /// Whether the region is one of the parent.
+    /// Whether the region belongs to the parent of this process.
     is_left_behind: AtomicBool,
     /// The reserved range.
     raw: AtomicPtr<c_void>,

@@ -38,7 +38,8 @@ pub(crate) enum Sharing {
 }
 
 impl Sharing {
-    /// How pages are mapped ahead: storing to private ones would copy the file.
+    /// The access for which pages are mapped ahead. Private pages are not mapped for stores: this would copy
+    /// the file.
     pub(crate) fn population(self) -> Access {
         match self {
             Sharing::Private => Access::Private,

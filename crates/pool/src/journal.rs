@@ -35,8 +35,8 @@ impl Pool {
         pool.add_journal_and_open(path, options)
     }
 
-    /// As [`open`](Pool::open), as the medium demands: a pool on a disk has a journal, if it has room for
-    /// one.
+    /// As [`open`](Pool::open), but the medium decides about the journal: a pool on a disk has one, if there
+    /// is room.
     pub(crate) fn open_by_medium(path: &Path, options: &Options) -> Result<Pool> {
         if !options.create_new && has_journal(path) {
             let file = header::open_file(path, false)?;
@@ -144,7 +144,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether the pool can have a journal: the space that was never used, and that by which it may grow.
+    /// Whether the pool can have a journal. The space that was never used and the space by which the pool may
+    /// grow count.
     fn has_room_for_journal(&self, options: &Options) -> Result<bool> {
         let stats = self.stats();
         let room = stats.max_bytes.saturating_sub(stats.pool_bytes) + stats.unused_bytes;

@@ -30,7 +30,7 @@ pub enum Event<'a> {
     },
     /// The keys that follow are in this database.
     Database(u64),
-    /// How many keys the database has, and how many of them a deadline, as the file says.
+    /// How many keys the database has, and how many of them have a deadline, as the file says.
     Sizes {
         /// The keys.
         keys: u64,

@@ -275,8 +275,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.tidying = self.executor.tidy(self.executor.state.config.expire_per_turn);
         }
         self.executor.hold_to_maxmemory();
-        // After the tidying, which begins a batch of its own: clients that waited for the end of a pause,
-        // too.
+        // This comes after the tidying, which begins a batch of its own. Clients that waited for the end of a
+        // pause are served here, too.
         if self.executor.keys.waiters.has_ready() {
             self.executor.serve_waiting(None);
         }

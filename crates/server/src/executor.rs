@@ -153,7 +153,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         job: &mut Option<KeysJob>,
     ) {
         let posted = self.keys.pubsub.posted;
-        // Keys that come from another node expire by its clock until they are here.
+        // Keys that come from another node expire by the clock of that node until the move has ended.
         let now_ms = self.keys.now_ms;
         if session.importing {
             self.keys.now_ms = 0;

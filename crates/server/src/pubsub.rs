@@ -54,7 +54,7 @@ pub(crate) struct PubSub {
     /// The number given last, to a subscription or a message.
     last: u64,
     outbox: VecDeque<Message>,
-    /// How many of the first are committed.
+    /// How many messages at the front of the outbox are committed.
     committed: usize,
     /// Sums over all messages in the outbox.
     receptions: u64,

@@ -338,7 +338,7 @@ impl State {
         self.log(LogLevel::Notice, MessageKind::OutputLimit, message);
     }
 
-    /// Logs that a commit failed, of which this many replies are now errors.
+    /// Logs that a commit failed, and that this many replies are errors because of it.
     #[cold]
     pub(crate) fn log_failed_commit(&mut self, replies: usize, error: &tembo::Error, pool: &Pool) {
         let kind = match kind_of(error) {

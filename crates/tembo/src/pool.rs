@@ -383,7 +383,7 @@ impl Pool {
     /// As for a commit.
     pub fn trim(&self) -> Result<u64> {
         let pool = &self.shared.pool;
-        // A second lane would make all commits that follow slower.
+        // The trim gets the lane of the writers: a second lane would make all later commits slower.
         if self.shared.has_writers()
             && pool.has_one_lane()
             && let Ok(tx) = self.shared.begin("a turn to trim the pool")

@@ -103,7 +103,7 @@ impl SectorDisk {
         self.with(|state| state.fails = Some((Rng::new(seed), drops)));
     }
 
-    /// Ends the process with that failure: all later operations fail and do nothing.
+    /// Ends the process when the synchronisation fails: all later operations fail and do nothing.
     pub fn end_with_failure(&self) {
         self.with(|state| state.ends = true);
     }

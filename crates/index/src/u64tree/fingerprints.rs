@@ -27,7 +27,7 @@ const ALL: u128 = (1 << SLOTS) - 1;
 /// A key's fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fingerprint {
-    /// Never that of an unused slot.
+    /// The fingerprint's byte. An unused slot has another one.
     pub(super) byte: u8,
     /// The lower nibble is used for slots up to 63, the upper one for the others.
     pub(super) nibbles: u8,

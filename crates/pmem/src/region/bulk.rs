@@ -198,7 +198,7 @@ impl Region {
 ///
 /// # Safety
 ///
-/// `dst` is valid for writes of as many bytes, which are not among them.
+/// `dst` is valid for writes of `src.len()` bytes, and does not overlap with `src`.
 #[inline(always)]
 unsafe fn copy(dst: *mut u8, src: &[u8]) {
     // SAFETY: the caller's promise.

@@ -182,7 +182,7 @@ fn a_large_block_gets_the_run_that_costs_least() {
     let mut blocks = Blocks::new(8 * MIB);
     let count = blocks.fill(0, 1000);
     (0..count).filter(|number| number % 8 == 0).for_each(|number| blocks.remove(number));
-    // The last slab found no run, either.
+    // The compaction moves little: for the last slab it finds no run, either.
     assert!(blocks.compact(false).unwrap() < 100_000);
     assert_eq!(blocks.compact(false), None, "no slab is sparse enough");
     // A part in which half is gone.

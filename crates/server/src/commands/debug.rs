@@ -83,8 +83,8 @@ struct ValueDigest {
     digest: u128,
 }
 
-/// The digest of an existing value. It does not depend on how elements are kept, and on their order in lists
-/// only.
+/// The digest of an existing value. The way in which the elements are kept does not matter; their order
+/// matters in lists only.
 fn value_digest(keys: &mut Keyspace<'_>, database: usize, key: &[u8]) -> Answer<Option<ValueDigest>> {
     let Some(stored) = keys.find(database, key)?.live else {
         return Ok(None);
@@ -117,7 +117,7 @@ fn value_digest(keys: &mut Keyspace<'_>, database: usize, key: &[u8]) -> Answer<
     Ok(Some(ValueDigest { deadline, digest }))
 }
 
-/// The exclusive or over all keys, which has no order, as in Redis.
+/// The exclusive or over all keys, so that their order does not matter, as in Redis.
 fn digest(ctx: &mut Context<'_, '_>) -> Answer {
     // All walks come before the first look-up, which begins a batch.
     let mut keys = Vec::new();

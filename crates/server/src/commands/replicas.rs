@@ -84,7 +84,7 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
                 introduced(ctx).ip = (!ip.is_empty()).then(|| ip.to_owned());
             }
             _ if is(option, "capa") => introduced(ctx).takes_new_ids |= is(value, "psync2"),
-            // Once the stream runs, it is one that the replica wants.
+            // A replica that has asked already wants the stream, and not only a copy.
             _ if is(option, "rdb-only") && introduced(ctx).is_asking() => {}
             _ if is(option, "rdb-only") => {
                 let replica = introduced(ctx);

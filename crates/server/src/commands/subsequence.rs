@@ -24,7 +24,7 @@ fn lcs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let form = ReplyForm::parse(Options::after(request, 3))?;
     let (database, max_bytes) = (ctx.database(), ctx.state.config.limits.max_bulk_bytes);
     let first = ctx.keys.read(database, &request[1])?.map_or(&[][..], |stored| stored.payload);
-    // A string that is too long beside any other one is not copied.
+    // This refuses a string that is too long beside any other one, before it is copied.
     cell_count(first, &[], max_bytes)?;
     let first = first.to_vec();
     let second = ctx.keys.read(database, &request[2])?.map_or(&[][..], |stored| stored.payload);

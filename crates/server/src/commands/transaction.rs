@@ -123,7 +123,7 @@ pub(crate) fn databases_written(queue: &Queue, selected: usize) -> [bool; DATABA
     written
 }
 
-/// Notes the databases that a command names, if it is one that does.
+/// Notes the databases that a command names, if it names any.
 fn note_named(request: &Request<'_>, selected: usize, written: &mut [bool; DATABASES]) {
     let (name, count) = (request.name(), request.arg_count());
     if args::is(name, "move") && count == 3 {

@@ -162,7 +162,7 @@ impl Accesses {
         bucket[at] = tag(hash) << TAG_SHIFT | value & USE_MASK;
     }
 
-    /// The present as the use of a key: never zero, which is that of an empty entry.
+    /// The present time as the time of a key's use. It is never zero: zero stands for an empty entry.
     fn recency(&self) -> u64 {
         self.now_ms.saturating_sub(self.began_ms) + 1
     }

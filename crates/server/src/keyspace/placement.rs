@@ -158,7 +158,8 @@ pub(super) fn seek(place: &[u8], prefix: &[u8]) -> Option<Vec<u8>> {
     match key {
         key if key.starts_with(prefix) => None,
         key if key < prefix => Some(place_in(slot, prefix)),
-        // Behind the last number of two bytes, which no slot has, is only a damaged place.
+        // No slot has the largest number that fits into two bytes, so such a place is damaged, and the search
+        // goes on directly behind it.
         _ => Some(slot.checked_add(1).map_or_else(|| [place, &[0]].concat(), |slot| place_in(slot, prefix))),
     }
 }

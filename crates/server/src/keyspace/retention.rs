@@ -240,7 +240,7 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Lets the batch have the record and the order.
+    /// Writes the record of the kept states and the order of the maps, as part of the batch.
     pub(crate) fn write_kept(&mut self) -> Answer {
         let Keyspace { pool, batch, collections, dirty, places, keeping, .. } = self;
         let batch = writer(pool, batch)?;
@@ -309,7 +309,7 @@ impl Keyspace<'_> {
         Ok((states.len(), self.kept_keys()?, left_ms / 1000, self.keeping.given_up))
     }
 
-    /// Each state: whether it is that of all databases, and these with their keys.
+    /// For each kept state: whether it has all databases, and its databases with their keys.
     #[cfg(test)]
     #[expect(clippy::type_complexity, reason = "for a test that takes it apart at once")]
     pub(crate) fn kept_names(&self) -> Result<Vec<(bool, Vec<(usize, Vec<Vec<u8>>)>)>, tembo::Error> {
@@ -366,8 +366,8 @@ impl Keyspace<'_> {
         Ok(true)
     }
 
-    /// The databases that a whole new state replaces, with the numbers of their maps, if they are to be kept.
-    /// There must be no batch.
+    /// The databases that are to be kept when a whole new state replaces them, with the numbers of their
+    /// maps. There must be no batch.
     pub(super) fn places_to_keep(&mut self) -> Answer<Vec<(u8, u8)>> {
         let mut places = Vec::new();
         if self.keeping.grace_ms > 0 && self.layout() == Layout::Plain {

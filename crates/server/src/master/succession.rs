@@ -183,7 +183,7 @@ fn ask_in_thread(replica: Master, means: Means, sender: Sender<Option<Heir>>, wa
     }
 }
 
-/// The heir that a replica of before is, or follows.
+/// Asks an earlier replica for the heir: the replica itself, or the master that it follows.
 fn ask(replica: &Master, means: &Means) -> Option<Heir> {
     let address = (replica.host.as_str(), replica.port).to_socket_addrs().ok()?.next()?;
     let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;

@@ -151,7 +151,7 @@ impl HttpServer {
                 deadline: Instant::now() + REQUEST_TIME,
             };
             self.conns.push((*next, conn));
-            // Two numbers at the end are taken.
+            // The two largest numbers are those of the listener and the waker.
             *next = (*next + 1) % (usize::MAX >> 1);
         }
         true

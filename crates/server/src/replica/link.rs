@@ -72,7 +72,7 @@ struct Streaming {
 pub(crate) struct Link<'p> {
     waker: Arc<Waker>,
     stage: LinkStage<'p>,
-    /// The role for which this is.
+    /// The number of the role that this link serves.
     epoch: u64,
     /// The number of the thread whose answer this waits for.
     asked: u64,
@@ -216,7 +216,8 @@ impl<'p> Link<'p> {
         let Some(master) = state.role.master.clone() else { return Ok(()) };
         let position = executor.keys.replication.position;
         let end = position.map_or(0, |position| position.offset);
-        // Without the bytes a master that was promoted before them sends a whole copy.
+        // If the backlog does not tell this offset, a master that was promoted before the end sends a whole
+        // copy.
         let harmless_from = executor.keys.replication.backlog.harmless_from(end).unwrap_or(end);
         let (settings, is_cancelled) = (&state.config.replica, Arc::new(AtomicBool::new(false)));
         state.role.transfer = Arc::new(Transfer::default());

@@ -68,7 +68,7 @@ struct RunningMove {
     /// for the last ones that it has.
     given: VecDeque<(Instant, usize)>,
     lag: Duration,
-    /// Questions whether the target is ready, which it has not answered.
+    /// How many times the target was asked whether it is ready and has not answered yet.
     asked: u32,
     drains: u32,
     /// A command other than a removal came after the target was asked whether it is ready.
