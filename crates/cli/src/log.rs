@@ -24,7 +24,7 @@ pub(crate) fn start(format: LogFormat) {
         .with_max_level(Level::TRACE)
         .with_writer(std::io::stderr)
         .finish();
-    // There is none before it.
+    // This cannot fail: the process has no other subscriber.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 

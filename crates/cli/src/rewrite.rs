@@ -232,7 +232,7 @@ impl Rewriting {
     ) -> Outcome<Rewritten> {
         self.progress = Progress::new("comparing", None);
         self.compare(listed.iter())?;
-        // The source stays as it is, so a store's copy has what nobody needs there, too.
+        // The source was not changed, so the copy of a store still has versions that nobody needs.
         let is_store = |listed: &&Listed| matches!(listed.kind, Kind::Store);
         if listed.iter().any(|listed| is_store(&listed)) {
             collect_and_compact(&self.target)?;

@@ -18,7 +18,7 @@ impl Accounts {
     ///
     /// # Errors
     ///
-    /// A sentence about the line that is none, or about their number.
+    /// A sentence about the line that is no account, or about the number of accounts.
     pub fn parse(text: &str) -> Result<Accounts, String> {
         let mut tokens = Vec::new();
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());

@@ -94,7 +94,7 @@ impl<'v> Item<'v> {
 pub(crate) struct State {
     /// Unique numbers below this may have been given.
     pub(crate) unique_end: u64,
-    /// The time at which all items of before are to go; 0: never.
+    /// The time at which all items that were stored before it are to go; 0: never.
     pub(crate) flush_at: u64,
 }
 

@@ -47,8 +47,7 @@ impl Pool {
         Pool::open_simply(path, options)?.with_journal_on_disk(path, options)
     }
 
-    /// Opens a new pool, or one without a journal, again with one, if it lies on a disk and has room for
-    /// that.
+    /// Opens a pool again, with a journal, if it has none yet, lies on a disk, and has room for a journal.
     pub(crate) fn with_journal_on_disk(self, path: &Path, options: &Options) -> Result<Pool> {
         let is_in_page_cache = self.region().domain() == Domain::PageCache;
         if !is_in_page_cache || !self.region().file().is_some_and(is_on_disk) {

@@ -136,7 +136,8 @@ impl CommandStats {
         self.last = Instant::now();
     }
 
-    /// A command has ended, which began when the one before had, or at [`CommandStats::begin`].
+    /// Notes that a command has ended. It began at the end of the command before it, or at
+    /// [`CommandStats::begin`].
     #[inline]
     pub(crate) fn note(
         &mut self,

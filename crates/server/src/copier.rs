@@ -26,9 +26,9 @@ use crate::keyspace::point::Lost;
 /// The receiver of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Purpose {
-    /// A file of this name, which becomes the one that the settings name.
+    /// A file under this name. When it is complete, it gets the name in the settings.
     Save(PathBuf),
-    /// Replicas, which go on from here.
+    /// Replicas, whose stream then goes on from this position.
     Replicas(Position),
 }
 

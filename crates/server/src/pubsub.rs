@@ -87,7 +87,7 @@ impl PubSub {
         session.subscriptions.of(kind).insert(shared, self.last);
     }
 
-    /// The name as others hold it, so that it is in memory once.
+    /// The name as other subscriptions have it, so that it is in memory once.
     fn shared_name(&self, kind: SubscriptionKind, name: &[u8]) -> Rc<[u8]> {
         let held = match kind {
             SubscriptionKind::Channel => self.channels.get_key_value(name).map(|(name, _)| name),

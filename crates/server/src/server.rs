@@ -244,8 +244,8 @@ impl Server {
         !self.state.users.ask_for_password()
     }
 
-    /// The limit of the data, for others that evict theirs from the same pool. It follows CONFIG SET, and
-    /// there is none before the server runs.
+    /// The limit of the data, for another server that evicts its own data from the same pool. It follows
+    /// CONFIG SET, and there is none before the server runs.
     pub fn eviction_limit(&self) -> EvictionLimit {
         self.state.eviction.limit.clone()
     }

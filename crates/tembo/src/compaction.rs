@@ -534,7 +534,7 @@ mod tests {
         (0..50_000u32).for_each(|i| _ = map.put(i.to_be_bytes(), [0; 100]).unwrap());
         (0..50_000u32).filter(|i| i % 10 > 0).for_each(|i| _ = map.remove(i.to_be_bytes()).unwrap());
         assert!(pool.compact().unwrap().moved_bytes > 0);
-        // Unasked, too.
+        // A compaction that nobody asks for does this, too.
         (0..50_000u32).for_each(|i| _ = map.put(i.to_be_bytes(), [0; 100]).unwrap());
         (0..50_000u32).filter(|i| i % 10 > 0).for_each(|i| _ = map.remove(i.to_be_bytes()).unwrap());
         (0..10_000u32).for_each(|i| _ = map.put(i.to_be_bytes(), [0; 1000]).unwrap());

@@ -127,7 +127,7 @@ pub(crate) fn compact_all(shared: &HeapShared) -> Result<u64> {
 pub enum HeapStep {
     /// Bytes of objects were moved, and there is more to do.
     Moved(u64),
-    /// There is nothing left to do.
+    /// Nothing is left to move.
     Done,
     /// The heap is being opened, migrated, or used by a transaction of this thread; nothing can move.
     Unavailable,

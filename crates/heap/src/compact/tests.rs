@@ -91,7 +91,7 @@ fn change<B: Brand>(heap: &Heap<B, Root>, number: usize, change: Change) -> Resu
         }
         Ok(None)
     })?;
-    // The node is held until the end of the heap.
+    // The handle is never dropped, so the node is held as long as the heap is open.
     std::mem::forget(handle);
     Ok(())
 }

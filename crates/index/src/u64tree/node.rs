@@ -37,7 +37,7 @@ use tembo_pool::{BriefPin, OpenGuard};
 
 /// The lock of structure changes.
 pub(super) type Structure<'s> = RwLockWriteGuard<'s, ()>;
-/// The same, shared with threads that also divide leaves in place.
+/// The lock of structure changes, shared with threads that divide leaves in place.
 pub(super) type SharedStructure<'s> = RwLockReadGuard<'s, ()>;
 
 /// Proof that nodes found in the tree are not dropped: a pin, or the lock of structure changes, shared or

@@ -300,7 +300,7 @@ impl PrivatePages {
         }
         let (off, bytes) = (first << self.page_shift, (end - first) << self.page_shift);
         if self.backing == Backing::Mapped && !self.discard(off, bytes) {
-            // None is looked at any more: the range may have no memory soon.
+            // From now on no page is looked at: the range may soon have no memory.
             return self.is_refused.store(true, Ordering::Relaxed);
         }
         let words = (first..end.min(self.table.end())).map(|page| self.table.word(page));

@@ -207,7 +207,7 @@ impl Allocator {
         self.has_outgrown_waste() && self.has_outgrown_waste.swap(false, Ordering::Relaxed)
     }
 
-    /// As above, without forgetting it.
+    /// As [`take_outgrown_waste`](Self::take_outgrown_waste), but the next call returns the same.
     pub(crate) fn has_outgrown_waste(&self) -> bool {
         self.has_outgrown_waste.load(Ordering::Relaxed)
     }

@@ -97,7 +97,7 @@ impl User {
         condition: impl Fn(&Selector, &Known) -> bool,
     ) -> Result<(), Denial> {
         let mut worst = Denial { reason: Reason::Command, place: 0, command: command.name };
-        // A command without a number is none that a rule can allow.
+        // No rule can allow a command that has no number.
         let Some(number) = CATALOGUE.number_of(command) else { return Err(worst) };
         let known = &CATALOGUE.all()[number];
         for selector in &self.selectors {

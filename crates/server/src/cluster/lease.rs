@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use super::topology::{ID_BYTES, NodeId};
 
-/// The part of a lease that is not used is one of this many.
+/// One part in this many of a lease is not used.
 const UNUSED_PART: u32 = 100;
 
 /// The choice of a shard's master, and its version.

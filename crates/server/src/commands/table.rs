@@ -33,7 +33,7 @@ pub(crate) mod flag {
     pub(crate) const HASH: u32 = 1 << 13;
     /// See [`KEYSPACE`].
     pub(crate) const SET: u32 = 1 << 14;
-    /// Not while data is being loaded beside the old.
+    /// Not allowed while new data is being loaded and the old data still served.
     pub(crate) const NO_ASYNC_LOADING: u32 = 1 << 15;
     /// Categories that no other bit implies.
     pub(crate) const KEYSPACE: u32 = 1 << 16;

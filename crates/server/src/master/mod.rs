@@ -6,7 +6,7 @@
 //!   master/propagation  from commands to effects
 //!   |- copy             a whole copy for a replica that cannot go on where it is
 //!   |- failover, handover    a master and a replica change places
-//!   |- succession       whether a replica of before has taken the place of a master that was started anew
+//!   |- succession       whether a former replica has taken the place of a master that was started anew
 //!   |- feed             the stream from the backlog into connections; timeouts, WAIT
 //!   commands/replicas   PSYNC, REPLCONF, WAIT
 //! ```

@@ -220,7 +220,7 @@ impl Conn {
                 }
                 return Some(response(status, PLAIN, &format!("{status}\n"), false));
             }
-            // Only a request that is not partial gets here.
+            // The caller passes only requests that are whole or wrong.
             Parsed::Partial => return Some(Vec::new()),
         };
         let answer = |status, body: &str| Some(response(status, PLAIN, body, asked.is_head));

@@ -87,8 +87,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// Reads a file. Whoever may set the settings may name anything, and the event loop reads it: nothing that
-/// waits for others, and nothing without an end.
+/// Reads a file. Whoever may change the settings may name any file, and the event loop reads it. So a file
+/// that would make the reader wait, or that has no end, is refused.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("{}: {error}", path.display());
     // With this flag, opening a pipe without a writer returns at once.

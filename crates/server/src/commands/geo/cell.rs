@@ -68,7 +68,7 @@ impl Position {
     }
 }
 
-/// The integer that a processor makes of a double, also of one that is none: scores can be anything.
+/// The integer that a processor makes of a double, also if the double is no number: scores can be anything.
 fn whole(score: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     let signed = |number: f64| {
