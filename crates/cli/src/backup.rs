@@ -293,7 +293,7 @@ fn check(pool: &Pool) -> Outcome {
 
 /// A pool to be replaced, which no process opens before it is.
 struct Replaced {
-    /// Its own name, no symbolic link.
+    /// The file's own path, with symbolic links resolved.
     path: PathBuf,
     /// Has the lock of a pool that is open, and so a server that is started meanwhile fails.
     file: File,

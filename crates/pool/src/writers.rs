@@ -154,7 +154,7 @@ impl<L: Default> Writers<L> {
     /// As for [`Tx::commit`].
     #[inline]
     pub fn commit(&self, tx: Tx<'_>) -> Result<()> {
-        /// Counts the end of the commit, even if it fails.
+        /// Counts the commit as ended when it is dropped, also after a failure.
         struct Under<'w>(&'w AtomicU64);
         impl Drop for Under<'_> {
             fn drop(&mut self) {

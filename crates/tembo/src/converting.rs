@@ -31,9 +31,9 @@ const NAME_BYTES_MAX: usize = 256;
 pub struct Converted {
     /// Keys that the map has now.
     pub keys: u64,
-    /// Changes that were committed, and in how many commits. Of an interrupted conversion, those since.
+    /// The changes that were committed. If an earlier conversion was interrupted, only those since.
     pub changes: u64,
-    /// See `changes`.
+    /// The commits that made these changes.
     pub commits: u64,
     /// The snapshots of the store that are kept, from the oldest to the newest.
     pub snapshots: Vec<String>,

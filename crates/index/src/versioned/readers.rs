@@ -119,7 +119,8 @@ impl Readers {
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
     versions: Vec<u64>,
-    /// Whether the last of them is not held: it is included because a reader may still begin to hold it.
+    /// Whether no reader holds the last version yet: it is included because a reader may still begin to hold
+    /// it.
     is_last_free: bool,
 }
 

@@ -68,7 +68,7 @@ impl WbTree {
         }
         let mut edit = Edit::new(self, tx, None);
         let path = Path::to_key(edit.view(), tree, from)?;
-        // A node that moves changes the way to those below it, so it has a step of its own.
+        // Moving an inner node changes the path to all nodes below it, so it is a step of its own.
         if let Some(moved_bytes) = edit.move_inner(&path, from, compaction)? {
             edit.finish()?;
             return Ok(CompactionStep { moved_bytes, next: Some(from.to_vec()) });

@@ -354,7 +354,7 @@ impl PrivatePages {
         }
     }
 
-    /// For a simulator: the file has a hole there now, which these whole pages show.
+    /// For a simulator: these whole pages show the file again, which has a hole there now.
     pub(crate) fn show_hole(&self, off: u64, bytes: u64) {
         let words =
             (off >> self.page_shift..(off + bytes) >> self.page_shift).flat_map(|page| self.words(page));

@@ -225,7 +225,7 @@ enum Class {
     Normal,
     Subscriber,
     Replica,
-    /// The link to a master is none of the connections.
+    /// The link to a master. No connection is of this type, as the link is not one of them.
     Master,
 }
 

@@ -179,7 +179,8 @@ const PARAMETERS: &[Parameter] = &[
         "proto-max-bulk-len",
         |state| state.config.limits.max_bulk_bytes.to_string(),
         |config, value| {
-            // Redis's range, and then ours, so that what Redis refuses too is refused in its words.
+            // The range of Redis is checked first, so that a value outside of both ranges is refused in
+            // Redis's words.
             let bytes = memory(value, 1 << 20, i64::MAX as u64)?;
             let bytes = in_range(bytes, 1 << 20, Limits::default().max_bulk_bytes as u64)?;
             config.limits.max_bulk_bytes = bytes as usize;

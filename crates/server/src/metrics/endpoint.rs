@@ -290,7 +290,7 @@ fn receive(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
-/// Sends; whether all of it is sent.
+/// Sends bytes. Returns whether all of them are sent.
 fn send(stream: &mut TcpStream, bytes: &[u8], sent: &mut usize) -> io::Result<bool> {
     while *sent < bytes.len() {
         match stream.write(&bytes[*sent..]) {

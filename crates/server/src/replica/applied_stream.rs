@@ -139,7 +139,8 @@ impl Executor<'_, '_> {
                     } else {
                         self.apply_one(&request, session, output, *offset, now_ms)?;
                         if self.keys.replication.went_back {
-                            // A commit failed before this command, which the batch may not have by itself.
+                            // A commit before this command has failed, and the batch may not have this
+                            // command alone.
                             self.abandon();
                             return self.expect_no_way_back();
                         }

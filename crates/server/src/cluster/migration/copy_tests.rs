@@ -57,7 +57,7 @@ fn writes_between_any_two_steps_of_a_copy_of_many_ranges_reach_the_target() {
     let names = (0..).map(|number| format!("k{number}"));
     let names: Vec<_> = names.filter(|name| slots.contains(slot_of(name.as_bytes()))).take(60).collect();
     let (registry, mut random) = (Registry::new(), Random::seeded(11));
-    // Few enough keys that some are made behind the last one of a range that is just exhausted.
+    // The keys are few, so that some are made behind the last key of a range that was just copied to its end.
     for round in 0..80 {
         keys.clear(0).unwrap();
         keys.commit().unwrap();
