@@ -29,7 +29,7 @@ pub(super) const HELP: &[&str] = &[
     "    Stop the server for so long. Decimals allowed.",
 ];
 
-/// Runs one of the subcommands, if it is that.
+/// Runs the request if it is one of these subcommands. Returns whether it was.
 pub(super) fn run(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer<bool> {
     let (word, count) = (&request[1], request.arg_count());
     match word {
