@@ -191,7 +191,8 @@ impl Accesses {
         self.find(self.hash(database, key)).map_or(0, |(_, value)| self.decayed(value))
     }
 
-    /// Notes that a key was last used this long ago; at the most when the table began.
+    /// Notes that a key was last used this long ago. A use from before the table began counts as one at its
+    /// beginning.
     pub(crate) fn set_idle(&mut self, database: usize, key: &[u8], seconds: u64) {
         let hash = self.hash(database, key);
         let value = self.recency().saturating_sub(seconds.saturating_mul(1000)).max(1);

@@ -259,7 +259,8 @@ impl RunningMove {
         Ok(())
     }
 
-    /// From copying to the question whether the target is ready.
+    /// Goes from copying to draining, and asks the target whether it is ready. Ends a draining that takes too
+    /// long.
     fn drain(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), String> {
         let now = executor.state.now;
         match self.stage {
