@@ -115,7 +115,7 @@ impl Command {
         }
     }
 
-    /// Whether it was asked for JSON, which it then prints of a failure too.
+    /// Whether the command was asked for JSON. It prints failures as JSON then, too.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Command::Info(info) => info.json,

@@ -237,7 +237,7 @@ pub(crate) fn restore(arguments: &Restore) -> Outcome {
     if arguments.files.iter().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
         return Err(Failure::Usage("standard input is one backup only: `-` is named twice".to_owned()));
     }
-    // Until the end: no process opens the pool before it is replaced.
+    // Held until the end, so that no process opens the pool before it is replaced.
     let replaced = Replaced::of(arguments)?;
     let path = replaced.as_ref().map_or(&arguments.pool, |replaced| &replaced.path);
     let sources = arguments.files.iter().map(|file| Ok(open(file)?.0)).collect::<Outcome<Vec<_>>>()?;
@@ -293,7 +293,7 @@ fn check(pool: &Pool) -> Outcome {
 
 /// A pool to be replaced, which no process opens before it is.
 struct Replaced {
-    /// Its own name, no symbolic link.
+    /// The file's own path, with symbolic links resolved.
     path: PathBuf,
     /// Has the lock of a pool that is open, and so a server that is started meanwhile fails.
     file: File,
@@ -312,7 +312,7 @@ impl Replaced {
             return Err(refuse(" exists; --replace lets the restored pool take its place"));
         }
         let path = named.canonicalize().map_err(Failure::at_file("replacing", named))?;
-        // Nothing but a file is opened: one who opens a pipe waits.
+        // Only an ordinary file is opened: opening a pipe would wait.
         let facts = path.metadata().map_err(Failure::at_file("replacing", named))?;
         if !facts.is_file() {
             return Err(refuse(" is no file; --replace takes the place of a pool only"));
@@ -346,7 +346,7 @@ impl Replaced {
         }
     }
 
-    /// Lets its successor be readable for the same users.
+    /// Gives the file's successor the same permissions.
     fn give_mode(&self, file: &File) -> io::Result<()> {
         file.set_permissions(self.file.metadata()?.permissions())
     }

@@ -19,7 +19,7 @@ pub(crate) enum Failure {
     Failed(String),
     /// The store refused, or is damaged: exit code 1, with this message and this kind of failure.
     Store(Kind, String),
-    /// The same, where the message says already which file it is about.
+    /// The same as a store's failure, where the message already names the file.
     Named(Kind, String),
     /// The answer is no and has been printed already: this exit code, without a message.
     Answered(u8),
@@ -113,7 +113,7 @@ impl Failure {
         }
     }
 
-    /// The same, with more to be said.
+    /// The same failure, with `more` at the end of its text.
     pub(crate) fn with(self, more: &str) -> Failure {
         match self {
             Failure::Failed(text) => Failure::Failed(text + more),

@@ -130,7 +130,7 @@ impl Filling<'_> {
         }
     }
 
-    /// The entries that come belong to another map, which is opened when those before are in theirs.
+    /// The entries that follow belong to another map. It is opened once the earlier entries are in theirs.
     fn turn_to(&mut self, open: impl FnOnce(&Pool) -> tembo::Result<Target>) -> Outcome {
         self.write_gathered()?;
         self.target = open(self.pool)?;

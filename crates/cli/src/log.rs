@@ -24,7 +24,7 @@ pub(crate) fn start(format: LogFormat) {
         .with_max_level(Level::TRACE)
         .with_writer(std::io::stderr)
         .finish();
-    // There is none before it.
+    // This cannot fail: the process has no other subscriber.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
@@ -163,7 +163,7 @@ fn write_json(writer: &mut Writer<'_>, level: &str, target: &str, fields: Fields
     object.insert("level".to_owned(), level.into());
     object.insert("target".to_owned(), target.into());
     object.insert("message".to_owned(), fields.message.into());
-    // A field does not take the place of one of these.
+    // An event's field does not replace a field that every line has.
     fields.others.into_iter().for_each(|(name, value)| {
         object.entry(name).or_insert(value);
     });

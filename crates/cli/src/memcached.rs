@@ -94,7 +94,7 @@ impl Listening {
     }
 }
 
-/// The server as the one for Redis sees it.
+/// The memcached server, as the Redis server sees its neighbour.
 #[derive(Debug)]
 struct Watched(Handle);
 

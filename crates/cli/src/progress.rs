@@ -38,7 +38,7 @@ impl Progress {
         }
     }
 
-    /// One more is done, each long enough to be shown at once.
+    /// Counts one more step, and shows it at once: for steps that take long.
     pub(crate) fn show(&mut self) {
         self.bar.inc(self.pending + 1);
         self.pending = 0;

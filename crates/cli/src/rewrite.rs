@@ -28,7 +28,7 @@ use tembo::{
 
 /// Most entries that go into a map together.
 const GROUP_ENTRIES: usize = 64;
-/// Bytes of entries after which they go into the map, even if they are fewer.
+/// After this many bytes the entries go into the map, however few they are.
 const GROUP_BYTES: usize = 1 << 20;
 /// The names that a pool has room for, unless its source has more.
 const NAMES_MIN: u32 = 128;

@@ -91,7 +91,8 @@ fn sampled(lines: &[PendingLine], limit: usize, mut rng: Rng) -> Way {
     Way::Some { extremes: extremes.into_iter(), samples_left, rng }
 }
 
-/// Nothing, everything, and one line at each of its prefixes with all others at nothing or at everything.
+/// The extreme choices: no store arrives, all arrive, or one line stops at one of its prefixes while all
+/// other lines have none of their stores or all.
 fn extremes(lines: &[PendingLine]) -> Vec<Vec<usize>> {
     let none = vec![0; lines.len()];
     let full: Vec<usize> = lines.iter().map(|l| l.stores.len()).collect();

@@ -17,7 +17,8 @@ pub struct MutantOutcome {
     pub mutation: Mutation,
     /// Whose trace was changed.
     pub target: Target,
-    /// Which place of the class, in order of the trace.
+    /// The number of the place among those where a mutation of this class is possible, in the order of the
+    /// trace.
     pub place: usize,
     /// The event that was changed and the step that it belongs to.
     pub what: String,

@@ -5,9 +5,10 @@
 //! in the same file. Its operations are performed once. Between two of them everything may be written home,
 //! made durable or given back, or the process is killed, and another one goes on in the ring that it leaves.
 //!
-//! The component lives in a region with a [journal](tembo_pmem::journal), whose ring lies behind the region
-//! in the same file. Each operation is performed once. Between two of them, everything may be written home,
-//! made durable or given back; or the process is killed, and another one goes on with the ring that it finds.
+//! Then images of the device are taken all along the history of the disk, those of its closing too. Each is
+//! recovered, at times with a power failure in the recovery of the ring. It is checked, and compared with the
+//! model. Then it is written to again; or it is put on a disk of its own, where it is written to until the
+//! power fails a second time.
 //!
 //! # Oracle
 //!
@@ -27,7 +28,7 @@ use std::time::Duration;
 use tembo_pmem::Region;
 use tembo_pmem::journal::{Journal, JournalPlace, RING_MIN_BYTES, Records, recover};
 
-/// The ring is as short as it can be, so that it is turned.
+/// The ring is as short as it can be, so that it wraps around often.
 const RING_BYTES: u64 = RING_MIN_BYTES;
 /// The ring's two heads.
 const HEADS_BYTES: u64 = 8192;
@@ -241,7 +242,7 @@ impl<'a, S: Scenario> PowerFailures<'a, S> {
         }
     }
 
-    /// Ends the process, and goes on in the ring that it leaves.
+    /// Ends the process, and opens the region again with the ring of records that the process left.
     fn kill(&self, state: S::State, disk: &SectorDisk) -> Result<S::State, String> {
         disk.cut_after(0);
         self.close(state)?;

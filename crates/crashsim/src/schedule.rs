@@ -45,7 +45,7 @@ enum Activity {
     NotJoined,
     /// Waits for the baton.
     Waiting,
-    /// Runs with the baton, or lost it while it was blocked.
+    /// Runs with the baton, or runs without it because it lost the baton while it was blocked.
     Running,
     Left,
 }

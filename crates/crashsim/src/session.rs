@@ -65,7 +65,7 @@ pub(crate) struct Step<M> {
     pub(crate) after: Arc<[Allowed<M>]>,
     pub(crate) during_key: u64,
     pub(crate) after_key: u64,
-    /// The region's length until its end, and then.
+    /// The region's length until the end of the step.
     pub(crate) during_bytes: u64,
     pub(crate) after_bytes: u64,
     pub(crate) tested: bool,
@@ -85,7 +85,7 @@ pub(crate) struct Session<M> {
     pub(crate) names: Vec<String>,
     /// The steps that are operations of the scenario.
     pub(crate) ops: Range<usize>,
-    /// Whether several threads performed them.
+    /// Whether several threads performed the steps.
     pub(crate) shared: bool,
 }
 

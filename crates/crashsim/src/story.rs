@@ -1,4 +1,4 @@
-//! The report of a failure: as little as explains it.
+//! The report of a failure: no more than is needed to explain it.
 
 use crate::config::Config;
 use crate::replay::{Pending, PendingLine};

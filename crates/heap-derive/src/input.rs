@@ -160,7 +160,7 @@ fn fields(fields: &syn::Fields, own: &TokenStream) -> Vec<Field> {
 /// Methods that all places and objects have everywhere, since their traits are in the prelude.
 const METHODS: [&str; 8] = ["clone", "clone_from", "clone_into", "eq", "into", "ne", "to_owned", "try_into"];
 
-/// Refuses fields whose accessors would clash with methods of places.
+/// Refuses fields whose accessors would have the name of a method of places.
 fn refuse_names_of_methods(fields: &syn::Fields) -> Result<()> {
     let names = fields.iter().filter_map(|field| field.ident.as_ref());
     let errors = names.filter(|name| METHODS.iter().any(|method| name.unraw() == method)).map(|name| {

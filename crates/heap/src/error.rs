@@ -284,7 +284,7 @@ impl Error {
     ///
     /// # Errors
     ///
-    /// The error as it was, if it is another.
+    /// Returns the error unchanged if it is of another type.
     pub fn downcast<E: std::error::Error + 'static>(self) -> Result<E> {
         match self.into_kind() {
             ErrorKind::User(error) => error.downcast().map(|error| *error).map_err(Error::user),

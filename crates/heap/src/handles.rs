@@ -55,12 +55,12 @@ impl<B: Brand, T> Handle<B, T> {
         (Handle { object: object.clone(), of: PhantomData }, NewHandle { object })
     }
 
-    /// Whether it was made in this opening of the heap.
+    /// Whether the handle was made in this opening of the heap.
     pub(crate) fn is_of(&self, handles: &Arc<OfProcess<Handles>>) -> bool {
         Arc::ptr_eq(&self.object.handles, handles)
     }
 
-    /// Whether the transaction that made it was committed.
+    /// Whether the transaction that made the handle was committed.
     pub(crate) fn counts(&self) -> bool {
         self.object.counts.load(Ordering::Acquire)
     }
@@ -79,10 +79,10 @@ impl<B: Brand, T: Persist> std::fmt::Debug for Handle<B, T> {
 
 /// The state that the clones of a handle share.
 struct HeldObject {
-    /// The handles of the opening in which it was made.
+    /// The handles of the opening in which this one was made.
     handles: Arc<OfProcess<Handles>>,
     off: u64,
-    /// Whether the transaction that made it was committed.
+    /// Whether the transaction that made the handle was committed.
     counts: AtomicBool,
 }
 

@@ -9,7 +9,7 @@ const ACCOUNTS_MAX: usize = 8;
 /// [`Debug`](fmt::Debug), so that no message holds them by accident.
 #[derive(Clone)]
 pub struct Accounts {
-    /// Each as a client sends it: `name password`.
+    /// The accounts, each as a client sends it: `name password`.
     tokens: Vec<Vec<u8>>,
 }
 
@@ -18,7 +18,7 @@ impl Accounts {
     ///
     /// # Errors
     ///
-    /// A sentence about the line that is none, or about their number.
+    /// A sentence about the line that is no account, or about the number of accounts.
     pub fn parse(text: &str) -> Result<Accounts, String> {
         let mut tokens = Vec::new();
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());

@@ -12,7 +12,7 @@ use tembo::Pool;
 ///
 /// # Errors
 ///
-/// [`Error::Damaged`] with the first item that is none, and [`Error::Pool`].
+/// [`Error::Damaged`] for the first item that is damaged, and [`Error::Pool`].
 pub fn check(pool: &Pool) -> Result<Option<u64>, Error> {
     let Some(map) = pool.find_map(MAP_NAME)? else { return Ok(None) };
     match stored_state(&map) {

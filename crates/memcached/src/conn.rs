@@ -18,7 +18,7 @@ pub(crate) struct Conn {
     /// Where unread input begins.
     at: usize,
     pub(crate) output: Vec<u8>,
-    /// How much of it is sent.
+    /// How much of the output is sent.
     sent: usize,
     /// Bytes to come that are not wanted.
     skip: usize,
@@ -74,7 +74,7 @@ impl Conn {
         (std::mem::take(&mut self.input), self.at)
     }
 
-    /// Puts it back, up to `at` read.
+    /// Puts the input back, of which `at` bytes are read.
     pub(crate) fn put_input_back(&mut self, input: Vec<u8>, at: usize) {
         (self.input, self.at) = (input, at);
         if self.at == self.input.len() {
@@ -181,14 +181,14 @@ impl Conn {
         self.closing = true;
     }
 
-    /// Whether something can be done for it.
+    /// Whether something can be done for the client.
     pub(crate) fn is_ready(&self) -> bool {
         let may_go_on = self.unsent() == 0 && !self.closing && !self.broken;
         let has_request = self.paused_at.is_some() || self.unread().len() >= self.needs.max(1);
         (self.unsent() > 0 && self.writable) || (may_go_on && (self.readable || has_request))
     }
 
-    /// Whether it is to be closed.
+    /// Whether the connection is to be closed.
     pub(crate) fn is_over(&self) -> bool {
         self.broken || (self.unsent() == 0 && (self.closing || (self.ended && !self.is_ready())))
     }

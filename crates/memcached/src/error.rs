@@ -38,7 +38,7 @@ pub enum Error {
         /// The length of its value.
         bytes: usize,
     },
-    /// The pool has a map of the name for the items that is none of memcached's.
+    /// The pool has a map with the name of memcached's items, which memcached has not made.
     #[error("the map \"memcached\" of this pool was not made for memcached: {what}; use another pool")]
     Foreign {
         /// The fault.

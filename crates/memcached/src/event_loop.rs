@@ -82,7 +82,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
     }
 
-    /// Serves until it is stopped.
+    /// Serves clients until the server is stopped.
     pub(crate) fn run(mut self) -> Result<(), Error> {
         let mut events = Events::with_capacity(EVENTS_PER_POLL);
         while !self.handle.is_requested() {
@@ -193,7 +193,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         }
         let (input, mut at) = conn.take_input();
         let mut commands = 0;
-        // The next one, as far as it is there.
+        // The next command, as far as it has arrived.
         conn.needs = 1;
         while !conn.closing && at < input.len() && commands < COMMANDS_PER_TURN {
             commands += 1;
@@ -235,7 +235,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             }
             conn.output.truncate(begun);
             self.items.stats = stats.clone();
-            // The changes before it become durable, and those of its client's commands with them.
+            // The changes of earlier commands become durable first, and the client's commands with them.
             self.commit(served, Some(conn));
             if conn.closing {
                 return Step::Close;

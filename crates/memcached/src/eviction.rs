@@ -81,7 +81,7 @@ pub(crate) struct Eviction {
     next_measuring: Instant,
     /// All slabs of the pool are known, so that the measured memory is the memory of live data.
     knows_all: bool,
-    /// No item may go: this is not tried again before then.
+    /// No item may go, so no eviction is tried before this time.
     pub(crate) futile_until: Instant,
     /// A command has found no space.
     pub(crate) lacks_room: bool,
@@ -221,7 +221,7 @@ mod tests {
         eviction.tick(&pool, 10_000);
         assert_eq!((rounds(&eviction, b"a"), rounds(&eviction, b"b")), (2, u32::from(USES_MAX)));
         assert_eq!(eviction.uses.len(), 32_768);
-        // Few items are left, which were used as often as before.
+        // Few items are left, and they were used as often as before.
         (0..9).for_each(|_| eviction.touch(b"b"));
         eviction.tick(&pool, 3000);
         assert_eq!((eviction.uses.len(), rounds(&eviction, b"b")), (16_384, u32::from(USES_MAX)));

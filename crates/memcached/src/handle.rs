@@ -36,7 +36,7 @@ impl Handle {
     }
 
     pub(crate) fn note_commands(&self, commands: u64) {
-        // Only the thread that serves adds.
+        // Only the serving thread calls this, so no addition is lost.
         self.commands.store(self.commands() + commands, Ordering::Relaxed);
     }
 

@@ -47,7 +47,7 @@ pub(crate) const MARK_BINARY: u8 = 4;
 /// The part of an item before its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ItemHead {
-    /// The number that the client gave to it.
+    /// The number that the client gave to the item.
     pub(crate) flags: u32,
     /// In seconds since 1970; 0: none.
     pub(crate) deadline: u32,
@@ -94,7 +94,7 @@ impl<'v> Item<'v> {
 pub(crate) struct State {
     /// Unique numbers below this may have been given.
     pub(crate) unique_end: u64,
-    /// The time at which all items of before are to go; 0: never.
+    /// The time at which all items that were stored before it are to go; 0: never.
     pub(crate) flush_at: u64,
 }
 

@@ -162,7 +162,7 @@ impl<'p> Items<'p> {
         Ok(self.batch()?.put_parts(map, key, parts).map(drop)?)
     }
 
-    /// Notes that a command found no space, where items go for it.
+    /// Notes that a command found no space, in a server that evicts items.
     fn note_failure(&mut self, failure: &Failure) {
         self.eviction.lacks_room |= matches!(failure, Failure::NoRoom) && self.eviction.limit().is_some();
     }
@@ -254,7 +254,7 @@ impl<'p> Items<'p> {
     /// Takes the changes since the last commit back.
     pub(crate) fn roll_back(&mut self) -> Result<()> {
         self.batch = None;
-        // Numbers are reserved anew where their reservation was lost.
+        // If the reservation of numbers was lost, they are reserved anew.
         self.state = match stored_state(self.map) {
             Ok(state) => state,
             Err(Error::Pool(error)) => return Err(error.into()),

@@ -97,7 +97,7 @@ impl<'l> Request<'l> {
 struct Shown {
     head: ItemHead,
     bytes: usize,
-    /// Whether the flag `s` returns them.
+    /// Whether the flag `s` returns the number of bytes.
     returns_bytes: bool,
     /// Whether its key is returned in base64; `None`: as the request has it.
     key_is_binary: Option<bool>,
@@ -114,7 +114,7 @@ struct Times {
     at_t: Option<u32>,
     /// In the end.
     deadline: u32,
-    /// R came while less than its time was left.
+    /// The flag R came, and the item has less time left than that.
     is_late: bool,
 }
 

@@ -18,7 +18,7 @@ pub(crate) enum Step {
     Done(usize),
     /// The command has not arrived as a whole; it has at least this many bytes.
     Needs(usize),
-    /// Its replies have become long. It continues at this byte once they are sent.
+    /// The command's replies have become long. It continues at this byte once they are sent.
     Paused(usize),
     /// The command ran; this many bytes after it are a value that is not wanted.
     Skip(usize, usize),

@@ -34,7 +34,7 @@ pub(crate) struct Stats {
     pub(crate) store_no_memory: u64,
 }
 
-/// Figures of a server, for others that watch it.
+/// Figures of a server, for those who monitor it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {

@@ -38,13 +38,13 @@ pub(crate) enum Stored {
     /// With this unique number.
     Yes(u64),
     No,
-    /// The unique number is another one.
+    /// The item has another unique number.
     Exists,
     NotFound,
     TooLarge,
 }
 
-/// A value and where it goes.
+/// A value, and the item that gets it.
 pub(crate) struct NewItem<'v> {
     pub(crate) store: Store,
     pub(crate) key: &'v [u8],
@@ -245,7 +245,7 @@ impl Turn<'_, '_> {
 
     fn try_store(&mut self, item: &NewItem<'_>) -> Result<Stored> {
         let &NewItem { store, key, head, data, expected, unique } = item;
-        // Alone among them, a set looks at nothing.
+        // A set is the only one of these commands that needs no look at the present item.
         if store == Store::Set && expected.is_none() {
             return self.items.put(key, head, &[data], unique).map(Stored::Yes);
         }
@@ -379,7 +379,7 @@ impl Turn<'_, '_> {
         self.answer_outcome(words, outcome, |()| b"OK".to_vec());
     }
 
-    /// The log has its level from the command line: this is only answered.
+    /// The level of the log comes from the command line, so this command only gets its answer.
     fn run_verbosity(&mut self, words: &[&[u8]]) {
         match words {
             [level] | [level, _] => {
@@ -458,11 +458,11 @@ pub(crate) enum Arithmetic {
     Value {
         value: u64,
         head: ItemHead,
-        /// Its deadline before.
+        /// The deadline that the item had before.
         before: u32,
     },
     NotFound,
     NoNumber,
-    /// The unique number is another one.
+    /// The item has another unique number.
     Exists,
 }

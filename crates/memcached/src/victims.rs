@@ -18,7 +18,7 @@ const FULL_TIME_MAX: Duration = Duration::from_millis(20);
 /// The share of the memory that is evicted for such a command at first, and at last: twice as much each time.
 const FIRST_SHARE: u64 = 512;
 const LAST_SHARE: u64 = 8;
-/// Such a command has items evicted at most so often.
+/// The most evictions for one such command.
 pub(crate) const TRIES_MAX: u32 = 64;
 /// With this much of the memory in holes between items, the pool is compacted for such a command.
 const HOLES_PERCENT: u64 = 10;
@@ -29,7 +29,7 @@ const FUTILE_PERIOD: Duration = Duration::from_millis(100);
 struct Victim {
     key: Vec<u8>,
     bytes: u64,
-    /// Its time has come.
+    /// Whether the item's deadline has passed.
     is_over: bool,
 }
 
@@ -58,7 +58,7 @@ impl Items<'_> {
             let before = (self.eviction.alive_bytes, self.eviction.evicted);
             let freed = self.evict(left, FULL_VICTIMS_MAX, until)?;
             match self.commit() {
-                // The items are there again, and the next try takes others.
+                // The items are in the map again; the next try takes others.
                 Err(Failure::NoRoom) => {
                     (self.eviction.alive_bytes, self.eviction.evicted) = before;
                     break;
@@ -87,7 +87,7 @@ impl Items<'_> {
             let (found, is_at_end) = self.look()?;
             rounds += u32::from(is_at_end);
             for victim in found {
-                // In a later round it is still seen where it was.
+                // In a later round the item may still be where it was seen.
                 let removed = match self.remove_from_map(&victim.key) {
                     // The batch has no room for more. Its commit gives the space of the others back.
                     Err(Failure::NoRoom) => return Ok(Some(freed)),

@@ -3,7 +3,6 @@
 //! They advance only for regions opened with [`RegionOptions::count`](crate::RegionOptions), and
 //! for simulated ones; other regions pay one predictable branch per store.
 //!
-//! Write-backs and fences are counted in all regions besides ([`write_backs`]), for a program that is
 //! Write-backs and fences are counted in all other regions as well ([`write_backs`]), for a program that is
 //! watched. In `page-cache` there is nothing to write back: nothing is counted, and counting costs nothing.
 //! Elsewhere a fence pays for one addition to a word of the thread, a flush for two or three instructions.

@@ -134,7 +134,7 @@ impl Durability {
     /// The durability of a pool on a disk for which [`Auto`](Durability::Auto) was asked.
     pub const ON_DISK: Durability = Durability::Relaxed { interval_ms: RELAXED_MS };
 
-    /// Whether it needs a [journal](crate::journal) in the file.
+    /// Whether this durability needs a [journal](crate::journal) in the file.
     pub fn needs_journal(self) -> bool {
         matches!(self, Durability::Journaled | Durability::Relaxed { .. })
     }

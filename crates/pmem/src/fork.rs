@@ -106,12 +106,12 @@ impl<T: std::fmt::Debug> std::fmt::Debug for OfProcess<T> {
     }
 }
 
-/// A region, as the handler needs it.
+/// What the handler of forks has to know of a region.
 pub(crate) struct Entry {
     is_taken: AtomicBool,
     /// Whether the other fields are valid.
     is_armed: AtomicBool,
-    /// Whether it is a region of the parent.
+    /// Whether the region belongs to the parent of this process.
     is_left_behind: AtomicBool,
     /// The reserved range.
     raw: AtomicPtr<c_void>,
@@ -142,11 +142,11 @@ impl Entry {
         Ok(entry)
     }
 
-    /// Also sets these words to zero.
+    /// Lets the handler set these words to zero, too.
     ///
     /// # Safety
     ///
-    /// They stay where they are until the entry is disarmed.
+    /// The words stay where they are until the entry is disarmed.
     pub(crate) unsafe fn clear_too(&self, lengths: [&AtomicU64; 2]) {
         for (place, length) in self.lengths.iter().zip(lengths) {
             place.store(std::ptr::from_ref(length).cast_mut(), Ordering::Release);
@@ -281,7 +281,7 @@ mod tests {
         unsafe { entry.clear_too([&lengths[0], &lengths[1]]) };
         entry.leave_behind();
         assert_eq!(lengths.each_ref().map(|length| length.load(Ordering::Relaxed)), [0, 0]);
-        // The number, and the words, are used for something else.
+        // The number of the descriptor, and the words, are used for something else by now.
         let other = tempfile::tempfile().unwrap();
         rustix::io::dup2(&other, &mut file).unwrap();
         lengths[1].store(7, Ordering::Relaxed);

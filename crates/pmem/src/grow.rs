@@ -114,7 +114,7 @@ impl Region {
             journal.stop();
         }
         if let Some(file) = self.file.as_ref().filter(|_| !self.keeps_lock.load(Ordering::Relaxed)) {
-            // A failure leaves it to the closing.
+            // If this fails, closing the file releases the lock.
             let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
         }
     }

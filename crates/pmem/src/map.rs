@@ -38,7 +38,8 @@ pub(crate) enum Sharing {
 }
 
 impl Sharing {
-    /// How pages are mapped ahead: storing to private ones would copy the file.
+    /// The access for which pages are mapped ahead. Private pages are not mapped for stores: this would copy
+    /// the file.
     pub(crate) fn population(self) -> Access {
         match self {
             Sharing::Private => Access::Private,
@@ -230,7 +231,7 @@ impl AddressRange {
         // Either the whole reservation still exists, or a foreign mapping has a part of it. The two cannot be
         // distinguished.
         self.has_hole.store(true, Ordering::Relaxed);
-        // A child has the region's pages then, and of the file nothing but them.
+        // A child then keeps the region's pages, and has nothing else of the file.
         self.entry.iter().for_each(|entry| entry.disarm());
     }
 

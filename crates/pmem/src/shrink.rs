@@ -16,8 +16,8 @@ use crate::{Domain, PAGE_BYTES, RegionError};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-/// In a simulated region the first word behind the end has this value after a cut: a crash image that has it
-/// in front of its end stands for a file that is shorter than it should be.
+/// After a cut, the first word behind the end of a simulated region has this value. A crash image with this
+/// word in front of its end stands for a file that is shorter than it should be.
 pub const CUT_MARK: u64 = 0x7e3b_0c07_d00d_1e55;
 
 impl Region {
@@ -103,7 +103,7 @@ impl Region {
 
     /// For the simulator: see [`CUT_MARK`].
     fn mark_cut(&self, bytes: u64) -> Result<(), crate::SyncError> {
-        // In the region, so it cannot fail.
+        // The word is in the region, so the store cannot fail.
         let _ = self.store_u64(bytes, CUT_MARK);
         self.marked_at.store(bytes, Ordering::Relaxed);
         // PERSIST: as a file that was cut may be short on the device at once.

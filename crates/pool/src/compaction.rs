@@ -44,7 +44,7 @@ impl Compaction {
         std::sync::Arc::ptr_eq(&self.pool.inner, &pool.inner)
     }
 
-    /// Notes that a block of it stays for now: a snapshot holds it.
+    /// Notes that a snapshot holds a block of the compaction, which therefore stays for now.
     pub fn note_held(&self) {
         self.has_held.store(true, Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ impl Compaction {
             let is_sure = alloc.has_closed();
             let of = match (is_sure, self.is_of_run) {
                 (true, _) => self.spans.len(),
-                // The next one is content with a shorter run.
+                // The next compaction is content with a shorter run.
                 (false, true) => self.spans.len().div_ceil(2),
                 (false, false) => 0,
             };

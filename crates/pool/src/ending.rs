@@ -33,7 +33,7 @@ impl Ending {
         }
     }
 
-    /// The same in words.
+    /// The ending in words.
     pub fn meaning(self) -> &'static str {
         match self {
             Ending::Unknown => "not said: the last version that wrote to it did not write that down",

@@ -50,7 +50,7 @@ pub enum ErrorKind {
     NotAFile {
         /// The path given.
         path: PathBuf,
-        /// The kind of thing that it is.
+        /// The kind of thing that the path names.
         found: &'static str,
     },
     /// There is no such file, and creation was not asked for.
@@ -163,7 +163,7 @@ pub enum ErrorKind {
     Unclean {
         /// The path given.
         path: PathBuf,
-        /// How its last use ended.
+        /// How the pool's last use ended.
         ending: Ending,
     },
     /// An invariant of the pool does not hold: media is damaged.

@@ -19,9 +19,9 @@ use tembo_pmem::{Domain, Durability, Region, is_in_memory};
 
 /// Bytes up to which a journal grows, where the pool's maximum allows that.
 const USUAL_BYTES: u64 = 256 << 20;
-/// Bytes that it has first.
+/// Bytes of the journal at first.
 const FIRST_BYTES: u64 = 4 << 20;
-/// The part of the pool's maximum that it takes at most.
+/// The journal takes at most this part of the pool's maximum.
 const PART_OF_MAXIMUM: u64 = 8;
 
 impl Pool {
@@ -35,8 +35,8 @@ impl Pool {
         pool.add_journal_and_open(path, options)
     }
 
-    /// As [`open`](Pool::open), as the medium demands: a pool on a disk has a journal, if it has room for
-    /// one.
+    /// As [`open`](Pool::open), but the medium decides about the journal: a pool on a disk has one, if there
+    /// is room.
     pub(crate) fn open_by_medium(path: &Path, options: &Options) -> Result<Pool> {
         if !options.create_new && has_journal(path) {
             let file = header::open_file(path, false)?;
@@ -47,8 +47,7 @@ impl Pool {
         Pool::open_simply(path, options)?.with_journal_on_disk(path, options)
     }
 
-    /// Opens a new pool, or one without a journal, again with one, if it lies on a disk and has room for
-    /// that.
+    /// Opens a pool again, with a journal, if it has none yet, lies on a disk, and has room for a journal.
     pub(crate) fn with_journal_on_disk(self, path: &Path, options: &Options) -> Result<Pool> {
         let is_in_page_cache = self.region().domain() == Domain::PageCache;
         if !is_in_page_cache || !self.region().file().is_some_and(is_on_disk) {
@@ -71,7 +70,7 @@ impl Pool {
         pool.add_journal_and_open(path, options)
     }
 
-    /// Gives a pool a journal, closes it, and opens it with that.
+    /// Makes a journal in a pool, closes the pool, and opens it with the journal.
     fn add_journal_and_open(self, path: &Path, options: &Options) -> Result<Pool> {
         let ending: Ending = self.last_ending();
         self.add_journal(options)?;
@@ -144,7 +143,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether the pool can have a journal: the space that was never used, and that by which it may grow.
+    /// Whether the pool can have a journal. The space that was never used and the space by which the pool may
+    /// grow count.
     fn has_room_for_journal(&self, options: &Options) -> Result<bool> {
         let stats = self.stats();
         let room = stats.max_bytes.saturating_sub(stats.pool_bytes) + stats.unused_bytes;

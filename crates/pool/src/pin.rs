@@ -57,7 +57,7 @@ impl std::fmt::Debug for BriefPin<'_> {
 }
 
 impl BriefPin<'_> {
-    /// Whether it pins the memory of this pool.
+    /// Whether this pins the memory of the pool.
     #[inline(always)]
     pub fn is_of(&self, pool: &Pool) -> bool {
         std::ptr::eq(self.epochs, &pool.inner.log.epochs)

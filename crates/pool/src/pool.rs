@@ -93,7 +93,7 @@ impl Pool {
         match header::open_file(path, options.read_only) {
             Err(e) if options.create && matches!(e.kind(), ErrorKind::NotFound { .. }) => {
                 match create::create_file(path, options) {
-                    // Someone else created it meanwhile.
+                    // Another process created the pool meanwhile.
                     Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists { .. }) => {
                         Pool::open_existing(path, options)
                     }
@@ -224,7 +224,7 @@ impl Pool {
             if is_writable_file && features & features::of_files(&geometry) != features::of_files(&geometry) {
                 (features, lacks_features) = (features | features::of_files(&geometry), true);
             }
-            // Features come first: the `opening` word is covered by one.
+            // Features come first, because a feature bit announces the word `opening`.
             if lacks_features && is_writable {
                 features::set(&region, features)?;
             }

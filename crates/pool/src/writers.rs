@@ -36,7 +36,7 @@ pub struct Writers<L> {
     meetings: AtomicU32,
     /// Scans that hold writers back.
     scans: AtomicU32,
-    /// Made before there are two writers.
+    /// The locks are made before there are two writers.
     locks: OnceLock<L>,
     /// The number of transactions whose commit has begun, and of those whose commit has ended.
     begun: AtomicU64,
@@ -154,7 +154,7 @@ impl<L: Default> Writers<L> {
     /// As for [`Tx::commit`].
     #[inline]
     pub fn commit(&self, tx: Tx<'_>) -> Result<()> {
-        /// Counts the end of the commit, even if it fails.
+        /// Counts the commit as ended when it is dropped, also after a failure.
         struct Under<'w>(&'w AtomicU64);
         impl Drop for Under<'_> {
             fn drop(&mut self) {

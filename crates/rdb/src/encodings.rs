@@ -5,11 +5,11 @@
 pub struct Encodings {
     /// Most fields of a packed hash (`hash-max-listpack-entries`).
     pub hash_entries: u64,
-    /// Longest field or value in it (`hash-max-listpack-value`).
+    /// Longest field or value in a packed hash (`hash-max-listpack-value`).
     pub hash_bytes: usize,
     /// Most members of a packed sorted set (`zset-max-listpack-entries`).
     pub sorted_set_entries: u64,
-    /// Longest member in it (`zset-max-listpack-value`).
+    /// Longest member in a packed sorted set (`zset-max-listpack-value`).
     pub sorted_set_bytes: usize,
     /// Most members of a set of integers that is an intset (`set-max-intset-entries`).
     pub set_integers: u64,

@@ -65,12 +65,12 @@ pub enum Problem {
     /// A value of the first modules, which does not say where it ends.
     #[error("a value of a module of Redis 4.0's release candidates cannot be skipped")]
     OldModule,
-    /// The contents are not those that were written.
+    /// The checksum does not match the contents of the file.
     #[error("the checksum does not match: the file says {stored:016x}, its contents have {computed:016x}")]
     Checksum {
-        /// The one in the file.
+        /// The checksum in the file.
         stored: u64,
-        /// The one of its contents.
+        /// The checksum of the file's contents.
         computed: u64,
     },
     /// Bytes after the end of a payload's value.

@@ -109,7 +109,7 @@ impl Kind {
 /// An element of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Element<'a> {
-    /// The value of a string; it has one.
+    /// The only element of a string: its value.
     Text(&'a [u8]),
     /// An element of a list, or a member of a set.
     Item(&'a [u8]),

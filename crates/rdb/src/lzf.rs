@@ -20,7 +20,7 @@ const DISTANCE_MAX: usize = 1 << 13;
 const COPY_MAX: usize = (1 << 8) + (1 << 3);
 /// Bytes that are compared at once where the string is long enough.
 const AT_ONCE: usize = 16;
-/// Bytes that a place is known by.
+/// Bytes by which an earlier place is found: the shortest copy.
 const PLACE_BYTES: usize = 3;
 
 /// Appends the decompressed bytes of `compressed` to `out`, which must become `len` bytes longer.
@@ -98,7 +98,7 @@ pub(crate) fn compress(input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> boo
     true
 }
 
-/// The last place with each hash; 0 also for none, as the first byte is never copied from.
+/// The last place with each hash. 0 also stands for none, since nothing is copied from the first byte.
 struct Places {
     last: Vec<u32>,
 }

@@ -30,7 +30,7 @@ pub enum Event<'a> {
     },
     /// The keys that follow are in this database.
     Database(u64),
-    /// How many keys the database has, and how many of them a deadline, as the file says.
+    /// How many keys the database has, and how many of them have a deadline, as the file says.
     Sizes {
         /// The keys.
         keys: u64,
@@ -80,9 +80,9 @@ pub struct Key<'a> {
 pub struct KeyMeta {
     /// When the key expires, in milliseconds since the Unix epoch.
     pub deadline_ms: Option<i64>,
-    /// For how long nobody had used it, in seconds.
+    /// For how long nobody had used the key, in seconds.
     pub idle_s: Option<u64>,
-    /// How often it was used, as Redis counts.
+    /// How often the key was used, as Redis counts.
     pub frequency: Option<u8>,
 }
 
@@ -265,7 +265,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads what stands between values.
+    /// Reads an instruction of the file, which stands between values.
     fn instruction(&mut self) -> Result<Token, Error> {
         loop {
             let at = self.input.offset();

@@ -1,4 +1,4 @@
-//! Values that are not read: streams, and what modules wrote.
+//! Values that are not read: streams, and the values of modules.
 
 use std::fmt;
 use std::io::Read;
@@ -44,10 +44,10 @@ pub(crate) fn module_value<R: Read>(input: &mut Input<R>) -> Result<ModuleType, 
     Ok(name)
 }
 
-/// Skips what a module wrote beside the keys.
+/// Skips the data of a module that belong to no key.
 pub(crate) fn module_aux<R: Read>(input: &mut Input<R>) -> Result<ModuleType, Error> {
     let name = ModuleType(input.length()?);
-    // When it is to be loaded; an integer, as the values are.
+    // The time at which the module wants its data; an integer, as its values are.
     input.length()?;
     input.length()?;
     module_parts(input)?;

@@ -83,7 +83,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Gives back what one large element took.
+    /// Gives back the memory that a large element took.
     pub(crate) fn trim(&mut self) {
         for buffer in [&mut self.first, &mut self.second] {
             if buffer.capacity() > BUFFER_BYTES {

@@ -119,7 +119,7 @@ fn set_repl(lua: &Lua, args: MultiValue) -> Result<()> {
     if flags & !3 == 0 { Ok(()) } else { Err(reply(why)) }
 }
 
-/// The questions to the host of those parts of the table that are seldom called.
+/// The questions to the host of functions of the table that are seldom called.
 #[derive(Clone, Copy)]
 enum Question {
     /// `redis.pcall`.
@@ -190,7 +190,7 @@ fn may_run(
     Ok(Value::Boolean(may))
 }
 
-/// Reads the words of a command; the inner error is why they are none.
+/// Reads the words of a command; the inner error says why they are no command.
 fn read(
     lua: &Lua,
     request: &mut RequestQueue,

@@ -36,20 +36,20 @@ pub struct Run<'a> {
     pub arguments: &'a [&'a [u8]],
     /// The protocol of its client.
     pub protocol: Protocol,
-    /// How many bytes its reply may have.
+    /// How many bytes the script's reply may have.
     pub reply_bytes_max: usize,
-    /// How long it may run before the host is asked.
+    /// How long the script may run before the host is asked.
     pub time: Option<Duration>,
 }
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its reply is written.
+    /// The script's reply is written.
     Done,
     /// The script failed, with this line for the client, which has no `-`.
     Failed(Vec<u8>),
-    /// The host stopped it.
+    /// The host stopped the script.
     Stopped,
 }
 
@@ -124,7 +124,7 @@ impl Engine {
         self.lua.used_memory()
     }
 
-    /// The place at which the last script that was stopped was then: `chunk:line`.
+    /// The place at which the last stopped script was when it was stopped: `chunk:line`.
     pub fn stopped_at(&self) -> Option<String> {
         self.shared.aborted_at.borrow().clone()
     }
@@ -159,7 +159,7 @@ impl Engine {
             },
         };
         if outcome == Outcome::Stopped {
-            // If it runs again, it gets the same numbers.
+            // If the script runs again, it gets the same random numbers.
             self.shared.random.set(random);
         }
         if outcome != Outcome::Done {
@@ -205,7 +205,7 @@ impl Engine {
     }
 }
 
-/// Writes what a script returned.
+/// Writes the values that a script returned.
 fn write_reply(
     lua: &Lua,
     shared: &Shared,

@@ -3,7 +3,8 @@
 /// A script's own description.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// There is one: the flags hold. Without it a script may do what its commands may.
+    /// The script has this line, and its flags hold. A script without the line may do what its commands may
+    /// do.
     pub has_flags: bool,
     /// The script runs no command that writes.
     pub no_writes: bool,
@@ -13,7 +14,7 @@ pub struct Header {
     pub allow_stale: bool,
     /// The script does not run on a node of a cluster.
     pub no_cluster: bool,
-    /// Its keys may have several slots of a cluster.
+    /// The script's keys may have several slots of a cluster.
     pub allow_cross_slot: bool,
 }
 

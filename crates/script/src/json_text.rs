@@ -141,7 +141,7 @@ impl<'a> Parser<'a> {
         Token::Number(number)
     }
 
-    /// A token that is wrong here, and not at its beginning.
+    /// An error for a token that is wrong at this place, which is not the token's beginning.
     fn wrong(&mut self, why: &'static str) -> Token {
         self.token_at = self.at;
         Token::Wrong(why)

@@ -17,7 +17,7 @@ pub(crate) enum Raise {
     Reply(Vec<u8>),
     /// Any value.
     Value(Value),
-    /// The script ends here and now; nothing in it catches this.
+    /// The script ends at once; nothing in it catches this.
     Abort,
 }
 

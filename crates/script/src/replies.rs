@@ -151,7 +151,7 @@ pub(crate) enum Unwritten {
     Stopped(mlua::Error),
 }
 
-/// Writes what a script returns.
+/// Writes the reply of a script.
 pub(crate) struct Writer<'a> {
     pub(crate) lua: &'a Lua,
     pub(crate) shared: &'a Shared,
@@ -233,7 +233,7 @@ impl Writer<'_> {
     }
 }
 
-/// A text as C sees it.
+/// A text as C sees it, up to the first zero byte.
 pub(crate) fn up_to_zero(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }

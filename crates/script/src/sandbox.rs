@@ -104,7 +104,7 @@ impl Sandbox {
         metatable.raw_set("__index", missing)?;
         real.set_metatable(Some(metatable))?;
         behind.push((lua.create_string("_G")?, real.clone()));
-        // Methods of strings. What `getmetatable` shows of it is a copy.
+        // The methods of strings. `getmetatable` shows a copy of this table.
         let shown = lua.create_table()?;
         shown.raw_set("__index", real.raw_get::<Value>("string")?)?;
         let metatable = lua.create_table()?;
@@ -180,10 +180,11 @@ impl Sandbox {
         self.real.raw_set("pairs", pairs)
     }
 
-    /// Removes what a script has put into the tables in front in spite of all.
+    /// Removes values that a script has put into the tables in front in spite of the metatables.
     pub(crate) fn clean(&self) {
         self.fronts.iter().filter(|front| !front.is_empty()).for_each(|front| {
-            // Nothing can be done about an error, and there is none without a metamethod.
+            // The walk fails only with a metamethod, which these tables do not have; and nothing could be
+            // done about an error.
             let keys: Vec<Value> = front.pairs::<Value, Value>().flatten().map(|(key, _)| key).collect();
             keys.into_iter().for_each(|key| drop(front.raw_set(key, Value::Nil)));
         });

@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) ask: RefCell<Option<Function>>,
     /// The script is aborted, whatever catches errors.
     pub(crate) is_aborted: Cell<bool>,
-    /// The place at which it was aborted: `chunk:line`.
+    /// The place at which the script was aborted: `chunk:line`.
     pub(crate) aborted_at: RefCell<Option<String>>,
     /// Tables that were written.
     tables: Cell<u32>,

@@ -57,7 +57,7 @@ impl Config {
     /// Whether a server can begin with these users, and with those of the ACL file.
     ///
     /// # Errors
-    /// [`Error::Users`], as those of [`Server::with_listener`](crate::Server::with_listener).
+    /// [`Error::Users`], as [`Server::with_listener`](crate::Server::with_listener) returns it.
     pub fn check_users(&self) -> Result<(), Error> {
         users_at_start(self).map(drop)
     }

@@ -23,7 +23,7 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    /// Whether only this machine can be there.
+    /// Whether only this machine can be at the other end.
     pub(crate) fn is_local(&self) -> bool {
         match self {
             Address::Ip(address) => address.ip().to_canonical().is_loopback(),
@@ -77,7 +77,7 @@ impl ClientStream {
         self.tls().is_some_and(TlsStream::has_unsent)
     }
 
-    /// Gives the socket the bytes that wait for it; whether it took all.
+    /// Gives the socket the bytes that wait for it; returns whether it took all.
     pub(crate) fn push(&mut self) -> io::Result<bool> {
         match self {
             ClientStream::Tls(stream) => stream.push(),
@@ -189,7 +189,7 @@ pub(crate) enum Acceptor {
 pub(crate) type Accepted = (ClientStream, Address, Address);
 
 impl Acceptor {
-    /// Accepts one connection; those of TLS get the end that is given.
+    /// Accepts one connection; a connection of TLS gets the given configuration.
     pub(crate) fn accept(&self, tls: Option<&Arc<ServerConfig>>) -> io::Result<Accepted> {
         match self {
             Acceptor::Tcp(listener) => {

@@ -22,7 +22,7 @@ pub(crate) enum Chunk {
         len: usize,
     },
     Owned(Vec<u8>),
-    /// A message that other connections have too. Each of them counts all of it.
+    /// A message that other connections have too. Each of the connections counts all of it.
     Shared(Rc<[u8]>),
 }
 

@@ -1,4 +1,4 @@
-//! The reference to a client from where it is not at hand.
+//! A reference to a client, for code that does not have the connection at hand.
 
 /// A client by its slot; the number tells whether the slot is still that client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

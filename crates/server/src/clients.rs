@@ -72,7 +72,7 @@ impl Clients {
         self.slots.iter_mut().flatten().map(|conn| &mut conn.session)
     }
 
-    /// The slots of the connections that a pause keeps waiting; they wait no longer.
+    /// Returns the slots of the connections that a pause keeps waiting, and lets them wait no longer.
     pub(crate) fn take_paused(&mut self) -> Vec<usize> {
         let conns = self.slots.iter_mut().enumerate().filter_map(|(slot, conn)| Some((slot, conn.as_mut()?)));
         conns.filter_map(|(slot, conn)| std::mem::take(&mut conn.paused).then_some(slot)).collect()

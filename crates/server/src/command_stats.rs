@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     pub(crate) command: &'static Command,
     pub(crate) calls: u64,
     nanos: u64,
-    /// Refused before it was run.
+    /// Calls that were refused before they were run.
     pub(crate) rejected: u64,
     /// Ended in an error.
     pub(crate) failed: u64,
@@ -136,7 +136,8 @@ impl CommandStats {
         self.last = Instant::now();
     }
 
-    /// A command has ended, which began when the one before had, or at [`CommandStats::begin`].
+    /// Notes that a command has ended. It began at the end of the command before it, or at
+    /// [`CommandStats::begin`].
     #[inline]
     pub(crate) fn note(
         &mut self,

@@ -74,7 +74,7 @@ pub(crate) struct Compactor {
     unused_not_below: u64,
     /// All holes of the pool are known.
     knows_all: bool,
-    /// Bytes that finished compactions have moved, and by which the file was cut.
+    /// Bytes that finished compactions have moved.
     moved_bytes: u64,
     cut_bytes: u64,
     /// How many have finished.

@@ -32,9 +32,10 @@ pub struct Config {
     pub unix_socket: Option<PathBuf>,
     /// Where figures for Prometheus and health for probes can be read, over HTTP: `metrics`. None.
     pub metrics: Option<SocketAddr>,
-    /// Other machines may read them: `metrics-public`. `false`.
-    pub metrics_public: bool,
     /// Whether other machines may read the metrics, `metrics-public`. `false`.
+    pub metrics_public: bool,
+    /// Probes report that the event loop is stuck when it has shown no sign of life for this long. 60
+    /// seconds, which only a test changes.
     #[doc(hidden)]
     pub stuck_after: Duration,
     /// The permissions of that socket. None: those that the process gives to files.
@@ -139,7 +140,7 @@ pub struct Config {
 /// in holes, as a percentage of the bytes in use without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionSettings {
-    /// Whether it begins unasked, *settable* as `activedefrag`. Yes.
+    /// Whether compaction begins unasked, *settable* as `activedefrag`. Yes.
     pub is_on: bool,
     /// Compaction does not begin before this many bytes lie in holes, *settable* as
     /// `active-defrag-ignore-bytes`. 16 MiB.
@@ -149,10 +150,10 @@ pub struct CompactionSettings {
     /// From this waste on it takes as much time as it may, *settable* as `active-defrag-threshold-upper`.
     /// 100.
     pub upper_percent: u64,
-    /// The percentage of time that it takes at the lower threshold, *settable* as `active-defrag-cycle-min`.
-    /// 5.
+    /// The percentage of time that compaction takes at the lower threshold, *settable* as
+    /// `active-defrag-cycle-min`. 5.
     pub cycle_min_percent: u64,
-    /// The percentage at the upper one, *settable* as `active-defrag-cycle-max`. 10.
+    /// The percentage at the upper threshold, *settable* as `active-defrag-cycle-max`. 10.
     pub cycle_max_percent: u64,
     /// Kept for CONFIG GET, *settable* as `active-defrag-max-scan-fields`: a step is bounded by time and by
     /// bytes. 1000.
@@ -193,7 +194,7 @@ impl Default for AclSettings {
 pub struct Bind {
     /// The address.
     pub ip: IpAddr,
-    /// The machine need not have it. In a configuration file it begins with a minus.
+    /// The machine need not have the address. In a configuration file it begins with a minus.
     pub optional: bool,
 }
 
@@ -214,13 +215,13 @@ pub enum DebugCommands {
 pub struct Encodings {
     /// Most fields of a hash that is a listpack, *settable* as `hash-max-listpack-entries`. 512.
     pub hash_entries: u64,
-    /// The longest field or value in it, in bytes, *settable* as `hash-max-listpack-value`. 64.
+    /// The longest field or value in a packed hash, in bytes, *settable* as `hash-max-listpack-value`. 64.
     pub hash_value_bytes: u64,
     /// Most members of a set of integers that is an intset, *settable* as `set-max-intset-entries`. 512.
     pub set_intset_entries: u64,
     /// Most members of a sorted set that is a listpack, *settable* as `zset-max-listpack-entries`. 128.
     pub zset_entries: u64,
-    /// The longest member in it, in bytes, *settable* as `zset-max-listpack-value`. 64.
+    /// The longest member in a packed sorted set, in bytes, *settable* as `zset-max-listpack-value`. 64.
     pub zset_value_bytes: u64,
 }
 

@@ -168,7 +168,7 @@ impl Conn {
         self.broken || self.session.killed || at_rest && no_more
     }
 
-    /// Whether something can be done for it without another event.
+    /// Whether something can be done for the client without another event.
     pub(crate) fn is_ready(&self) -> bool {
         let sendable = self.held.sendable(self.output.unsent());
         let can_send = self.writable && (sendable > 0 || self.stream.has_unsent());

@@ -26,9 +26,9 @@ use crate::keyspace::point::Lost;
 /// The receiver of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Purpose {
-    /// A file of this name, which becomes the one that the settings name.
+    /// A file under this name. When it is complete, it gets the name in the settings.
     Save(PathBuf),
-    /// Replicas, which go on from here.
+    /// Replicas, whose stream then goes on from this position.
     Replicas(Position),
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Copier {
     pub(crate) forcing: Option<Forcing>,
     /// Clients in SAVE.
     pub(crate) saving: Vec<ClientRef>,
-    /// Bytes that the point of the running one keeps.
+    /// Bytes that the point of the running copy keeps.
     pub(crate) old_bytes: u64,
     /// The longest step since the start.
     pub(crate) longest_step: Duration,
@@ -109,14 +109,14 @@ impl Copier {
 pub(crate) enum NoCopy {
     Export(ExportError),
     Lost(Lost),
-    /// No replica waits for it any more.
+    /// No replica waits for the copy any more.
     Unwanted,
 }
 
 impl std::fmt::Display for NoCopy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            // Its message has a key.
+            // The message of this error would show a key.
             NoCopy::Export(ExportError::Malformed { .. }) => "a value is damaged; run `tembo check`",
             NoCopy::Export(error) => return error.fmt(f),
             NoCopy::Lost(Lost::NoRoom) => {

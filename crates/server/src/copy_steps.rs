@@ -46,7 +46,7 @@ impl Executor<'_, '_> {
                 self.end_point();
                 self.state.copier.restarts += 1;
                 match self.restart(&running.purpose) {
-                    // Now, as the next turn may clear a database again.
+                    // The copy begins at once, as the next turn may clear a database again.
                     Ok(()) => self.copy(),
                     Err(why) => {
                         self.state.copier.restarts = 0;

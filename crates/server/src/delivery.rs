@@ -98,7 +98,7 @@ fn encode_invalidation(reply: &mut ReplyWriter<'_>, message: &Invalidation, noti
 pub(crate) struct Delivery {
     pub(crate) message: Message,
     pub(crate) frames: Vec<Frames>,
-    /// Its receivers, each with the place of its frames.
+    /// The receivers of the message, each with the place of its frames.
     pub(crate) targets: Vec<(ClientRef, usize)>,
     pub(crate) next: usize,
 }

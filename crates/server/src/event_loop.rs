@@ -66,7 +66,7 @@ const CRON_PERIOD: Duration = Duration::from_millis(1000 / HZ as u64);
 const LINGER_MAX: Duration = Duration::from_secs(60);
 /// Commands after which the clients that have been served get their replies before others are served.
 const COMMANDS_PER_ROUND: u64 = 4096;
-/// Bytes of replies after which they do.
+/// Bytes of replies after which the served clients get theirs before others are served.
 const REPLY_BYTES_PER_ROUND: usize = 16 << 20;
 /// Turns after which keys are asked for ahead, where none was missing.
 const TURNS_PER_LOOK: u64 = 64;
@@ -86,7 +86,7 @@ pub(crate) struct EventLoop<'s, 'p> {
     idle: Idle,
     /// Slots of clients for which something can be done, each once.
     ready: Vec<usize>,
-    /// The memory of the list before, to be used for the next one.
+    /// The memory of the previous list, for the next one.
     spare: Vec<usize>,
     /// There may be connections to accept.
     accepting: bool,
@@ -197,7 +197,7 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             poll_once(self.poll, events, Duration::ZERO)?;
         }
         let now = Instant::now();
-        // The turn that ends here: without a look at the clock of its own.
+        // The turn that ends here is measured without another look at the clock.
         let took = waiting_since.unwrap_or(now).saturating_duration_since(self.executor.state.now);
         if self.executor.state.config.slow_turn.is_some_and(|limit| took > limit) {
             self.note_slow_turn(took);
@@ -275,8 +275,8 @@ impl<'s, 'p> EventLoop<'s, 'p> {
             self.tidying = self.executor.tidy(self.executor.state.config.expire_per_turn);
         }
         self.executor.hold_to_maxmemory();
-        // After the tidying, which begins a batch of its own: clients that waited for the end of a pause,
-        // too.
+        // This comes after the tidying, which begins a batch of its own. Clients that waited for the end of a
+        // pause are served here, too.
         if self.executor.keys.waiters.has_ready() {
             self.executor.serve_waiting(None);
         }

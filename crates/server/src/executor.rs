@@ -153,7 +153,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         job: &mut Option<KeysJob>,
     ) {
         let posted = self.keys.pubsub.posted;
-        // Keys that come from another node expire by its clock until they are here.
+        // Keys that come from another node expire by the clock of that node until the move has ended.
         let now_ms = self.keys.now_ms;
         if session.importing {
             self.keys.now_ms = 0;
@@ -355,7 +355,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         start
     }
 
-    /// Why a client may not run a command, if it may not.
+    /// The reason why a client may not run a command, if there is one.
     pub(crate) fn not_for(
         &mut self,
         session: &Session,
@@ -405,7 +405,7 @@ impl<'s, 'p> Executor<'s, 'p> {
         is_monitor.then(|| Fault::Quoting(NOT_FOR_MONITORS.as_bytes().to_vec()))
     }
 
-    /// Why a client of a replica may not run a command, if it may not.
+    /// The reason why a client of a replica may not run a command, if there is one.
     #[cold]
     fn not_on_replica(&self, session: &Session, command: &Command) -> Option<Fault> {
         let State { role, config, .. } = &*self.state;

@@ -78,7 +78,7 @@ impl HeldOutput {
     }
 }
 
-/// The device, as far as the event loop waits for it.
+/// The facts about the device for which the event loop holds output.
 pub(crate) struct Device<'p> {
     pool: &'p Pool,
     puts_off: bool,

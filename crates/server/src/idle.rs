@@ -20,7 +20,7 @@ const PAUSES: usize = 16;
 pub(crate) struct Idle {
     /// Moving average of the last waits.
     typical_wait: Duration,
-    /// There is a processor for others while this thread looks.
+    /// Whether other threads have a processor while this thread looks.
     can_look: bool,
 }
 

@@ -259,9 +259,9 @@ struct Current {
     name: Vec<u8>,
     kind: Kind,
     deadline: Option<u64>,
-    /// Its value, unless it is not wanted.
+    /// The key's value, unless it is not wanted.
     arrival: Option<(Arrival, Savepoint)>,
-    /// Why it is not wanted.
+    /// The reason why the value is not wanted.
     reason: Option<Reason>,
 }
 
@@ -501,7 +501,7 @@ mod tests {
             map.put(key, value).unwrap();
             let error = crate::check(&pool).unwrap_err();
             assert!(error.to_string().contains("the state of a replica"), "{error}");
-            // Nothing of it is believed, and nothing of it is a panic.
+            // No part of the file is believed, and none causes a panic.
             let keys = Keyspace::open(&pool).unwrap();
             assert!(keys.replication.position.is_none());
             assert!(!keys.replication.is_arriving);

@@ -31,7 +31,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) keys: KeyspaceStats,
     pub(crate) pool: &'a Pool,
     pub(crate) clients: usize,
-    /// Memory that they have.
+    /// The memory of all clients.
     pub(crate) client_bytes: usize,
     /// Cleared databases still hold space.
     pub(crate) is_reclaiming: bool,
@@ -330,7 +330,7 @@ fn replication(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         master_replid: facts.position.map_or(state.run_id.clone(), |position| shown(position.id)),
         master_replid2: facts.second.map_or("0".repeat(40), |second| shown(second.id)),
         master_repl_offset: offset,
-        // Redis counts the first byte that is not of it.
+        // Redis counts the first byte that does not belong to that history.
         second_repl_offset: facts.second.map_or(-1, |second| second.offset as i64 + 1),
         sequence: offset,
         repl_backlog_active: u8::from(facts.position.is_some()),
@@ -422,7 +422,7 @@ fn tembo(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     facts.pool.journal_stats().map_or(Ok(()), |stats| journal(&stats, out))
 }
 
-/// Only where there is one.
+/// The fields of the journal, if there is one.
 fn journal(stats: &JournalStats, out: &mut String) -> std::fmt::Result {
     fields!(out,
         journal_interval_ms: stats.interval.map_or(0, |interval| interval.as_millis()),

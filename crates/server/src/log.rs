@@ -35,7 +35,7 @@ pub(crate) enum MessageKind {
     Commit,
     /// The pool is damaged.
     Damage,
-    /// The engine refused what the server should not have asked for, or its device failed.
+    /// The engine refused a request that the server should not have made, or its device failed.
     Fault,
     /// The configuration was read or written.
     Configuration,

@@ -54,7 +54,7 @@ pub(crate) struct PubSub {
     /// The number given last, to a subscription or a message.
     last: u64,
     outbox: VecDeque<Message>,
-    /// How many of the first are committed.
+    /// How many messages at the front of the outbox are committed.
     committed: usize,
     /// Sums over all messages in the outbox.
     receptions: u64,
@@ -69,7 +69,7 @@ pub(crate) struct PubSub {
 }
 
 impl PubSub {
-    /// Subscribes a client, unless it has.
+    /// Subscribes a client, unless it is subscribed already.
     pub(crate) fn subscribe(&mut self, session: &mut Session, kind: SubscriptionKind, name: &[u8]) {
         if session.subscriptions.of(kind).contains_key(name) {
             return;
@@ -87,7 +87,7 @@ impl PubSub {
         session.subscriptions.of(kind).insert(shared, self.last);
     }
 
-    /// The name as others hold it, so that it is in memory once.
+    /// The name as other subscriptions have it, so that it is in memory once.
     fn shared_name(&self, kind: SubscriptionKind, name: &[u8]) -> Rc<[u8]> {
         let held = match kind {
             SubscriptionKind::Channel => self.channels.get_key_value(name).map(|(name, _)| name),
@@ -234,13 +234,13 @@ impl PubSub {
         }
     }
 
-    /// The batch is committed: what depended on it may go.
+    /// The batch is committed, so that the messages that depended on it may be sent.
     pub(crate) fn note_committed(&mut self) {
         self.post_gathered();
         self.committed = self.outbox.len();
     }
 
-    /// The batch failed: what depended on it is dropped.
+    /// The batch failed, so that the messages that depended on it are dropped.
     pub(crate) fn note_failed(&mut self) {
         self.drop_since(self.committed);
         self.note_committed();

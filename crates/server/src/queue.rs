@@ -54,7 +54,7 @@ impl Queue {
 /// The keys that a client watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
-    /// With their databases.
+    /// The watched keys, with their databases.
     pub(crate) keys: Vec<(usize, Rc<[u8]>)>,
     /// The memory they take.
     pub(crate) bytes: usize,

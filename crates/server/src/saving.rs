@@ -29,7 +29,7 @@ impl Saving {
     }
 }
 
-/// Whether a name is one of a file in a folder.
+/// Whether a name is that of a file in a folder, and no path.
 pub(crate) fn is_file_name(name: &str) -> bool {
     let path = Path::new(name);
     path.file_name().is_some_and(|last| last == path.as_os_str()) && !name.ends_with('/')

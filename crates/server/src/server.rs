@@ -54,7 +54,7 @@ pub struct Listener {
     acceptors: Vec<Acceptor>,
     /// The first address; port 0 if there is none.
     local: SocketAddr,
-    /// The first one where TLS is spoken.
+    /// The first address where TLS is spoken.
     tls_local: Option<SocketAddr>,
     metrics: Option<Endpoint>,
 }
@@ -208,7 +208,7 @@ impl Server {
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         config.max_clients = config.max_clients.min(clients_allowed(config.max_clients));
         let stop = Stop { requested: Arc::default(), waker };
-        // The server does so itself, by its settings and between the turns of clients.
+        // The server compacts the pool itself, by its settings and between the turns of clients.
         pool.set_compact_unasked(false);
         config.metrics = metrics.as_ref().map(|endpoint| endpoint.address);
         let mut state = State::new(config, local, &pool);
@@ -244,8 +244,8 @@ impl Server {
         !self.state.users.ask_for_password()
     }
 
-    /// The limit of the data, for others that evict theirs from the same pool. It follows CONFIG SET, and
-    /// there is none before the server runs.
+    /// The limit of the data, for another server that evicts its own data from the same pool. It follows
+    /// CONFIG SET, and there is none before the server runs.
     pub fn eviction_limit(&self) -> EvictionLimit {
         self.state.eviction.limit.clone()
     }

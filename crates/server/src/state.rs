@@ -88,7 +88,7 @@ pub(crate) struct Space {
     pool_bytes: u64,
     used_bytes: u64,
     unused_bytes: u64,
-    /// Freed, and unused as soon as a write needs it.
+    /// Bytes of freed blocks, which become unused as soon as a write needs them.
     limbo_bytes: u64,
 }
 
@@ -338,7 +338,7 @@ impl State {
         self.log(LogLevel::Notice, MessageKind::OutputLimit, message);
     }
 
-    /// Logs that a commit failed, of which this many replies are now errors.
+    /// Logs that a commit failed, and that this many replies are errors because of it.
     #[cold]
     pub(crate) fn log_failed_commit(&mut self, replies: usize, error: &tembo::Error, pool: &Pool) {
         let kind = match kind_of(error) {

@@ -35,7 +35,7 @@ pub(crate) const TABLE_BYTES_MAX: usize = 256 << 20;
 const KEY_OVERHEAD_BYTES: usize = 96;
 /// Memory that a client's beginning of keys takes in addition to its bytes.
 const PREFIX_OVERHEAD_BYTES: usize = 192;
-/// Nobody: what the server changes by itself.
+/// The number that stands for the server itself in changes that it makes.
 pub(crate) const NOBODY: u64 = 0;
 
 /// Which keys a client tracks.
@@ -196,7 +196,7 @@ impl Tracking {
         !self.groups.is_empty()
     }
 
-    /// Lets a client track keys, or does so in another way.
+    /// Lets a client track keys, or changes the way in which it does.
     pub(crate) fn enable(&mut self, client: ClientRef, own: &mut OwnTracking, wanted: Wanted<'_>) {
         let Wanted { mode, no_loop, redirect, prefixes } = wanted;
         let old = self.clients.remove(&client.id).map(|old| old.prefixes).unwrap_or_default();
@@ -265,7 +265,7 @@ impl Tracking {
         (*items, *bytes) = (*items + readers.len(), *bytes + row_bytes(key, readers));
     }
 
-    /// Takes a key off the table, and returns who has read it.
+    /// Removes a key from the table, and returns the clients that have read it.
     pub(crate) fn forget(&mut self, key: &[u8]) -> Option<Vec<u64>> {
         let (key, readers) = self.table.remove_entry(key)?;
         (self.items, self.bytes) = (self.items - readers.len(), self.bytes - row_bytes(&key, &readers));

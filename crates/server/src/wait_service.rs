@@ -158,7 +158,8 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Lets those go on who got something that is committed now; or wait again, if the commit failed.
+    /// Ends the waits of the clients that got a reply in this turn, or, if the commit failed, lets these
+    /// clients wait again.
     #[cold]
     pub(crate) fn serve_or_keep_waiting(&mut self, committed: bool) {
         self.keys.waiters.try_all |= !committed && self.keys.waiters.len() > 0;

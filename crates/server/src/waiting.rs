@@ -70,7 +70,7 @@ impl Waiting {
         size_of::<Self>() + self.requests.memory_bytes() + keys
     }
 
-    /// Takes its place among those who wait.
+    /// Enters the client among those who wait.
     pub(crate) fn enter(&self, waiters: &mut Waiters, client: ClientRef) {
         waiters.add((self.number, client), (self.database, &self.keys), self.deadline);
     }

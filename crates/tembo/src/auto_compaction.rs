@@ -24,8 +24,8 @@ impl AutoCompaction {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MissedRun {
     pub(crate) bytes: u64,
-    /// The pool's unused bytes then.
+    /// The pool's unused bytes when the run was missed.
     pub(crate) unused_bytes: u64,
-    /// A compaction that was to make it was called off: the run was missed still.
+    /// The compaction that was to make the run was called off, so that the run was still missed.
     pub(crate) was_called_off: bool,
 }

@@ -49,7 +49,7 @@ pub struct Batch<'p> {
     writers: &'p Writers,
     /// Maps with versions that the batch has used.
     parts: Parts,
-    /// Held while one is added.
+    /// Held while a map is added.
     adding: Mutex<()>,
     /// The number of changes of maps with versions.
     changes: u64,

@@ -94,7 +94,7 @@ impl Opened {
         };
         match found {
             Err(Error::OtherKind { .. } | Error::TooManyOpen { .. }) => Ok(None),
-            // Somebody makes it of a backup.
+            // The store is being made from a backup.
             Err(Error::Store(tembo_store::Error::InUse { .. })) => Ok(None),
             found => found,
         }
@@ -420,7 +420,7 @@ impl Rounds {
 
 /// A compaction is worth trying again with this many bytes more in holes, or unused.
 const WORTH_BYTES: u64 = 1 << 20;
-/// Compactions for one change.
+/// The most compactions for one change.
 const COMPACTIONS_MAX: u32 = 64;
 
 impl MissedRun {
@@ -534,7 +534,7 @@ mod tests {
         (0..50_000u32).for_each(|i| _ = map.put(i.to_be_bytes(), [0; 100]).unwrap());
         (0..50_000u32).filter(|i| i % 10 > 0).for_each(|i| _ = map.remove(i.to_be_bytes()).unwrap());
         assert!(pool.compact().unwrap().moved_bytes > 0);
-        // Unasked, too.
+        // A compaction that nobody asks for does this, too.
         (0..50_000u32).for_each(|i| _ = map.put(i.to_be_bytes(), [0; 100]).unwrap());
         (0..50_000u32).filter(|i| i % 10 > 0).for_each(|i| _ = map.remove(i.to_be_bytes()).unwrap());
         (0..10_000u32).for_each(|i| _ = map.put(i.to_be_bytes(), [0; 1000]).unwrap());

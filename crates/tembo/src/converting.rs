@@ -31,13 +31,13 @@ const NAME_BYTES_MAX: usize = 256;
 pub struct Converted {
     /// Keys that the map has now.
     pub keys: u64,
-    /// Changes that were committed, and in how many commits. Of an interrupted conversion, those since.
+    /// The changes that were committed. If an earlier conversion was interrupted, only those since.
     pub changes: u64,
-    /// See `changes`.
+    /// The commits that made these changes.
     pub commits: u64,
     /// The snapshots of the store that are kept, from the oldest to the newest.
     pub snapshots: Vec<String>,
-    /// Whether it had been interrupted.
+    /// Whether an earlier conversion had been interrupted.
     pub was_resumed: bool,
 }
 
@@ -274,7 +274,7 @@ impl Copying<'_> {
         self.commit()
     }
 
-    /// Gives a key a value, or takes it off, unless that is so.
+    /// Gives a key a value, or removes its value, unless that is so already.
     fn set(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         (self.advanced)(1);
         if self.store.get(&self.keyspace, key)?.as_deref() == value {

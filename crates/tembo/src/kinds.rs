@@ -75,7 +75,7 @@ impl Unknown {
         self.kind == tembo_heap::ROOT_KIND
     }
 
-    /// The version of Tembo that can read it, as an advice.
+    /// An advice in words: the version of Tembo that can read it.
     pub fn advice(&self) -> &'static str {
         match self.format {
             Some((_, found, supported)) if found < supported => "use the Tembo that made it",

@@ -119,7 +119,7 @@ impl Shared {
             }
             has_any = true;
         }
-        // Without a lane that is left, they wait.
+        // If no lane is left, the dropped stores wait.
         if matches!(Store::has_dropped(&self.pool), Ok(true)) {
             has_any |= self.reclaim_stores(STEPS_PER_TREE).is_ok();
         }
@@ -383,7 +383,7 @@ impl Pool {
     /// As for a commit.
     pub fn trim(&self) -> Result<u64> {
         let pool = &self.shared.pool;
-        // A second lane would make all commits that follow slower.
+        // The trim gets the lane of the writers: a second lane would make all later commits slower.
         if self.shared.has_writers()
             && pool.has_one_lane()
             && let Ok(tx) = self.shared.begin("a turn to trim the pool")

@@ -56,7 +56,7 @@ pub fn write_f64(out: &mut Vec<u8>, value: f64) {
         return;
     }
     let exponential = format!("{value:e}");
-    // `{:e}` writes `[-]d[.ddd]e[-]x`; without the two parts it would write, there is no exponent.
+    // `{:e}` writes `[-]d[.ddd]e[-]x`. Should it write no `e`, there is no exponent.
     let (mantissa, exponent) = exponential.split_once('e').unwrap_or((&exponential, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if (-4..17).contains(&exponent) {

@@ -410,12 +410,12 @@ fn seconds(text: &str) -> Option<u64> {
 }
 
 impl StoreAction {
-    /// The pool that it is about.
+    /// The pool that the command is about.
     pub(crate) fn pool(&self) -> &Path {
         &self.place().pool
     }
 
-    /// The store that it is about.
+    /// The store that the command is about.
     pub(crate) fn place(&self) -> &Place {
         match self {
             StoreAction::Ls { place, .. }
@@ -436,7 +436,7 @@ impl StoreAction {
         }
     }
 
-    /// Whether it was asked for JSON.
+    /// Whether the command was asked for JSON.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             StoreAction::Ls { json, .. }

@@ -235,7 +235,7 @@ impl StoreDescription {
         StoreDescription::of(&Opened::Own(store))
     }
 
-    /// A line about it.
+    /// A line about the store.
     pub(crate) fn summary(&self) -> String {
         let count = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let mut text = count(self.keyspaces.len(), "keyspace");

@@ -40,7 +40,7 @@ pub(super) enum View {
 
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
 
-/// Either side has the same calls.
+/// A store of this process and a served store have the same calls.
 macro_rules! on {
     ($opened:expr, $store:ident => $value:expr) => {
         match $opened {
@@ -50,7 +50,7 @@ macro_rules! on {
     };
 }
 
-/// The snapshot that was named, of either side; `$current` is the current one.
+/// The snapshot that was named, of a store of this process or of a served one; `$current` is the current one.
 macro_rules! chosen {
     ($store:expr, $at:expr, $current:expr) => {
         match $at {
@@ -122,7 +122,7 @@ impl Opened {
         on!(self, store => store.name())
     }
 
-    /// The process that serves it.
+    /// The process that serves the store.
     pub(super) fn owner(&self) -> Option<u32> {
         match self {
             Opened::Own(_) => None,
@@ -241,7 +241,7 @@ impl Opened {
         on!(self, store => store.put(&store.keyspace(keyspace)?, key, value))
     }
 
-    /// Takes the value off a key; returns the number of the commit if it had one.
+    /// Deletes the value of a key; returns the number of the commit if there was a value.
     pub(super) fn delete(&self, keyspace: &str, key: &[u8]) -> Outcome<Option<u64>> {
         on!(self, store => {
             let Some(found) = store.find_keyspace(keyspace)? else {

@@ -1,7 +1,7 @@
 //! Times of commits, for people: their numbers are nanoseconds since 1970.
 
-/// A commit's number as a time of UTC, to the microsecond. Numbers of commits within one nanosecond are one
-/// more than the number before, so the time is off by as much.
+/// A commit's number as a time of UTC, to the microsecond. If several commits fall into one nanosecond, each
+/// number is one more than the one before, so the time is late by that many nanoseconds.
 pub(super) fn of_number(unix_ns: u64) -> String {
     let (seconds, ns) = (unix_ns / 1_000_000_000, unix_ns % 1_000_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);

@@ -181,7 +181,8 @@ fn show_reports(watcher: &mut Watcher) -> Outcome {
     outcome.map_err(Failure::during("the terminal"))
 }
 
-/// Waits for the next look; whether a key asked for the end. A terminal of another size is drawn at once.
+/// Waits for the next look. Returns whether a key asked for the end. If the terminal changes its size, the
+/// screen is drawn again at once.
 fn wait_for_end(interval: Duration) -> std::io::Result<bool> {
     let deadline = Instant::now() + interval;
     loop {

@@ -81,7 +81,8 @@ fn bar(report: &Report, width: u16) -> Line<'static> {
     Line::from(text)
 }
 
-/// Asks for a password on the terminal, which does not show it; a line of standard input where that is none.
+/// Asks for a password on the terminal, and does not show it. Without a terminal, the password is a line of
+/// standard input.
 pub(crate) fn ask_password() -> io::Result<String> {
     let mut password = String::new();
     if !io::stdin().is_terminal() {

@@ -142,7 +142,7 @@ impl Cache {
         let old = OLD[rng.below(OLD.len())];
         for (sector, versions) in &self.versions {
             if rng.below(8) >= old {
-                // Mostly the last one.
+                // Mostly the last version is chosen.
                 let any = rng.below(2 * versions.len());
                 put(&mut image, *sector, &versions[any.min(versions.len() - 1)]);
             }

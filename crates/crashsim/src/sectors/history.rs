@@ -33,7 +33,7 @@ pub enum DiskEvent {
 /// The calls that a disk got.
 #[derive(Debug, Clone)]
 pub struct History {
-    /// The contents before it.
+    /// The contents before the first event.
     pub before: Vec<u8>,
     /// The events, in their order.
     pub events: Vec<DiskEvent>,
@@ -90,7 +90,7 @@ impl History {
         self.with_earlier(3, |event| matches!(event, DiskEvent::Punched(_)))
     }
 
-    /// The same of cuts of the file's end.
+    /// The history with every cut of the file's end three synchronisations earlier.
     pub fn with_early_cuts(&self) -> History {
         self.with_earlier(3, |event| matches!(event, DiskEvent::Cut(_)))
     }

@@ -47,7 +47,7 @@ use tembo_pmem::journal::Medium;
 /// The unit that is on the device as a whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// The contents of one.
+/// The contents of one sector.
 pub type Sector = [u8; SECTOR_BYTES];
 
 /// The range of a synchronisation of all.
@@ -103,7 +103,7 @@ impl SectorDisk {
         self.with(|state| state.fails = Some((Rng::new(seed), drops)));
     }
 
-    /// Ends the process with that failure: all later operations fail and do nothing.
+    /// Ends the process when the synchronisation fails: all later operations fail and do nothing.
     pub fn end_with_failure(&self) {
         self.with(|state| state.ends = true);
     }

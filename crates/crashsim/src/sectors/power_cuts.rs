@@ -38,8 +38,8 @@ impl<'h> PowerCuts<'h> {
         self.cache.contents.clone()
     }
 
-    /// Recovers an image on a disk of its own, and lets the power fail after some of its writes: an image
-    /// that this leaves, or none if the recovery came to its end before.
+    /// Recovers an image on a disk of its own, and lets the power fail after some of the recovery's writes.
+    /// Returns an image that the disk may then have, or none if the recovery ended before the failure.
     pub fn cut_recovery(
         &mut self,
         image: &[u8],

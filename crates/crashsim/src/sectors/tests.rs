@@ -136,7 +136,7 @@ fn a_hole_comes_early_or_late_sector_by_sector() {
     // The synchronisation of a range says nothing of holes.
     disk.synchronise_range(BYTES, 2 * BYTES).unwrap();
     assert_eq!(images(&disk.history()), all);
-    // A later write into one is there.
+    // A later write into a hole stays.
     disk.write(BYTES, &[5; SECTOR_BYTES]).unwrap();
     disk.synchronise_range(BYTES, BYTES).unwrap();
     assert_eq!(images(&disk.history()), [vec![1, 5, 3], vec![1, 5, 0]].into());

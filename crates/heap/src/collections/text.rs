@@ -130,7 +130,7 @@ impl<'t, B: Brand> Ref<'t, B, PBytes> {
         self.with_words(tx, bytes_of)
     }
 
-    /// Whether they are these.
+    /// Whether the bytes are these.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl PString {
 }
 
 impl<'t, B: Brand> Ref<'t, B, PString> {
-    /// Its number of bytes.
+    /// The text's number of bytes.
     ///
     /// # Errors
     ///
@@ -211,7 +211,7 @@ impl<'t, B: Brand> Ref<'t, B, PString> {
         self.utf8().len(tx)
     }
 
-    /// Whether it is empty.
+    /// Whether the text is empty.
     ///
     /// # Errors
     ///
@@ -229,7 +229,7 @@ impl<'t, B: Brand> Ref<'t, B, PString> {
         String::from_utf8(self.utf8().get(tx)?).map_err(|e| corrupt("a text", self.off, "UTF-8", e))
     }
 
-    /// Whether it is this one.
+    /// Whether the text is this one.
     ///
     /// # Errors
     ///

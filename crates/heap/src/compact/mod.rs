@@ -66,7 +66,7 @@ use visit::{Findings, Moving, Spot, visit};
 
 /// Objects that one transaction visits.
 const SPOTS_PER_STEP: usize = 64;
-/// A move that meets other transactions is tried so often.
+/// How often a move is tried that meets other transactions.
 const ATTEMPTS: u32 = 4;
 
 /// A compaction of a heap under way: the place in its walk. Dropping it ends it at any point.
@@ -127,7 +127,7 @@ pub(crate) fn compact_all(shared: &HeapShared) -> Result<u64> {
 pub enum HeapStep {
     /// Bytes of objects were moved, and there is more to do.
     Moved(u64),
-    /// There is nothing left to do.
+    /// Nothing is left to move.
     Done,
     /// The heap is being opened, migrated, or used by a transaction of this thread; nothing can move.
     Unavailable,

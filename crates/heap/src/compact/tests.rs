@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tembo_pmem::Region;
 use tembo_pool::{Geometry, Pool};
 
-/// With its head not a line.
+/// Together with its head, an object of this type has another size than a line.
 #[derive(Persist)]
 #[persist(crate = crate)]
 #[repr(C)]
@@ -91,7 +91,7 @@ fn change<B: Brand>(heap: &Heap<B, Root>, number: usize, change: Change) -> Resu
         }
         Ok(None)
     })?;
-    // The node is held until the end of the heap.
+    // The handle is never dropped, so the node is held as long as the heap is open.
     std::mem::forget(handle);
     Ok(())
 }
@@ -108,7 +108,7 @@ fn visit_before<B: Brand>(heap: &Heap<B, Root>, of: Change, visits_node: bool) -
     let look = |spots: &[Spot]| -> Findings {
         retry::write(shared, |running| visit(&moving, running, spots, false)).unwrap()
     };
-    // The array of nodes, and then the nodes of its first elements.
+    // The first visit finds the array of nodes, and the second one the nodes of its first elements.
     let array: Vec<Spot> = look(&[Spot::first(shared.root)]).left;
     let nodes = look(&array).left;
     let number = (0..64).step_by(16).find(|number| {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 macro_rules! non_zero {
     ($($number:ident)*) => {$(
-        // SAFETY: it lies as the number does: no pointers, no padding.
+        // SAFETY: it has the layout of the number: no pointers, no padding.
         unsafe impl Persist for NonZero<$number> {
             const NAME_HASH: u64 = LayoutHash::new("NonZero").number($number::NAME_HASH).finish();
             const HASH: u64 = Self::NAME_HASH;

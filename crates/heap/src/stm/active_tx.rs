@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 
 /// A running transaction. Its handles and the transactions nested in it share it, on one thread.
 pub(crate) struct ActiveTx {
-    /// The version of the heap that it sees.
+    /// The version of the heap that the transaction sees.
     rv: Cell<u64>,
     /// The clock of the transaction's start while there are no hazards; otherwise [`NEVER`]. A word loaded
     /// from its place is valid if the clock still has this value.
@@ -198,7 +198,7 @@ impl ActiveTx {
         self.hazards.get()
     }
 
-    /// Whether it has this hazard.
+    /// Whether the transaction has this hazard.
     #[inline(always)]
     pub(crate) fn has(&self, what: ReadHazards) -> bool {
         self.hazards.get().0 & what.0 != 0

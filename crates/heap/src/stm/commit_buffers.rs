@@ -10,7 +10,7 @@ pub(crate) struct NewCounts {
     pub kind: Kind,
     pub old: Counts,
     pub new: Counts,
-    /// The commit frees it, and writes nothing of it.
+    /// The commit frees the object, and writes nothing of it.
     pub is_freed: bool,
 }
 

@@ -102,7 +102,8 @@ impl<'t, B: Brand> Tx<'t, B> {
         if a.off == b.off {
             return Ok(());
         }
-        // Both lines arrive while the places are being owned. The prefetch is first, since a call stores.
+        // Both lines are fetched while the transaction takes the places. The prefetches come before the call,
+        // since a call stores.
         self.shared.region().prefetch_for_store(a.off);
         self.shared.region().prefetch_for_store(b.off);
         self.exchange(a, b)

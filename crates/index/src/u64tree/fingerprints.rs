@@ -27,7 +27,7 @@ const ALL: u128 = (1 << SLOTS) - 1;
 /// A key's fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fingerprint {
-    /// Never that of an unused slot.
+    /// The fingerprint's byte. An unused slot has another one.
     pub(super) byte: u8,
     /// The lower nibble is used for slots up to 63, the upper one for the others.
     pub(super) nibbles: u8,
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(bits(1 << 123 | 5).collect::<Vec<_>>(), [0, 2, 123]);
     }
 
-    /// The lines of a key do not correlate with its byte or its nibble.
+    /// The lines that a key's lookup reads do not correlate with the key's byte or nibble.
     #[test]
     fn few_keys_of_the_same_lines_have_the_same_fingerprint() {
         let keys = || (0..400_000_u64).filter(|key| lines_of(*key) == lines_of(0));

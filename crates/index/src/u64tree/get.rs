@@ -171,7 +171,7 @@ impl Tree {
         }
     }
 
-    /// The same, for callers that have not chosen a search.
+    /// The end of a search for a key, for callers that have not chosen an instruction set.
     pub(super) fn find_place<'g>(&'g self, key: u64, pin: &'g BriefPin<'_>) -> SearchEnd<'g> {
         self.best.run(FindPlace { tree: self, key, pin })
     }

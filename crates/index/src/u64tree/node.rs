@@ -37,7 +37,7 @@ use tembo_pool::{BriefPin, OpenGuard};
 
 /// The lock of structure changes.
 pub(super) type Structure<'s> = RwLockWriteGuard<'s, ()>;
-/// The same, shared with threads that also divide leaves in place.
+/// The lock of structure changes, shared with threads that divide leaves in place.
 pub(super) type SharedStructure<'s> = RwLockReadGuard<'s, ()>;
 
 /// Proof that nodes found in the tree are not dropped: a pin, or the lock of structure changes, shared or
@@ -109,9 +109,9 @@ impl Link {
     pub(super) fn follow<'g>(self, _kept: &'g impl Keeps) -> Child<'g> {
         match self.0.addr() {
             word if word & (COLD | LEAF) == 0 => {
-                // SAFETY: only `inner` makes such a word, of a box that is dropped when it has left the
-                // tree and every pin from before is gone; and there is such a pin, or the lock without
-                // which it does not leave.
+                // SAFETY: only `inner` makes such a word, of a box. The box is dropped once it has left the
+                // tree and all pins from before are gone. The caller has such a pin, or the lock without
+                // which the box does not leave.
                 Child::Inner(unsafe { &*self.0.cast::<Inner>() })
             }
             // SAFETY: as above, of `leaf`.

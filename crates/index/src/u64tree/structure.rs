@@ -278,8 +278,8 @@ impl Tree {
         Ok(copied)
     }
 
-    /// Replaces `count` children of the last node of `nodes`, from its position on, by `children`, which
-    /// makes them of the first of the replaced ones.
+    /// Replaces `count` children of the last node of `nodes`, from the position given with it on. `children`
+    /// makes the new ones from the first that is replaced.
     pub(super) fn rewire<'g>(
         &'g self,
         tx: &mut Tx<'_>,

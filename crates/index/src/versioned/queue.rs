@@ -1,8 +1,8 @@
 //! The queues of dead blocks: a block that has left the newest version waits until no held version needs it.
 //!
-//! A transaction takes only items that were there before it off the front, and puts new ones at the back. An
-//! empty queue begins again at the start of its chunk. In a map without snapshots every version takes off the
-//! items of the one before, so the queue stays in one chunk.
+//! A transaction takes items off the front, but none that it has put there itself, and puts new ones at the
+//! back. An empty queue begins again at the start of its chunk. In a map without snapshots every version
+//! takes off the items of the one before, so the queue stays in one chunk.
 
 use super::layout::{CHUNK_BYTES, CHUNK_ITEMS, PmVersionedDead, at};
 use super::readers::Retained;

@@ -119,7 +119,8 @@ impl Readers {
 #[derive(Debug, Default)]
 pub(crate) struct Retained {
     versions: Vec<u64>,
-    /// Whether the last of them is not held: it is included because a reader may still begin to hold it.
+    /// Whether no reader holds the last version yet: it is included because a reader may still begin to hold
+    /// it.
     is_last_free: bool,
 }
 
@@ -150,7 +151,7 @@ impl Retained {
         }
     }
 
-    /// Whether any of them lies in `start..end`.
+    /// Whether any of the held versions lies in `start..end`.
     #[inline]
     pub(crate) fn any_in(&self, start: u64, end: u64) -> bool {
         if let [only] = self.versions[..] {

@@ -68,7 +68,7 @@ impl WbTree {
         }
         let mut edit = Edit::new(self, tx, None);
         let path = Path::to_key(edit.view(), tree, from)?;
-        // A node that moves changes the way to those below it, so it has a step of its own.
+        // Moving an inner node changes the path to all nodes below it, so it is a step of its own.
         if let Some(moved_bytes) = edit.move_inner(&path, from, compaction)? {
             edit.finish()?;
             return Ok(CompactionStep { moved_bytes, next: Some(from.to_vec()) });
@@ -94,7 +94,7 @@ impl<'m> Edit<'m, '_, '_> {
         let mut draft = InnerDraft::of(self.view(), &node, key)?;
         let mut moved_bytes = INNER_BYTES;
         for separator in draft.separators.iter_mut().filter(|separator| compaction.has(separator.block)) {
-            // A separator without a block gets one.
+            // A separator without a block gets one here.
             self.retire(std::mem::take(&mut separator.block));
             moved_bytes += separator.len() as u64;
         }

@@ -427,7 +427,7 @@ pub(crate) fn goal_from(direction: Direction, bound: &Bound<Vec<u8>>) -> Goal<'_
 /// A leaf, and the separators on the path to it that are its fences.
 pub(crate) struct Fenced<'m, 'k> {
     pub(crate) leaf: Leaf,
-    /// The node above it; 0 if there is none.
+    /// The node above the leaf; 0 if there is none.
     pub(crate) parent: u64,
     goal: Goal<'k>,
     low: Option<(Inner<'m>, usize)>,

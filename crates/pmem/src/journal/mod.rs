@@ -276,7 +276,7 @@ struct State {
     tail: u64,
     /// When the oldest record was written that no synchronisation covers yet.
     oldest: Option<Instant>,
-    /// The same for the synchronisation that is under way.
+    /// When the oldest record was written that the synchronisation under way is to cover.
     oldest_under_way: Option<Instant>,
     /// The usual duration of a synchronisation: a moving average.
     typical: Duration,

@@ -87,7 +87,7 @@ unsafe impl Sync for PrivatePages {}
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) page: u64,
-    /// Its word in the table.
+    /// The page's word in the table.
     word: u64,
 }
 
@@ -130,7 +130,7 @@ impl PrivatePages {
         1 << self.page_shift
     }
 
-    /// How many there are.
+    /// The number of private pages.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -145,7 +145,7 @@ impl PrivatePages {
         self.given_back.load(Ordering::Relaxed) << self.page_shift
     }
 
-    /// How far the limit is exceeded: 1 for a quarter of it, and at most.
+    /// By how much the limit is exceeded: 1 for a quarter of it or more.
     pub(crate) fn excess(&self) -> f64 {
         let over = self.count().saturating_sub(self.limit);
         if over == 0 { 0.0 } else { (4.0 * over as f64 / self.limit.max(1) as f64).min(1.0) }
@@ -313,7 +313,7 @@ impl PrivatePages {
         }
         let (off, bytes) = (first << self.page_shift, (end - first) << self.page_shift);
         if self.backing == Backing::Mapped && !self.discard(off, bytes) {
-            // None is looked at any more: the range may have no memory soon.
+            // From now on no page is looked at: the range may soon have no memory.
             return self.is_refused.store(true, Ordering::Relaxed);
         }
         let words = (first..end.min(self.table.end())).map(|page| self.table.word(page));
@@ -367,7 +367,7 @@ impl PrivatePages {
         }
     }
 
-    /// For a simulator: the file has a hole there now, which these whole pages show.
+    /// For a simulator: these whole pages show the file again, which has a hole there now.
     pub(crate) fn show_hole(&self, off: u64, bytes: u64) {
         let words =
             (off >> self.page_shift..(off + bytes) >> self.page_shift).flat_map(|page| self.words(page));

@@ -71,7 +71,7 @@ impl Region {
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn copy_with_care(&self, off: u64, data: &[u8]) {
-        // By pages: a long copy stays in none for long.
+        // Copied page by page, so that a long copy occupies no page for long.
         let (mut off, mut rest) = (off, data);
         while !rest.is_empty() {
             let (part, others) = rest.split_at(rest.len().min((PAGE_BYTES - off % PAGE_BYTES) as usize));
@@ -208,7 +208,7 @@ impl Region {
 ///
 /// # Safety
 ///
-/// `dst` is valid for writes of as many bytes, which are not among them.
+/// `dst` is valid for writes of `src.len()` bytes, and does not overlap with `src`.
 #[inline(always)]
 unsafe fn copy(dst: *mut u8, src: &[u8]) {
     // SAFETY: the caller's promise.

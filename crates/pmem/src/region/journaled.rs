@@ -35,7 +35,7 @@ fn by_blocks((first, count): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
 pub(crate) struct Journaled {
     pub(crate) journal: Arc<Journal>,
     pub(super) pages: Arc<PrivatePages>,
-    /// Only in the process that opened the region: a child has none of its threads.
+    /// The worker exists only in the process that opened the region: a child has none of its threads.
     worker: Mutex<Option<OfProcess<Worker>>>,
 }
 

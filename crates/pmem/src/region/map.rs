@@ -50,7 +50,7 @@ impl Region {
             // this itself.
             rustix::fs::fsync(&*file).map_err(|e| RegionError::io("synchronising the pool file", e))?;
         }
-        // In front of the mapping's first use: replay changes the file.
+        // Opened before the mapping is first used, because replay changes the file.
         let journal = match (options.journal, domain.has_journal() && access == Access::ReadWrite) {
             (Some(place), true) => Some(Journaled::open(&file, &range, place, options)?),
             (None, true) => return Err(RegionError::NoJournal),

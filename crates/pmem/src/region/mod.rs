@@ -43,14 +43,14 @@ pub struct Region {
     pub(crate) paging: Paging,
     /// Whether new pages are mapped at once when the region grows.
     pub(crate) prefaults: bool,
-    /// Whether it grows in huge pages.
+    /// Whether the region grows in huge pages.
     pub(crate) huge_pages: bool,
     pub(crate) sharing: Sharing,
     domain: Domain,
     flusher: Flusher,
     /// Whether large copies bypass the caches.
     non_temporal: bool,
-    /// Whether small copies that begin at a line bypass them too.
+    /// Whether small copies that begin at a line bypass the caches, too.
     streams_single_lines: bool,
     max_bytes: u64,
     /// Whether stores take a longer way: they are counted or observed, or there is a journal.
@@ -181,7 +181,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Its threads drop pages of the range, which is about to be unmapped.
+        // The journal's threads drop pages of the range, which is about to be unmapped.
         if let Some(journal) = &self.journal {
             journal.stop();
         }

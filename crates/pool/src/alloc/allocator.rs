@@ -129,7 +129,7 @@ impl Allocator {
         (region.len() / 64).min(KEPT_BYTES_MAX) / self.geometry.chunk()
     }
 
-    /// As many chunks as a pool keeps in which this many bytes come before them.
+    /// Chunks that a pool keeps behind this many bytes of its file.
     pub(super) fn kept_chunks_behind(&self, bytes: u64) -> u64 {
         (bytes / 63).min(KEPT_BYTES_MAX).div_ceil(self.geometry.chunk())
     }

@@ -21,7 +21,7 @@ pub(crate) struct Block {
 pub(crate) enum Wanted {
     /// A block of at least this many bytes, at a multiple of 16.
     Bytes(u64),
-    /// The same at a multiple of 8.
+    /// A block of at least this many bytes, at a multiple of 8.
     Words(u64),
     /// A line with a tag.
     Tagged,

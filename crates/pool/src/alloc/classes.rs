@@ -152,9 +152,9 @@ const WORDS_BYTES: [u64; 4] = [24, 40, 56, 72];
 /// Words of the largest.
 const WORDS_MAX: u64 = 9;
 
-/// Sizes of the wide classes, which [`Feature::WideClasses`](crate::Feature::WideClasses) announces and which
-/// come after all others: a quarter of 16 KiB apart, so that blocks beyond two chunks of that need not take
-/// whole ones.
+/// Sizes of the wide classes, which come after all others and which
+/// [`Feature::WideClasses`](crate::Feature::WideClasses) announces. They lie a quarter of 16 KiB apart, so
+/// that blocks longer than two chunks of 16 KiB need not take whole chunks.
 const WIDE_BYTES: [u64; 7] = [36_800, 40_896, 44_992, 49_088, 53_184, 57_280, 61_376];
 
 impl Classes {

@@ -81,7 +81,7 @@ pub(crate) struct Tally<'a> {
     free_chunks: u64,
     /// For each number of chunks of a slab: the free chunks outside of the run that such slabs can take.
     run_chunks: [u64; SIZES],
-    /// Bytes that are in use inside, and its chunks.
+    /// Bytes that are in use inside.
     moved_bytes: u64,
     chunks: u64,
     /// Fixed units inside.
@@ -126,7 +126,8 @@ impl<'a> Tally<'a> {
         (homeless.div_ceil(shape.blocks) * shape.chunks, shape.chunks as usize)
     }
 
-    /// Counts a free run as inside, or as outside.
+    /// Takes a free run out of the sums of the space outside, as it is now inside (`into`), or adds it to
+    /// them again.
     fn turn_runs(&mut self, chunks: u64, into: bool) {
         for (size, sum) in (1..).zip(&mut self.run_chunks[1..]) {
             let usable = chunks / size * size;
@@ -187,7 +188,7 @@ impl<'a> Tally<'a> {
         self.slab_chunks.iter().sum::<u64>() + self.extent_chunks + self.extent_chunks / 4
     }
 
-    /// The free chunks outside that are left then.
+    /// The free chunks outside that moves leave.
     fn left_chunks(&self) -> u64 {
         self.free_chunks.saturating_sub(self.taken_chunks())
     }

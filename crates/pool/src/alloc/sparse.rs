@@ -193,7 +193,7 @@ impl Allocator {
         self.shared.lock().spare_bytes()
     }
 
-    /// Notes that the pool has grown, if it was for want of a compaction.
+    /// Notes that the pool has grown, if a compaction could have made the room.
     pub(super) fn note_growth(&self, shared: &mut Shared, bytes_before: u64) {
         shared.stuck.clear();
         let spare = shared.spare_bytes();
@@ -207,7 +207,7 @@ impl Allocator {
         self.has_outgrown_waste() && self.has_outgrown_waste.swap(false, Ordering::Relaxed)
     }
 
-    /// The same, without forgetting it.
+    /// As [`take_outgrown_waste`](Self::take_outgrown_waste), but the next call returns the same.
     pub(crate) fn has_outgrown_waste(&self) -> bool {
         self.has_outgrown_waste.load(Ordering::Relaxed)
     }

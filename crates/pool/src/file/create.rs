@@ -73,8 +73,8 @@ pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Res
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry, of_files(&geometry))?;
     let opening = Opening::mark_open(&region, Here::of(file, path)?, Found::New)?;
-    // PERSIST(I5): the file's contents and length are durable before its name is; and so is that it is open
-    // (O1).
+    // PERSIST(I5): the file's contents and length are durable before its name is; and so is the mark
+    // that it is open (O1).
     rustix::fs::fsync(file).map_err(|e| Error::io("synchronising", path, e))?;
     let opened = Opened { opening: Some(opening), path: Some(path.to_owned()), ..Opened::default() };
     Ok((region, header, opened))

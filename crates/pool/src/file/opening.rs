@@ -244,7 +244,7 @@ pub(crate) struct Opened {
     pub path: Option<PathBuf>,
     /// How its last use had ended.
     pub ending: Ending,
-    /// Lines that its journal had then, if it has one.
+    /// The number of lines of which the journal had newer contents at the opening, if the pool has a journal.
     pub journal_lines: Option<u64>,
     /// The circumstances of an opening for writing that is not marked yet; it must be marked before anything
     /// else is stored.

@@ -70,7 +70,7 @@ pub(crate) struct RecordSlot {
     record: usize,
     /// The record's place, in bytes from the start of the half.
     at: u64,
-    /// Whether the lane switches halves for it.
+    /// Whether the lane switches halves for this record.
     pub switches: bool,
     bytes: u64,
 }
@@ -88,7 +88,7 @@ const fn second_bytes(half_bytes: u64) -> u64 {
 /// A record switches halves once this many home lines have gathered. A fence that waits for this many
 /// write-backs costs little more than for one.
 const HOME_LINES_MAX: usize = 64;
-/// A longer list of home lines is not searched for duplicates.
+/// A list of more home lines than this is not searched for duplicates.
 const SEARCHED_MAX: usize = 4 * HOME_LINES_MAX;
 
 impl LaneState {

@@ -58,7 +58,7 @@ pub(crate) struct StoredLines {
     /// zeroed.
     lines: Vec<StoredLine>,
     count: usize,
-    /// How many of them are in the table. The others, a few, are searched one by one; most transactions have
+    /// How many of the lines are in the table. The few others are searched one by one; most transactions have
     /// only such lines.
     indexed: usize,
     /// A hash table with linear probing: generation and number of a line. At most half of its entries are of

@@ -39,7 +39,7 @@ enum Op {
         lane: usize,
         edits: Vec<Edit>,
     },
-    /// Edits that are rolled back to a savepoint, one that is not, then a commit.
+    /// Edits that are rolled back to a savepoint, an edit that is not, then a commit.
     Partly {
         lane: usize,
         undone: Vec<Edit>,
@@ -88,7 +88,7 @@ fn random_edit(rng: &mut Xoshiro256PlusPlus, links: u64, large: bool) -> Edit {
         return Edit::Turn { link };
     }
     if rng.random_bool(0.3) {
-        // An odd seed, which keeps it a tagged line.
+        // An odd seed, with which the block stays a tagged line.
         return Edit::Change { link, seed: rng.random::<u64>() | 1 };
     }
     let bytes = match rng.random_range(0..12) {

@@ -1,4 +1,4 @@
-//! Cuts: the file's end goes when it is free, and nothing alive goes with it.
+//! Tests of cuts: the file's end goes when it is free, and nothing alive goes with it.
 
 use super::model::{self, Model};
 use super::tiny_options;
@@ -107,7 +107,7 @@ fn a_journal_does_not_bring_back_what_went() {
         let before = private(&pool);
         assert!(cut(&pool) > 4 * 900_000);
         assert!(private(&pool) + 4 * 900_000 < before, "{} of {before}", private(&pool));
-        // In the middle, so that it is a hole.
+        // These blocks lie in the middle of the file: when they are freed, they are a hole.
         put(&pool, table, 20, 4, 900_000);
         remove(&pool, table, 20..23);
         put(&pool, table, 30, 3, 100);

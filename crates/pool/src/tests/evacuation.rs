@@ -146,7 +146,7 @@ fn what_stays_at_the_end_is_left_alone_until_it_is_freed() {
         blocks.pool.cut(1, 0).unwrap();
         assert!(blocks.compact(true).unwrap() > 400_000);
         assert_eq!((blocks.pool.cut(4 * MIB, 0).unwrap(), blocks.compact(true)), (0, None), "{stays}");
-        // Another block there changes nothing.
+        // Another block there does not change that.
         blocks.put(1500, 300).unwrap();
         assert_eq!(blocks.compact(true), None, "{stays}");
         blocks.remove(stays);
@@ -157,7 +157,7 @@ fn what_stays_at_the_end_is_left_alone_until_it_is_freed() {
     }
 }
 
-/// Nothing is moved for little, and nothing below the least length.
+/// A compaction that would gain little moves nothing, and none moves anything below the least length.
 #[test]
 fn the_end_stays_where_emptying_it_gains_little() {
     let mut blocks = Blocks::new(64 * MIB);
@@ -182,7 +182,7 @@ fn a_large_block_gets_the_run_that_costs_least() {
     let mut blocks = Blocks::new(8 * MIB);
     let count = blocks.fill(0, 1000);
     (0..count).filter(|number| number % 8 == 0).for_each(|number| blocks.remove(number));
-    // The last slab found no run, either.
+    // The compaction moves little: for the last slab it finds no run, either.
     assert!(blocks.compact(false).unwrap() < 100_000);
     assert_eq!(blocks.compact(false), None, "no slab is sparse enough");
     // A part in which half is gone.

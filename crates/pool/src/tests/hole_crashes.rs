@@ -127,7 +127,7 @@ impl Workload {
         self.models.push(model);
     }
 
-    /// Gives free runs back. Returns whether any.
+    /// Gives free runs back. Returns whether there were any.
     fn punch(&self, pool: &Pool) -> bool {
         let punched = pool.trim_runs(HOLE_BYTES).unwrap();
         if self.bug == Bug::HoleInUse

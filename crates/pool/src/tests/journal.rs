@@ -59,7 +59,7 @@ fn a_pool_gets_a_journal_once_and_is_opened_in_every_domain_afterwards() {
         assert_eq!(pool.journal_stats().is_some(), durability.needs_journal());
         assert_eq!(model::read(&pool).unwrap(), expected(), "{durability}");
     }
-    // A closed pool needs its journal for nothing.
+    // A closed pool does not need the contents of its journal.
     let mut bytes = fs::read(&path).unwrap();
     let word = u64::from_le_bytes(bytes[JOURNAL_OFF as usize..][..8].try_into().unwrap());
     assert_eq!(unseal(word, JOURNAL_BITS), Some(off));
@@ -168,7 +168,7 @@ fn a_pool_that_gets_a_journal_is_locked_all_the_time() {
                 }
                 let simply = Options { create: false, ..options(Durability::PageCache) };
                 let opened = Pool::open(path(now), &simply);
-                // The round may have ended, with its pool.
+                // The round, and its pool, may have ended.
                 assert!(opened.is_err() || round.load(Ordering::Relaxed) > now, "opened in round {now}");
                 let is_locked = |e: &crate::Error| matches!(e.kind(), ErrorKind::Locked { .. });
                 refused.fetch_add(usize::from(opened.is_err_and(|e| is_locked(&e))), Ordering::Relaxed);
@@ -422,7 +422,7 @@ fn a_journal_grows_with_what_is_written() {
     let space = || 512 * path.metadata().unwrap().blocks();
     let before = space();
     assert!(before <= path.metadata().unwrap().len() - 5 * MIB, "space behind the ring");
-    // Whatever the thread that lets it grow is late for.
+    // The thread that lets the ring grow may be late, so the test waits.
     let started = Instant::now();
     let mut expected = model::Model::new();
     while ring_bytes(&pool) < 2 * first_bytes {

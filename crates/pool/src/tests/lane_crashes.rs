@@ -34,7 +34,7 @@ struct State {
 struct Words {
     seed: u64,
     lanes: usize,
-    /// Whether there is no room for payloads outside of the lanes.
+    /// Whether there is no room outside of the lanes for payloads.
     is_full: bool,
     geometry: Geometry,
     ops: Vec<Op>,
@@ -42,8 +42,8 @@ struct Words {
 }
 
 impl Words {
-    /// Random steps. In a full pool, records fit into a half, but in the shortest lanes hardly two of them
-    /// do.
+    /// Random steps. In a full pool, a record fits into half of a lane, but in the shortest lanes two records
+    /// hardly do.
     fn new(seed: u64, is_full: bool) -> Words {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let lanes = rng.random_range(1..=3);

@@ -9,7 +9,7 @@ fn free_40(pool: &Pool, lane: &mut Lane, words: u64) -> u64 {
     free(pool, lane, words, 40)
 }
 
-/// The same with this many blocks.
+/// As `free_40`, with this many blocks.
 fn free(pool: &Pool, lane: &mut Lane, words: u64, count: u64) -> u64 {
     let mut tx = lane.begin();
     let blocks: Vec<u64> = (0..count).map(|_| tx.alloc(64).unwrap()).collect();

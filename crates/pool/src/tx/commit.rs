@@ -141,8 +141,8 @@ fn store_homes(region: &Region, writes: &WriteSet, is_only_lane: bool) -> Result
     Ok(())
 }
 
-/// Releases the blocks that have left limbo, which are in the list of freed blocks now, and
-/// [finishes](finish).
+/// Releases the blocks that have left limbo, which the list of freed blocks has now, and then
+/// [finishes](finish) the commit.
 #[inline(always)]
 fn release_and_finish(lane: &mut Lane, commit: Option<u64>) -> Result<()> {
     if !lane.writes.freed.is_empty() { release(lane, commit) } else { finish(lane, commit) }

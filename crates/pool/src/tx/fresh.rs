@@ -21,7 +21,7 @@ pub(super) struct Fresh {
     pub(super) cancelled: bool,
     /// The written range: covered by the record, or fenced before it.
     pub(super) written: (u64, u64),
-    /// The part of that range that is not flushed yet.
+    /// The part of `written` that is not flushed yet.
     pub(super) unflushed: (u64, u64),
 }
 

@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering;
 /// How much of the kept space a transaction may use ([`Tx::use_kept_space`](crate::Tx::use_kept_space)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum KeptSpace {
-    /// Nothing of it.
+    /// None of the kept space.
     #[default]
     None,
     /// Half of it: for a transaction that frees space eventually, though not with its own commit.
     Half,
-    /// All of it: for a transaction that frees more than it takes.
+    /// All of the kept space: for a transaction that frees more than it takes.
     All,
 }
 
@@ -32,7 +32,7 @@ pub struct Lane {
     pub(super) image: RecordImage,
     /// As in the lane's state.
     pub(super) tail: Tail,
-    /// How much of the kept space its transaction may use.
+    /// How much of the kept space the lane's transaction may use.
     pub(super) kept_space: KeptSpace,
     /// Whether the lane's commits write no records (`unlogged.rs`).
     #[cfg(feature = "research")]
@@ -78,7 +78,7 @@ impl Lane {
     pub fn give_up_slabs(&mut self) {
         let inner: &PoolInner = &self.pool.inner;
         inner.alloc.answer_recall(&mut self.arena);
-        // After a failure they stay, and every later commit reports it.
+        // After a failure the blocks stay, and every later commit reports the failure.
         let _ = inner.log.release_chains(&inner.alloc, self.number);
     }
 

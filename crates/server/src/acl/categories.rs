@@ -53,10 +53,10 @@ pub(crate) fn category(name: &[u8]) -> Option<usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channels {
     None,
-    /// The first one.
+    /// The first argument is a channel.
     First,
     All,
-    /// All, and they are patterns.
+    /// All arguments are patterns of channels.
     Patterns,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Known {
     pub(crate) name: &'static str,
     /// A bit for each category.
     categories: u32,
-    /// Redis 7.0 has it.
+    /// Whether Redis 7.0 has the command.
     pub(crate) is_of_redis: bool,
     pub(crate) is_subcommand: bool,
     pub(crate) subcommands: Vec<usize>,
@@ -98,7 +98,7 @@ impl Known {
 pub(crate) struct Catalogue {
     all: Vec<Known>,
     by_name: HashMap<&'static str, usize, FixedState>,
-    /// By the addresses of their names, which are mostly asked for where they are here.
+    /// Numbers by the addresses of the names: most lookups come with the name of the table itself.
     by_address: HashMap<usize, usize, FixedState>,
 }
 

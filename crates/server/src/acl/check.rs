@@ -63,14 +63,14 @@ impl User {
         Ok(())
     }
 
-    /// Whether it may run a command with some arguments.
+    /// Whether the user may run a command with some arguments.
     pub(crate) fn may_name(&self, command: &Command) -> bool {
         let number = CATALOGUE.number_of(command);
         let allows = |number| self.selectors.iter().any(|selector| selector.allows_command(number, None));
         self.may_all || command.has(NO_AUTH) || number.is_some_and(allows)
     }
 
-    /// Whether it may run a command, and may read all keys.
+    /// Whether the user may run a command, and may read all keys.
     pub(crate) fn may_read_all_keys(&self, command: &Command, request: &Request<'_>) -> bool {
         let reads_all = |selector: &Selector, _: &Known| selector.allows_prefix(b"", true, false);
         self.may_all || self.check_by(command, request, reads_all).is_ok()
@@ -97,7 +97,7 @@ impl User {
         condition: impl Fn(&Selector, &Known) -> bool,
     ) -> Result<(), Denial> {
         let mut worst = Denial { reason: Reason::Command, place: 0, command: command.name };
-        // A command without a number is none that a rule can allow.
+        // No rule can allow a command that has no number.
         let Some(number) = CATALOGUE.number_of(command) else { return Err(worst) };
         let known = &CATALOGUE.all()[number];
         for selector in &self.selectors {
@@ -110,7 +110,7 @@ impl User {
         Err(worst)
     }
 
-    /// Whether it may receive the messages of a channel, or of a pattern.
+    /// Whether the user may receive the messages of a channel, or of a pattern.
     pub(crate) fn may_receive(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.selectors.iter().any(|selector| selector.allows_channel(channel, is_pattern))
     }

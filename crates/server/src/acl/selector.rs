@@ -202,12 +202,12 @@ impl Selector {
         self.all_commands &= allowed;
     }
 
-    /// Whether it allows everything.
+    /// Whether the selector allows everything.
     pub(super) fn allows_all(&self) -> bool {
         self.all_commands && self.all_keys && self.all_channels
     }
 
-    /// Whether it allows a command with a first argument.
+    /// Whether the selector allows a command with a first argument.
     #[inline]
     pub(super) fn allows_command(&self, number: usize, first_arg: Option<&[u8]>) -> bool {
         self.all_commands || self.commands.has(number) || self.allows_first_arg(number, first_arg)
@@ -224,13 +224,13 @@ impl Selector {
         self.all_keys
     }
 
-    /// Whether it allows this access to a key.
+    /// Whether the selector allows this access to a key.
     #[inline]
     pub(super) fn allows_key(&self, key: &[u8], reads: bool, writes: bool) -> bool {
         self.all_keys || self.keys.iter().any(|known| known.gives(reads, writes) && known.matches(key))
     }
 
-    /// Whether it allows this access to every key that begins so.
+    /// Whether the selector allows this access to every key with this beginning.
     pub(super) fn allows_prefix(&self, prefix: &[u8], reads: bool, writes: bool) -> bool {
         let covers = |known: &KeyPattern| known.beginning.as_ref().is_some_and(|its| prefix.starts_with(its));
         self.all_keys || self.keys.iter().any(|known| known.gives(reads, writes) && covers(known))

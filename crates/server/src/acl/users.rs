@@ -66,7 +66,8 @@ impl Users {
         name != DEFAULT && self.by_name.remove(name).is_some()
     }
 
-    /// The user of this name, if this is a password of it. It takes as long if there is no such user.
+    /// The user of this name, if this is one of its passwords. The check takes as long if no user has the
+    /// name.
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<&Arc<User>> {
         let digest = PasswordDigest::of(password);
         let user = self.get(name);

@@ -62,7 +62,7 @@ pub struct Source {
     pub place: SourcePlace,
     /// The user, `None` for the default one.
     pub user: Option<String>,
-    /// The password, if it asks for one.
+    /// The password, if the server asks for one.
     pub password: Option<Password>,
     /// The settings `tls-*` by which it is reached, with `tls-replication yes`; `None` for a plain
     /// connection.
@@ -86,7 +86,7 @@ struct Facts {
     is_node: bool,
     has_history: bool,
     now: StreamPlace,
-    /// The history before, and the first offset that is not of it.
+    /// The earlier history, and the first offset that does not belong to it.
     second: Option<(Id, u64)>,
     /// The first offset that is kept, counted from 1.
     first_kept: u64,
@@ -281,7 +281,7 @@ impl Connection {
         BackupError::Connection(why)
     }
 
-    /// Reads what there is, at least a byte.
+    /// Reads the bytes that have arrived, at least one.
     fn read(&mut self, room: &mut [u8]) -> Result<usize, BackupError> {
         loop {
             match self.stream.read(room) {
@@ -377,7 +377,7 @@ impl Connection {
         })
     }
 
-    /// The beginning of a copy: how it ends.
+    /// Reads the beginning of a copy, which says how the copy ends.
     fn body(&mut self) -> Result<Rest, BackupError> {
         let line = self.line()?;
         if let Some(reply) = line.strip_prefix('-') {
@@ -422,7 +422,8 @@ fn connect(source: &Source) -> io::Result<Box<dyn ServerStream>> {
 #[derive(Clone, Copy, Debug)]
 enum Rest {
     Bytes(u64),
-    /// With these bytes, behind which the server sends nothing before it is acknowledged.
+    /// The copy ends with these bytes. The server sends nothing behind them before it gets an
+    /// acknowledgement.
     Mark([u8; MARK_BYTES]),
 }
 

@@ -63,7 +63,7 @@ impl<'a> Fields<'a> {
 
     fn place(&mut self) -> Option<StreamPlace> {
         let place = StreamPlace { id: self.array()?, offset: self.u64()? };
-        // Nothing that is added to an offset may go beyond all numbers.
+        // An offset is small enough that sums with it do not overflow.
         (is_id(&place.id) && place.offset < 1 << 62).then_some(place)
     }
 }

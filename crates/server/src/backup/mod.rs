@@ -121,7 +121,7 @@ pub struct BackupSummary {
     pub is_node: bool,
     /// The bytes of the copy or of the stream.
     pub data_bytes: u64,
-    /// The keys of a full one, if it was read to its end.
+    /// The number of keys of a full backup, if it was read to its end.
     pub keys: Option<u64>,
 }
 
@@ -141,7 +141,7 @@ pub enum BackupError {
         /// Its length.
         offset: u64,
     },
-    /// The file is not as it was written.
+    /// The file was changed after it was written.
     #[error("at byte {offset}: {what}")]
     Damaged {
         /// The place of the record.

@@ -44,7 +44,7 @@ pub struct Restoring {
 pub struct Restored {
     /// The backups, in order.
     pub backups: Vec<BackupSummary>,
-    /// The keys of the full one.
+    /// The number of keys of the full backup.
     pub keys: u64,
     /// Bytes of the stream that were applied.
     pub applied_bytes: u64,
@@ -115,7 +115,7 @@ pub fn restore<R: Read>(
     Ok(Restored { backups, keys, applied_bytes, offset: position.offset, id })
 }
 
-/// Whether an offset is one of those that the backups have.
+/// Whether the backups reach an offset.
 fn expect_reached(backups: &[BackupSummary], to_offset: Option<u64>) -> Result<(), BackupError> {
     let (Some(first), Some(last), Some(wanted)) = (backups.first(), backups.last(), to_offset) else {
         return Ok(());
@@ -189,7 +189,7 @@ fn copy<R: Read>(
     Ok((summary, Position { id: end.to.id, offset: end.to.offset, database }))
 }
 
-/// Applies an incremental backup, up to an offset; returns how many bytes of it.
+/// Applies an incremental backup, up to an offset; returns how many of its bytes were applied.
 fn apply<R: Read>(
     executor: &mut Executor<'_, '_>,
     source: R,

@@ -124,7 +124,7 @@ impl Units {
         if std::mem::take(&mut self.is_first) {
             let name = self.name.trim_ascii_end();
             self.in_multi |= name.eq_ignore_ascii_case(b"multi");
-            // Its words end the unit; it has one.
+            // The unit ends with this command.
             if name.eq_ignore_ascii_case(b"exec") || name.eq_ignore_ascii_case(b"discard") {
                 self.in_multi = false;
             }

@@ -58,7 +58,7 @@ impl Context<'_, '_> {
         };
         let role = role.or_else(|| next.role()).filter(|role| master(role) != self.state.role.master);
         let new_id = self.state.random_id();
-        // Records that cannot be read are no more than none after a decision about everything.
+        // After a decision about everything, records that could not be read count as no records.
         let was_unreadable = self.state.cluster.as_ref().is_some_and(|now| now.is_unreadable());
         if was_unreadable && *decided != Decided::Everything {
             next.set_unreadable();
@@ -70,7 +70,7 @@ impl Context<'_, '_> {
         // A wrong election must not keep this node from all leases for ever.
         let is_forced = *decided == Decided::Everything;
         self.keys.store_membership(stored, moves, role.as_ref(), new_id, is_forced)?;
-        // Its reply waits for the device.
+        // The reply waits for the device.
         self.session.is_plain = false;
         if let Some(role) = &role {
             self.state.role.choose(master(role));
@@ -123,7 +123,7 @@ impl Context<'_, '_> {
 /// subscriptions to channels of such slots.
 pub(crate) fn part_with_lost_slots(keys: &mut Keyspace<'_>, state: &State, clients: &mut Clients) {
     let Some(cluster) = &state.cluster else { return };
-    // Keys that they wait for may have come, in slots that stay, while nothing was taken from these slots.
+    // While nothing was taken from slots that stay, keys in them may have come for which clients wait.
     keys.waiters.try_all |= keys.waiters.len() > 0;
     let is_replica = state.role.master.is_some();
     let lost = |key: &[u8], from_replica| {

@@ -18,8 +18,8 @@ impl State {
 }
 
 impl Executor<'_, '_> {
-    /// Whether a command writes, and the lease has run out; one of a script as it was decided when that
-    /// began.
+    /// Whether a command writes, and the lease has run out. For a command of a script this was decided when
+    /// the script began.
     #[cold]
     pub(crate) fn lacks_lease(&self, session: &Session, command: &Command, is_fenced: Option<bool>) -> bool {
         session.writes(command) && is_fenced.unwrap_or_else(|| self.state.is_fenced())

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use super::topology::{ID_BYTES, NodeId};
 
-/// The part of a lease that is not used is one of this many.
+/// One part in this many of a lease is not used.
 const UNUSED_PART: u32 = 100;
 
 /// The choice of a shard's master, and its version.
@@ -116,7 +116,7 @@ impl Lease {
         }
     }
 
-    /// Whether there is a lease at a time.
+    /// Whether the lease holds at a time.
     pub(crate) fn holds(&self, now: Duration) -> bool {
         self.until.is_some_and(|until| now < until)
     }

@@ -45,7 +45,7 @@ enum Mutant {
     DoesNotWait,
 }
 
-/// The end of a controller.
+/// The controller's end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Phase {
     /// Nothing was said yet.
@@ -64,7 +64,7 @@ struct Connection {
     /// Heartbeats on their way, and an answer.
     heartbeats: u8,
     is_answered: bool,
-    /// When the node had the heartbeat before, by its clock.
+    /// When the node got the previous heartbeat, by its clock.
     before: Option<u32>,
 }
 
@@ -97,7 +97,7 @@ fn myself() -> NodeId {
     NodeId::parse(&[b'a'; 40]).unwrap()
 }
 
-/// The one that the old master knows.
+/// The election that the old master knows.
 fn election() -> Election {
     Election { version: 1, master: myself() }
 }
@@ -190,7 +190,8 @@ fn talk(world: &World, at: usize, mutant: Mutant, all: &mut Vec<World>) {
     }
 }
 
-/// How many worlds there are; whether the old master had a lease in one, and the new one was told in one.
+/// Returns the number of worlds, whether the old master had a lease in any of them, and whether the new
+/// master was told in any.
 fn search(mutant: Mutant) -> Result<(usize, bool, bool), String> {
     let lease = Lease::new(Some(election()));
     let first =

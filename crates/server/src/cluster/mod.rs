@@ -60,7 +60,7 @@ pub(crate) struct Cluster {
     /// The place of this node in the topology.
     myself: Option<usize>,
     moves: Moves,
-    /// The topology with the owners that it does not know yet, if there are some.
+    /// The topology with the owners by moves that it does not know yet, if there are such moves.
     ahead: Option<Topology>,
     /// The pool has records of moves that cannot be read.
     is_unreadable: bool,

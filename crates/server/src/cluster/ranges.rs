@@ -65,7 +65,7 @@ impl Ranges {
         self.0.get(at).is_some_and(|range| range.contains(&slot))
     }
 
-    /// Whether a slot is in both.
+    /// Whether any slot is in both sets of ranges.
     pub(crate) fn touches(&self, other: &Ranges) -> bool {
         self.0
             .iter()

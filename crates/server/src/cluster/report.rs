@@ -67,7 +67,7 @@ pub(crate) fn info(topology: &Topology) -> String {
     )
 }
 
-/// The latest moves, in the words of Kvrocks: of both of its generations for the slots that leave.
+/// The latest moves, in the words of Kvrocks; for slots that leave, in the words of both of its generations.
 pub(crate) fn moves(moves: &Moves) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -24,7 +24,7 @@ pub(crate) fn slot_of(key: &[u8]) -> u16 {
     CRC.checksum(hashed(key)) % SLOTS
 }
 
-/// The slot of all keys that begin so, if they have one in common: the beginning has a hash tag.
+/// The slot of all keys with this beginning, if they have one slot in common: the beginning has a hash tag.
 pub(crate) fn slot_of_prefix(prefix: &[u8]) -> Option<u16> {
     tag(prefix).filter(|tag| !tag.is_empty()).map(|_| slot_of(prefix))
 }

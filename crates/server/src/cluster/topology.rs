@@ -79,7 +79,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Whether its line says that it failed.
+    /// Whether the node's line says that it failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.flags.split(',').any(|flag| flag == "fail")
     }

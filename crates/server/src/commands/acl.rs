@@ -173,7 +173,7 @@ fn load(ctx: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     let users = loaded.map_err(|why| Fault::Quoting([b"ERR ", &why[..]].concat()))?;
     let default = User::clone(users.default_user());
     ctx.state.users = users;
-    // As in Redis: the other users are others now, even if they have the same names.
+    // As in Redis, all users but the default one count as new, even if they have the same names.
     disconnect_users(|name| name != DEFAULT, ctx.state, ctx.session, ctx.clients);
     put_user(default, ctx.state, ctx.session, ctx.clients);
     ctx.out.write().ok();

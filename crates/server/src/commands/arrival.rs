@@ -33,7 +33,7 @@ enum ArrivingValue {
 /// Why an element is not taken.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The value has it already, or it is of another type.
+    /// The value has the element already, or is of another type.
     Unfit,
     /// A field of a hash has a deadline.
     FieldDeadline,

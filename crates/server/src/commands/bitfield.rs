@@ -40,7 +40,7 @@ enum Action {
 struct Step {
     action: Action,
     integer: Integer,
-    /// Its first bit.
+    /// The first bit of the integer.
     offset: u64,
     overflow: Overflow,
 }
@@ -83,7 +83,7 @@ impl Integer {
         i128::from(number) + if overflows { 1 << 64 } else { 0 }
     }
 
-    /// The number that is stored for another, if one is.
+    /// The number that is stored in place of another one, unless the overflow is to fail.
     fn fit(self, number: i128, overflow: Overflow) -> Option<i128> {
         let [lowest, highest] = self.ends();
         match overflow {
@@ -119,7 +119,7 @@ fn write_bits(bytes: &mut [u8], offset: u64, bits: u32, value: u64) {
 }
 
 impl Step {
-    /// The end of the last byte that it writes.
+    /// The end of the last byte that the step writes.
     fn end(&self) -> u64 {
         (self.offset + u64::from(self.integer.bits)).div_ceil(8)
     }

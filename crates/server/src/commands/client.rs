@@ -225,7 +225,7 @@ enum Class {
     Normal,
     Subscriber,
     Replica,
-    /// The link to a master is none of the connections.
+    /// The link to a master. No connection is of this type, as the link is not one of them.
     Master,
 }
 
@@ -328,7 +328,7 @@ fn kill_all(ctx: &mut Context<'_, '_>, filter: &KillFilter<'_>) -> i64 {
     let mut killed = ctx.clients.kill(|conn| filter.wants(&conn.session));
     let role = &mut ctx.state.role;
     if filter.is_about_master() && matches!(role.phase, Phase::Up | Phase::Synchronising) {
-        // The link begins anew, where it was.
+        // The link is made again, and continues where it was.
         role.begin();
         killed += 1;
     }

@@ -129,7 +129,7 @@ fn reset(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     if request.arg_count() > 3 || !request.get(2).is_none_or(is_known) {
         return Err(SYNTAX);
     }
-    // To ask the batch would begin one.
+    // Reading through the batch would begin a batch.
     if ctx.keys.has_batch() {
         return Err(Fault::NeedsCommit);
     }

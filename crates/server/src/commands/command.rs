@@ -126,7 +126,7 @@ fn getkeysandflags(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
         reply.bulk(&asked[position]);
         let its = specifications.iter().find(|its| its.has(&asked.from(inner), position - inner));
         match (command.name, its) {
-            // Its access depends on its options.
+            // The access of SET depends on its options.
             ("set", _) if !has_get => write_set(&mut reply, ["OW", "update"].into_iter(), ""),
             ("bitfield", _) if only_reads => write_set(&mut reply, ["RO", "access"].into_iter(), ""),
             ("set" | "bitfield", _) => {

@@ -45,7 +45,7 @@ const SLOW_LEN_MAX: i64 = 100_000;
 /// All parameters. Some describe features that Tembo lacks, in Redis's terms: tools ask for them.
 const PARAMETERS: &[Parameter] = &[
     Parameter::settable("busy-reply-threshold", show_script_time, read_script_time),
-    // There is no such file; this is what writes survive, in its terms.
+    // Tembo has no append-only file. The value says in Redis's terms which failures a write survives.
     Parameter::fixed("appendfsync", |state| state.in_words_of_redis().to_owned()),
     Parameter::fixed("appendonly", |_| "no".to_owned()),
     Parameter::at_start("bind", show_bind, read_bind),
@@ -179,7 +179,8 @@ const PARAMETERS: &[Parameter] = &[
         "proto-max-bulk-len",
         |state| state.config.limits.max_bulk_bytes.to_string(),
         |config, value| {
-            // Redis's range, and then ours, so that what Redis refuses too is refused in its words.
+            // The range of Redis is checked first, so that a value outside of both ranges is refused in
+            // Redis's words.
             let bytes = memory(value, 1 << 20, i64::MAX as u64)?;
             let bytes = in_range(bytes, 1 << 20, Limits::default().max_bulk_bytes as u64)?;
             config.limits.max_bulk_bytes = bytes as usize;

@@ -99,7 +99,7 @@ fn auth(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     Ok(())
 }
 
-/// Makes a client the user that it gives a password of.
+/// Logs a client in as the user whose password it gives.
 fn authenticate(ctx: &mut Context<'_, '_>, request: &Request<'_>, user: &[u8], password: &[u8]) -> Answer {
     if let Some(user) = ctx.state.users.authenticate(user, password) {
         (ctx.session.user, ctx.session.authenticated) = (user.clone(), true);

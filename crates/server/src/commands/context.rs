@@ -52,7 +52,7 @@ pub(crate) struct Context<'a, 'p> {
     /// The other clients.
     pub(crate) clients: &'a mut Clients,
     pub(crate) scripts: &'a mut Scripts,
-    /// For commands that run another one.
+    /// The handlers, for commands that run another command.
     pub(crate) handlers: &'a Handlers,
     /// Work to be continued in later turns; the client's further commands wait for it.
     pub(crate) job: &'a mut Option<KeysJob>,

@@ -29,7 +29,7 @@ pub(super) const HELP: &[&str] = &[
     "    Stop the server for so long. Decimals allowed.",
 ];
 
-/// Runs one of the subcommands, if it is that.
+/// Runs the request if it is one of these subcommands. Returns whether it was.
 pub(super) fn run(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer<bool> {
     let (word, count) = (&request[1], request.arg_count());
     match word {
@@ -83,8 +83,8 @@ struct ValueDigest {
     digest: u128,
 }
 
-/// The digest of an existing value. It does not depend on how elements are kept, and on their order in lists
-/// only.
+/// The digest of an existing value. The way in which the elements are kept does not matter; their order
+/// matters in lists only.
 fn value_digest(keys: &mut Keyspace<'_>, database: usize, key: &[u8]) -> Answer<Option<ValueDigest>> {
     let Some(stored) = keys.find(database, key)?.live else {
         return Ok(None);
@@ -117,7 +117,7 @@ fn value_digest(keys: &mut Keyspace<'_>, database: usize, key: &[u8]) -> Answer<
     Ok(Some(ValueDigest { deadline, digest }))
 }
 
-/// The exclusive or over all keys, which has no order, as in Redis.
+/// The exclusive or over all keys, so that their order does not matter, as in Redis.
 fn digest(ctx: &mut Context<'_, '_>) -> Answer {
     // All walks come before the first look-up, which begins a batch.
     let mut keys = Vec::new();

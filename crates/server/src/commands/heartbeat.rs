@@ -84,7 +84,7 @@ fn heartbeat(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
                 return Err(Fault::NeedsCommit);
             }
             ctx.keys.store_election(&said)?;
-            // Its reply waits for the device.
+            // The reply waits for the device.
             ctx.session.is_plain = false;
         }
         Ok(false) => {}

@@ -44,7 +44,7 @@ fn master<'c>(ctx: &'c Context<'_, '_>) -> Answer<(&'c Topology, usize, &'c Move
     Ok((topology, place, cluster.moves()))
 }
 
-/// Stores other records; they hold from now on.
+/// Stores new records of moves, which hold from now on.
 pub(super) fn store(ctx: &mut Context<'_, '_>, moves: Moves) -> Answer {
     ctx.keys.store_moves(&moves)?;
     // The reply waits for the device.

@@ -12,7 +12,7 @@ pub(super) struct Parameter {
     pub(super) name: &'static str,
     pub(super) get: fn(&State) -> String,
     pub(super) set: Option<Setter>,
-    /// How a configuration file changes it, if `set` does not.
+    /// How a configuration file changes the setting, if `set` does not.
     pub(super) start: Option<Setter>,
 }
 

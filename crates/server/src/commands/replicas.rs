@@ -70,7 +70,7 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
                 let is_told = request.arg_count() > at + 3 && is(&request[at + 2], "fack");
                 return acknowledge(ctx, value, is_told.then(|| &request[at + 3]));
             }
-            // A question of a master; this is not its link.
+            // A master asks this of its replicas; this connection is not the link to a master.
             _ if is(option, "getack") => return Ok(()),
             _ if is(option, "listening-port") => {
                 let port = parse_u64(value).and_then(|port| u16::try_from(port).ok());
@@ -84,7 +84,7 @@ fn replconf(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
                 introduced(ctx).ip = (!ip.is_empty()).then(|| ip.to_owned());
             }
             _ if is(option, "capa") => introduced(ctx).takes_new_ids |= is(value, "psync2"),
-            // Once the stream runs, it is one that the replica wants.
+            // A replica that has asked already wants the stream, and not only a copy.
             _ if is(option, "rdb-only") && introduced(ctx).is_asking() => {}
             _ if is(option, "rdb-only") => {
                 let replica = introduced(ctx);
@@ -129,7 +129,7 @@ fn expect_link(ctx: &Context<'_, '_>) -> Answer {
     Ok(())
 }
 
-/// Lets this connection be one of a replica.
+/// Makes this connection that of a replica.
 fn ask(ctx: &mut Context<'_, '_>, stage: ReplicaStage) {
     introduced(ctx).stage = stage;
     let client = ClientRef { slot: ctx.session.slot, id: ctx.session.id };
@@ -153,7 +153,7 @@ fn psync(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     expect_link(ctx)?;
     let replication = &ctx.keys.replication;
     let history = replication.committed();
-    // The first byte that it lacks, counted from 1.
+    // The first byte that the replica lacks, counted from 1.
     let from = u64::try_from(wanted).ok().and_then(|wanted| wanted.checked_sub(1));
     let goes_on = match (history, from) {
         (Some(position), Some(from)) => {

@@ -54,7 +54,7 @@ fn replicaof(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let is_promoted = master.is_none();
     role.choose(master);
     if is_promoted {
-        // Writes from now on belong to a history of its own.
+        // Writes from now on belong to a history of this server's own.
         let id = ctx.state.random_id();
         ctx.keys.replication.rename(id);
         ctx.keys.replication.take_up(true);

@@ -36,7 +36,7 @@ struct Slice<'a> {
     slack: usize,
     /// The place with the shortest prefix that has no name, and the length of `body` and `found` there.
     best: Option<(ScanPlace, usize, usize)>,
-    /// Where it stops.
+    /// The place where the scan stops.
     cursor: Option<u64>,
 }
 

@@ -101,7 +101,7 @@ pub(super) fn c_number(text: &[u8]) -> Option<f64> {
     (!number.is_nan() && !is_out_of_range).then_some(number)
 }
 
-/// As C's `strtod`: one that is too large is infinite.
+/// Reads a number as C's `strtod` does: a number that is too large is infinite.
 fn c_number_or_infinity(text: &[u8]) -> Option<f64> {
     match quotable(text) {
         b"" => Some(0.0),
@@ -120,7 +120,7 @@ pub(super) fn score_range(min: &[u8], max: &[u8]) -> Answer<[Cut<'static>; 2]> {
     Ok([Cut::Score { score: low, behind: low_out }, Cut::Score { score: high, behind: !high_out }])
 }
 
-/// The end of a range, and whether it is not part of it.
+/// An end of a range, and whether the range excludes it.
 fn score_end(arg: &[u8]) -> Option<(Score, bool)> {
     let (text, is_out) = arg.strip_prefix(b"(").map_or((arg, false), |text| (text, true));
     let number = c_number_or_infinity(text)?;

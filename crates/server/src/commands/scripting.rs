@@ -35,7 +35,7 @@ fn run(_: &mut Context<'_, '_>, _: &Request<'_>) -> Answer {
     Err(Fault::Error("ERR a script cannot be run by another command"))
 }
 
-/// Whether the option, if there is one, is about when to remove.
+/// Whether the option, if there is one, is ASYNC or SYNC.
 fn is_when(option: Option<&[u8]>) -> bool {
     option.is_none_or(|option| is(option, "ASYNC") || is(option, "SYNC"))
 }

@@ -1,4 +1,4 @@
-//! SLOWLOG and LATENCY: what took long.
+//! SLOWLOG and LATENCY: commands and events that took long.
 
 use tembo_wire::Request;
 use tembo_wire::number::parse_i64;

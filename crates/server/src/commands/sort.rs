@@ -32,7 +32,7 @@ enum Pattern<'a> {
     Key {
         before: &'a [u8],
         behind: &'a [u8],
-        /// The key is one of a hash, and this its field.
+        /// The field, if the key is that of a hash.
         field: Option<&'a [u8]>,
     },
 }

@@ -86,7 +86,7 @@ impl<'a> Ends<'a> {
 struct Wanted<'a> {
     ends: Ends<'a>,
     downwards: bool,
-    /// How many are passed over, and how many are taken at most; all if negative.
+    /// How many members are passed over, and how many are taken at most. A negative number takes all.
     limit: (i64, i64),
     with_scores: bool,
 }

@@ -24,7 +24,7 @@ fn lcs(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let form = ReplyForm::parse(Options::after(request, 3))?;
     let (database, max_bytes) = (ctx.database(), ctx.state.config.limits.max_bulk_bytes);
     let first = ctx.keys.read(database, &request[1])?.map_or(&[][..], |stored| stored.payload);
-    // A string that is too long beside any other one is not copied.
+    // This refuses a string that is too long beside any other one, before it is copied.
     cell_count(first, &[], max_bytes)?;
     let first = first.to_vec();
     let second = ctx.keys.read(database, &request[2])?.map_or(&[][..], |stored| stored.payload);
@@ -179,7 +179,7 @@ impl<'a> Table<'a> {
         common
     }
 
-    /// Where its parts are that are at least this long, the last one first.
+    /// The places of the parts that are at least `least` long, the last one first.
     fn places(&self, least: usize) -> Vec<CommonPart> {
         let mut places: Vec<CommonPart> = Vec::new();
         self.walk(|row, column| match places.last_mut() {
@@ -187,7 +187,7 @@ impl<'a> Table<'a> {
                 (place.first, place.second, place.length) = (row, column, place.length + 1);
             }
             last => {
-                // The one before is whole.
+                // The part before it is whole.
                 if last.is_some_and(|place| place.length < least) {
                     places.pop();
                 }

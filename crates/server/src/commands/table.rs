@@ -33,7 +33,7 @@ pub(crate) mod flag {
     pub(crate) const HASH: u32 = 1 << 13;
     /// See [`KEYSPACE`].
     pub(crate) const SET: u32 = 1 << 14;
-    /// Not while data is being loaded beside the old.
+    /// Not allowed while new data is being loaded and the old data still served.
     pub(crate) const NO_ASYNC_LOADING: u32 = 1 << 15;
     /// Categories that no other bit implies.
     pub(crate) const KEYSPACE: u32 = 1 << 16;
@@ -60,7 +60,7 @@ pub(crate) mod flag {
     pub(crate) const RUNS_QUEUE: u32 = 1 << 25;
     /// Goes through the keys of a database.
     pub(crate) const WALKS: u32 = 1 << 26;
-    /// Its reply waits for the commit, as those of commands do that read keys.
+    /// The command's reply waits for the commit, as the replies of commands that read keys do.
     pub(crate) const AFTER_COMMIT: u32 = 1 << 27;
     /// Allowed to subscribers that speak RESP2.
     pub(crate) const FOR_SUBSCRIBERS: u32 = 1 << 28;
@@ -159,7 +159,7 @@ impl Command {
         self
     }
 
-    /// Its look at a key is no use of the key.
+    /// The command's look at a key does not count as a use of the key.
     pub(super) const fn only_looks(mut self) -> Self {
         self.only_looks = true;
         self

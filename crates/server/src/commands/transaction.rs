@@ -123,7 +123,7 @@ pub(crate) fn databases_written(queue: &Queue, selected: usize) -> [bool; DATABA
     written
 }
 
-/// Notes the databases that a command names, if it is one that does.
+/// Notes the databases that a command names, if it names any.
 fn note_named(request: &Request<'_>, selected: usize, written: &mut [bool; DATABASES]) {
     let (name, count) = (request.name(), request.arg_count());
     if args::is(name, "move") && count == 3 {
@@ -131,7 +131,7 @@ fn note_named(request: &Request<'_>, selected: usize, written: &mut [bool; DATAB
             written[database] = true;
         }
     } else if args::is(name, "swapdb") && count == 3 {
-        // Each may be the one that the next commands write to.
+        // Each of the two may be the database that the next commands write to.
         if let Ok((a, b)) = keys::swapped(request) {
             (written[a], written[b]) = (true, true);
         }

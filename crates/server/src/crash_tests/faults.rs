@@ -39,7 +39,7 @@ impl Fault {
         start.into_iter().map(run).collect()
     }
 
-    /// The same, done right.
+    /// The same commands, done right.
     pub(super) fn commands(self) -> Vec<Command> {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let name = |name: &str| name.to_owned();

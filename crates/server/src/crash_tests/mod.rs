@@ -74,7 +74,7 @@ enum Op {
     Tick,
     /// Some of the space of removed collections is given back.
     Reclaim,
-    /// All of it; nothing is left that no key has.
+    /// All space is given back; no collection without a key is left.
     ReclaimAll,
     /// A change that breaks a promise.
     Broken(Fault),
@@ -417,7 +417,7 @@ fn survived(outcome: Result<Report, Box<Failure>>) {
     println!("{}", outcome.unwrap_or_else(|failure| panic!("{failure}")));
 }
 
-/// Some operations at random, after up to 39 others.
+/// Four random operations, after up to 39 others that make the data at the start.
 fn random(seed: u64) -> Script {
     let mut random = Random::seeded(seed);
     let started = random.below(40) as usize;

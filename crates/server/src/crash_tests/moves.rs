@@ -32,7 +32,7 @@ enum Op {
     Restart,
     /// Some keys of the slots that are to be removed.
     RemoveSome,
-    /// The record says that they are removed.
+    /// The record says that the keys are removed.
     NoteRemoved(&'static str),
     /// A topology of this version that gives the slot of a key to the second node, if there is one.
     Push(u64, Option<&'static str>),
@@ -80,7 +80,7 @@ fn topology(version: u64, key: Option<&str>) -> Topology {
     Topology::parse(text.as_bytes(), version).unwrap()
 }
 
-/// The change of the records by an operation, if it is one that changes nothing else.
+/// Makes the change of the records that an operation makes, if it changes nothing else.
 fn change(op: &Op, moves: &mut Moves) -> bool {
     match *op {
         Op::Begin(key, number) => moves.begin(moving(key, number)),

@@ -180,7 +180,7 @@ fn a_power_failure_leaves_every_structure_after_a_commit_and_keeps_what_was_prom
     }
 }
 
-/// The same without the synchronisations of records, and of lines at home.
+/// The structure is damaged or loses commits if records, or lines at home, are not synchronised.
 #[test]
 fn without_its_synchronisations_a_structure_is_damaged_or_loses_commits() {
     for part in [PLACE.off + 8192..PLACE.off + RING_BYTES, 0..PLACE.off] {

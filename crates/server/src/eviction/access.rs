@@ -35,7 +35,7 @@ struct Bucket([u64; BUCKET_LEN]);
 
 #[derive(Clone, Debug)]
 struct Segment {
-    /// A power of two of them.
+    /// The buckets. Their number is a power of two.
     buckets: Vec<Bucket>,
     /// The number of keys in the table, about.
     keys: u64,
@@ -95,7 +95,7 @@ impl Accesses {
         (self.last, self.now_ms, self.only_looks) = (None, now_ms, only_looks);
     }
 
-    /// Makes room for this many keys: as many as there are.
+    /// Makes room for the uses of this many keys.
     pub(crate) fn fit(&mut self, keys: u64) {
         for segment in &mut self.segments {
             segment.keys = keys / SEGMENTS as u64;
@@ -162,7 +162,7 @@ impl Accesses {
         bucket[at] = tag(hash) << TAG_SHIFT | value & USE_MASK;
     }
 
-    /// The present as the use of a key: never zero, which is that of an empty entry.
+    /// The present time as the time of a key's use. It is never zero: zero stands for an empty entry.
     fn recency(&self) -> u64 {
         self.now_ms.saturating_sub(self.began_ms) + 1
     }
@@ -191,7 +191,8 @@ impl Accesses {
         self.find(self.hash(database, key)).map_or(0, |(_, value)| self.decayed(value))
     }
 
-    /// Notes that a key was last used this long ago; at the most when the table began.
+    /// Notes that a key was last used this long ago. A use from before the table began counts as one at its
+    /// beginning.
     pub(crate) fn set_idle(&mut self, database: usize, key: &[u8], seconds: u64) {
         let hash = self.hash(database, key);
         let value = self.recency().saturating_sub(seconds.saturating_mul(1000)).max(1);

@@ -199,7 +199,7 @@ impl Candidates {
         }
     }
 
-    /// A database that has keys that may go, the more likely the more it has.
+    /// Draws a database by its share of the keys that may go.
     fn draw_database(&self, random: &mut Random) -> Option<usize> {
         let sum: u64 = self.counts.iter().sum();
         if sum == 0 {

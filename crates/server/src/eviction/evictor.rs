@@ -13,13 +13,13 @@ use crate::fault::Answer;
 use crate::keyspace::Keyspace;
 use crate::state::State;
 
-/// A command that found no space has keys evicted for it at most so often.
+/// The most evictions for one command that found no space.
 pub(crate) const TRIES_MAX: u32 = 64;
 
 /// How long each of these may take.
 const FULL_TIME_MAX: Duration = Duration::from_millis(20);
 
-/// The share of the memory that is evicted for it each time.
+/// The share of the memory that each of these evictions frees.
 const SHARE_PER_TRY: u64 = 512;
 
 /// The share of the used space that must lie in holes to make a compaction worthwhile.

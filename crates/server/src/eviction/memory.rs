@@ -18,7 +18,8 @@ const MEASURING_SHARE: u32 = 50;
 
 const MEASURING_PERIOD_MIN: Duration = Duration::from_millis(10);
 
-/// The limit of a [`Server`](crate::Server)'s data, for others that evict theirs from the same pool.
+/// The limit of a [`Server`](crate::Server)'s data, for another server that evicts its own data from the same
+/// pool.
 #[derive(Clone, Debug, Default)]
 pub struct EvictionLimit(Arc<Limit>);
 
@@ -47,7 +48,7 @@ impl EvictionLimit {
 /// The memory of the data, and the next candidates for eviction.
 #[derive(Debug)]
 pub(crate) struct Eviction {
-    /// The limit as others see it.
+    /// The limit, as another server on the same pool reads it.
     pub(crate) limit: EvictionLimit,
     pub(super) candidates: Candidates,
     /// The bytes that are alive, as last measured.

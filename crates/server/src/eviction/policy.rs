@@ -16,7 +16,7 @@ pub(crate) struct Frequency {
 pub(crate) enum UseMeasure {
     /// The time of the last use.
     Recency,
-    /// How often they are used.
+    /// How often keys are used.
     Frequency,
 }
 
@@ -59,7 +59,7 @@ impl Policy {
         }
     }
 
-    /// Only keys with a deadline go.
+    /// Whether only keys with a deadline may be evicted.
     pub(super) fn is_volatile(self) -> bool {
         !matches!(self, Policy::AllKeysLru | Policy::AllKeysLfu | Policy::AllKeysRandom)
     }

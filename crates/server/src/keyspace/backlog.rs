@@ -48,10 +48,10 @@ const TRIMMED_MAX: usize = 64;
 #[derive(Default)]
 pub(crate) struct Backlog {
     pub(in crate::keyspace) map: Option<Map>,
-    /// Where its first byte is in the stream, as the batch has it.
+    /// The place of the backlog's first byte in the stream, as the batch has it.
     pub(in crate::keyspace) first: u64,
     pub(in crate::keyspace) committed: u64,
-    /// How many bytes it keeps.
+    /// How many bytes the backlog keeps.
     pub(crate) bytes_max: u64,
     /// A replica that is connected lacks the bytes from here on.
     pub(crate) kept_from: Option<u64>,
@@ -68,7 +68,7 @@ impl Backlog {
         Ok(Backlog { map, first, committed: first, bytes_max: 1 << 20, ..Backlog::default() })
     }
 
-    /// Where its first byte is.
+    /// The place of the first byte in the stream.
     pub(crate) fn first(&self) -> u64 {
         self.first
     }
@@ -129,7 +129,7 @@ impl Backlog {
         Ok(())
     }
 
-    /// Drops all that it has; the bytes behind an offset are its next.
+    /// Drops all bytes. The next ones are those behind an offset.
     pub(super) fn clear(&mut self, batch: &mut Batch<'_>, offset: u64) -> Result<(), tembo::Error> {
         if let Some(map) = &self.map {
             batch.clear(map)?;
@@ -173,7 +173,8 @@ impl Backlog {
     }
 }
 
-/// Where in some bytes of the stream, which begin with a command, those begin that change nothing.
+/// The place in some bytes of the stream from which on commands change nothing. The bytes begin with a
+/// command.
 fn harmless_part(bytes: &[u8]) -> usize {
     let (mut at, mut from) = (0, 0);
     while at < bytes.len() {
@@ -194,8 +195,8 @@ pub(in crate::keyspace) fn offset_of(key: &[u8]) -> Option<u64> {
 }
 
 impl Backlog {
-    /// The offset from which on committed commands change nothing, up to the end of the stream. It may be
-    /// less than this tells.
+    /// An offset from which on committed commands change nothing, up to the end of the stream. There may be a
+    /// lower one.
     pub(crate) fn harmless_from(&self, end: u64) -> Result<u64, tembo::Error> {
         let Some(map) = &self.map else { return Ok(end) };
         let mut from = end;

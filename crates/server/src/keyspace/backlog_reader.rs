@@ -17,7 +17,7 @@ impl Keyspace<'_> {
             return Ok(());
         };
         position.offset = offset;
-        // The bytes behind are another history's.
+        // The bytes behind it belong to another history.
         writer(self.pool, &mut self.batch)?;
         self.dirty = true;
         Ok(self.commit().inspect_err(|_| self.abandon_batch())?)

@@ -177,7 +177,7 @@ pub(in crate::keyspace) fn writer<'b, 'p>(
     Ok(batch.open(pool)?)
 }
 
-/// The error of the pool that a fault is.
+/// The error of the pool that a fault stands for.
 pub(in crate::keyspace) fn into_error(fault: Fault) -> tembo::Error {
     match fault {
         Fault::Engine(error) => error,

@@ -28,7 +28,7 @@ pub struct CheckReport {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectionsReport {
-    /// How many there are.
+    /// The number of large collections.
     pub large: u64,
     /// The elements of the large collections.
     pub elements: u64,

@@ -29,7 +29,7 @@
 //!
 //! # Recovery
 //!
-//! None. A pool whose creation of the map was cut off is one of no cluster, without keys.
+//! None. If the map was not completely created, the pool belongs to no cluster, and has no keys.
 
 use tembo::{Map, Pool};
 
@@ -136,8 +136,8 @@ impl Keyspace<'_> {
         Ok(self.commit()?)
     }
 
-    /// Stores the node's id and topology, its role, if that is another one, and the moves of slots, if they
-    /// are others. The election is forgotten without an id, and by force. One commit. There must be no batch.
+    /// Stores the node's id and topology, and its role and the moves of slots if these have changed. The
+    /// election is forgotten without an id, and by force. One commit. There must be no batch.
     pub(crate) fn store_membership(
         &mut self,
         membership: (Option<&NodeId>, Option<&Topology>),

@@ -80,7 +80,7 @@ pub(crate) struct ScanPlace {
 }
 
 impl ScanPlace {
-    /// The place behind `before` and not behind `key`, which is greater.
+    /// A place behind `before` that is not behind `key`. `key` is the greater of the two.
     pub(crate) fn between(before: &[u8], key: &[u8]) -> Self {
         let common = before.iter().zip(key).take_while(|(a, b)| a == b).count();
         let (prefix, rest) = key.split_at(common / PART_BYTES * PART_BYTES);

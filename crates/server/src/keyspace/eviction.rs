@@ -1,4 +1,4 @@
-//! Keys that may go, and how they go.
+//! Keys that may be evicted, and their eviction.
 
 use std::ops::{Bound, ControlFlow};
 

@@ -72,7 +72,7 @@ impl KeptStates {
     }
 }
 
-/// The states that are kept, as the pool has them. A record that is damaged is one that the check names.
+/// The states that are kept, as the pool has them. A damaged record gives no states; the check names it.
 pub(crate) fn stored_kept(pool: &Pool) -> Result<KeptStates, tembo::Error> {
     let Some(list) = pool.find_map(COLLECTIONS)? else { return Ok(KeptStates::default()) };
     let record = list.get(KEPT)?;

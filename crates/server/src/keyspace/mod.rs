@@ -129,7 +129,7 @@ pub(crate) struct Keyspace<'p> {
     cluster_map: Option<Map>,
     /// The place of a key while it is used.
     place: Vec<u8>,
-    /// Which maps they have.
+    /// The maps that the databases have.
     places: Places,
     /// Replaced states that are kept.
     pub(crate) keeping: Keeping,
@@ -169,7 +169,7 @@ impl<'p> Keyspace<'p> {
         let mut keys = Self::open_in_order(pool, None)?;
         match keys.give_up_arrival().and_then(|()| keys.empty_old_records()) {
             Err(Fault::Engine(error)) => Err(error),
-            // A record that is damaged is one that the check names.
+            // A damaged record does not matter here; the check names it.
             Err(_) | Ok(()) => Ok(keys),
         }
     }
@@ -177,7 +177,7 @@ impl<'p> Keyspace<'p> {
     /// Opens the databases, with the maps that an order gives them, or with their own.
     fn open_in_order(pool: &'p Pool, order: Option<Order>) -> Result<Self, tembo::Error> {
         let mut databases = [const { None }; DATABASES];
-        // A database that this version cannot read is not one that is empty.
+        // A database that this version cannot read must not count as empty.
         let is_ours = |name: &String| {
             let of_databases = [Layout::Plain, Layout::Slots]
                 .into_iter()
@@ -337,7 +337,7 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Forgets what depends on changes of the maps, after some were taken back.
+    /// Forgets state that depends on changes of the maps, after some changes were taken back.
     #[cold]
     fn forget_state(&mut self) {
         self.end = None;

@@ -9,7 +9,7 @@ pub(super) struct Places {
     pub(super) now: Order,
     /// The maps as they are committed.
     pub(super) committed: Order,
-    /// The batch has changed it.
+    /// Whether the batch has changed the order.
     pub(super) is_changed: bool,
 }
 

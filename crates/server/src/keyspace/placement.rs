@@ -26,7 +26,7 @@ pub(crate) enum Layout {
     /// Keys are stored as they are.
     #[default]
     Plain,
-    /// Behind their slots.
+    /// Keys are stored behind their slots.
     Slots,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn place_of(key: &[u8]) -> Vec<u8> {
     place_in(slot_of(key), key)
 }
 
-/// The range of the places that begin so.
+/// The range of the places with this beginning.
 fn beginning_with(place: Vec<u8>) -> Bounds {
     let end = end_of(&place);
     (Bound::Included(place), end)
@@ -110,7 +110,7 @@ impl Layout {
         }
     }
 
-    /// The beginning of the places of all keys that begin so, if they have one in common.
+    /// The beginning of the places of all keys with this beginning, if they have one in common.
     pub(super) fn common_place(self, prefix: &[u8]) -> Option<Vec<u8>> {
         match self {
             Layout::Slots if !prefix.is_empty() => slot_of_prefix(prefix).map(|slot| place_in(slot, prefix)),
@@ -118,7 +118,7 @@ impl Layout {
         }
     }
 
-    /// The ranges of the keys that begin so.
+    /// The ranges of the keys with this beginning.
     pub(super) fn ranges(self, batch: &Batch<'_>, map: &Map, prefix: &[u8]) -> Answer<Vec<Bounds>> {
         if let Some(place) = self.common_place(prefix) {
             return Ok(vec![beginning_with(place)]);
@@ -150,14 +150,16 @@ pub(super) fn range_of_slots(slots: &RangeInclusive<u16>) -> Bounds {
     (Bound::Included(begin), Bound::Excluded((slots.end() + 1).to_be_bytes().to_vec()))
 }
 
-/// Where the keys that begin so go on behind a place whose key does not begin so; `None` if its does.
+/// The place at which the keys with this beginning continue, if the key at `place` does not have it; `None`
+/// if it does.
 pub(super) fn seek(place: &[u8], prefix: &[u8]) -> Option<Vec<u8>> {
     let (slot, key) = place.split_first_chunk()?;
     let slot = u16::from_be_bytes(*slot);
     match key {
         key if key.starts_with(prefix) => None,
         key if key < prefix => Some(place_in(slot, prefix)),
-        // Behind the last number of two bytes, which no slot has, is only a damaged place.
+        // No slot has the largest number that fits into two bytes, so such a place is damaged, and the search
+        // goes on directly behind it.
         _ => Some(slot.checked_add(1).map_or_else(|| [place, &[0]].concat(), |slot| place_in(slot, prefix))),
     }
 }

@@ -114,7 +114,7 @@ pub(crate) struct Progress {
     pub(crate) maps: Vec<u8>,
     /// How many of these were passed.
     pub(crate) passed: usize,
-    /// The last place that was passed in the next of them.
+    /// The last place that was passed in the map after these.
     pub(crate) after: Option<Vec<u8>>,
     /// A collection that is under way, and the last record of its elements that was passed.
     pub(crate) under_way: Option<(u64, Vec<u8>)>,

@@ -146,7 +146,7 @@ impl Keyspace<'_> {
 pub(super) struct Removed {
     /// How many have not expired.
     live: u64,
-    /// The keys with a deadline or a large collection, whose other records go, too.
+    /// The keys with a deadline or a large collection. Their other records are removed, too.
     with_more: Vec<(Vec<u8>, Old)>,
     /// All of them, if a client or a replica is to be notified, and whether each is unexpired.
     named: Vec<(Vec<u8>, bool)>,

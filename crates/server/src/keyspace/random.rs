@@ -77,7 +77,7 @@ pub(super) fn draw(map: &Map, random: &mut Random) -> Answer<Option<(Vec<u8>, Ve
             return Ok(Some((low.to_vec(), lowest.value().to_vec())));
         }
         prefix.push(first + choice as u8);
-        // The byte drawn may not occur; then the next one that does is taken.
+        // If the drawn byte does not occur, the next one that occurs is taken.
         if let Some(next) = map.range(&prefix[..]..).next().transpose()? {
             prefix[common] = next.key().get(common).copied().unwrap_or(first);
         }

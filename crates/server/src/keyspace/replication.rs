@@ -108,7 +108,7 @@ impl<'p> Keyspace<'p> {
             Some(Master { host, port }) => {
                 let value = [&port.to_le_bytes(), host.as_bytes()].concat();
                 match batch.put(map, MASTER, &value) {
-                    // A full pool can change its role.
+                    // A full pool must be able to change its role.
                     Err(tembo::Error::Full { .. }) => batch.put_to_free(map, MASTER, &value).map(drop)?,
                     other => other.map(drop)?,
                 }
@@ -343,8 +343,8 @@ impl<'p> Keyspace<'p> {
         Ok(())
     }
 
-    /// Goes on under a new id, without the stream before: the data are others than the stream leads to. Works
-    /// in the batch.
+    /// Goes on under a new id, without the earlier stream: it does not lead to the present data. Works in the
+    /// batch.
     pub(super) fn renew_history(&mut self, id: Id) -> Answer {
         let Keyspace { pool, batch, replication, .. } = self;
         let (Some(map), Some(position)) = (&replication.map, &mut replication.position) else {

@@ -172,7 +172,7 @@ impl Keyspace<'_> {
         Ok(())
     }
 
-    /// Sees to it that a database whose maps are to be created does not get kept ones. There must be no
+    /// Makes sure that a database whose maps are to be created does not get kept ones. There must be no
     /// batch.
     pub(super) fn house(&mut self, database: usize) -> Answer {
         let housed = self.find_house(database);
@@ -240,7 +240,7 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Lets the batch have the record and the order.
+    /// Writes the record of the kept states and the order of the maps, as part of the batch.
     pub(crate) fn write_kept(&mut self) -> Answer {
         let Keyspace { pool, batch, collections, dirty, places, keeping, .. } = self;
         let batch = writer(pool, batch)?;
@@ -309,7 +309,7 @@ impl Keyspace<'_> {
         Ok((states.len(), self.kept_keys()?, left_ms / 1000, self.keeping.given_up))
     }
 
-    /// Each state: whether it is that of all databases, and these with their keys.
+    /// For each kept state: whether it has all databases, and its databases with their keys.
     #[cfg(test)]
     #[expect(clippy::type_complexity, reason = "for a test that takes it apart at once")]
     pub(crate) fn kept_names(&self) -> Result<Vec<(bool, Vec<(usize, Vec<Vec<u8>>)>)>, tembo::Error> {
@@ -325,8 +325,9 @@ impl Keyspace<'_> {
         self.keeping.states.0.iter().map(state).collect()
     }
 
-    /// Brings the newest state back; that which it replaces is kept as the oldest, so that one who asks again
-    /// and again gets all of them. Tells whether there was one. Works in the batch, in which nothing else is.
+    /// Brings the newest kept state back, and returns whether there was one. The data that it replaces are
+    /// kept as the oldest state, so that repeated calls bring back each state. Works in the batch, which has
+    /// no other change.
     pub(crate) fn unflush(&mut self, new_id: Id) -> Answer<bool> {
         let Some(state) = self.keeping.states.0.last().cloned() else { return Ok(false) };
         let mut present = Vec::new();
@@ -352,7 +353,7 @@ impl Keyspace<'_> {
         if !present.is_empty() {
             let deadline_ms = if self.keeping.grace_ms > 0 { self.grace_end() } else { state.deadline_ms };
             let (since_ms, is_all) = (self.clock_ms(), state.is_all);
-            // Below the others, which are restored first: the data that are replaced here are needed last.
+            // The replaced data go below the other states: they are needed last.
             let present = KeptState { deadline_ms, since_ms, is_all, places: present };
             self.keeping.states.0.insert(0, present);
         }
@@ -365,8 +366,8 @@ impl Keyspace<'_> {
         Ok(true)
     }
 
-    /// The databases that a whole new state replaces, with the numbers of their maps, if they are to be kept.
-    /// There must be no batch.
+    /// The databases that are to be kept when a whole new state replaces them, with the numbers of their
+    /// maps. There must be no batch.
     pub(super) fn places_to_keep(&mut self) -> Answer<Vec<(u8, u8)>> {
         let mut places = Vec::new();
         if self.keeping.grace_ms > 0 && self.layout() == Layout::Plain {

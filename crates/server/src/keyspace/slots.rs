@@ -16,8 +16,9 @@ impl Keyspace<'_> {
         self.layout
     }
 
-    /// As [`walk`](Self::walk), of the keys that begin so, and in cluster mode of at most two more for each
-    /// slot: for each slot that has keys there is a descent, unless the beginning has a hash tag.
+    /// As [`walk`](Self::walk), for the keys that begin with `prefix`. In cluster mode a walk without a hash
+    /// tag in `prefix` descends once for each slot that has keys, and may meet up to two other keys in each
+    /// slot.
     pub(crate) fn walk_prefix(
         &self,
         database: usize,

@@ -34,7 +34,7 @@ impl Replication {
     pub(super) fn find(pool: &Pool) -> Result<Self, tembo::Error> {
         let map = pool.find_map(REPLICATION)?;
         let get = |key| map.as_ref().map(|map| map.get(key)).transpose().map(Option::flatten);
-        // A record that is damaged is one that the check names; without it all is copied anew.
+        // The check names a damaged record. Without the position, everything is copied anew.
         let position = get(POSITION)?.and_then(|value| Position::decode(&value).ok());
         let second = get(SECOND)?.and_then(|value| Second::decode(&value).ok());
         let backlog = Backlog::find(pool, position)?;
@@ -113,7 +113,7 @@ impl Replication {
         if !pending.is_empty() {
             self.backlog.append(batch, position.offset, pending)?;
         } else if self.committed.is_none_or(|committed| committed.offset != position.offset) {
-            // The bytes up to there are not known.
+            // The bytes up to this position are not known.
             self.backlog.clear(batch, position.offset)?;
         }
         if let Some(second) = self.second.filter(|_| self.second != self.committed_second) {

@@ -27,7 +27,7 @@ impl Keyspace<'_> {
     /// Lets two databases have each other's keys.
     pub(crate) fn swap(&mut self, a: usize, b: usize) -> Answer {
         if a == b || self.collections.is_none() {
-            // There is no other database than empty ones.
+            // All databases are empty.
             return Ok(());
         }
         let (watched, awaited) = self.keys_of_interest(a, b)?;

@@ -57,7 +57,8 @@ fn random_commands_keep_the_counts_right() {
                     keys.expire_due(1 + random.below(5) as usize).unwrap();
                 }
                 15..25 => {
-                    // A command of several changes that fails, or a whole transaction that is run again.
+                    // The changes are undone as those of a command that fails, or of a transaction that is
+                    // run again.
                     let savepoint = keys.savepoint().unwrap();
                     for _ in 0..random.below(4) {
                         change(keys, &mut random, b"value").unwrap();

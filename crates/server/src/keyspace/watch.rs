@@ -18,14 +18,14 @@ use super::format::DATABASES;
 #[derive(Clone, Copy, Debug)]
 struct Watcher {
     client: u64,
-    /// The key was there when the watch began.
+    /// Whether the key existed when the watch began.
     live: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     keys: Box<[HashMap<Rc<[u8]>, Vec<Watcher>, RandomState>; DATABASES]>,
-    /// How many keys there are in all of them.
+    /// The number of watched keys in all databases.
     count: usize,
     /// The clients that watched a key which was changed.
     changed: HashSet<u64, RandomState>,

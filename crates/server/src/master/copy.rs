@@ -52,7 +52,7 @@ impl Executor<'_, '_> {
         !self.replicas_that(|stage| matches!(stage, ReplicaStage::AwaitsCopy)).is_empty()
     }
 
-    /// Gives replicas that request a copy the one that is being written.
+    /// Lets replicas that request a copy share the one that is being written.
     pub(super) fn join_copy(&mut self) {
         let Some(offset) = self.state.copier.position().map(|position| position.offset) else { return };
         if offset < self.keys.replication.backlog.first() {

@@ -237,7 +237,7 @@ pub(crate) struct Progress {
 /// How far all replicas are. Linear in the number of connections.
 pub(crate) fn progress_of_replicas<'c>(conns: impl Iterator<Item = &'c Conn>) -> Vec<Progress> {
     let replicas = conns.filter_map(|conn| conn.session.replica.as_deref());
-    // A plain one acknowledges nothing.
+    // A plain replica acknowledges nothing.
     let online = replicas.filter(|replica| replica.is_online() && !replica.is_plain && !replica.is_backup);
     online.map(|&Replica { acknowledged, durable, .. }| Progress { acknowledged, durable }).collect()
 }

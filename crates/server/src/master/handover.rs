@@ -80,5 +80,5 @@ impl Executor<'_, '_> {
     }
 }
 
-/// Longer than a turn may be.
+/// A pause that each turn renews: longer than any turn.
 const PAUSE: Duration = Duration::from_secs(10);

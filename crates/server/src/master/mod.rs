@@ -6,7 +6,7 @@
 //!   master/propagation  from commands to effects
 //!   |- copy             a whole copy for a replica that cannot go on where it is
 //!   |- failover, handover    a master and a replica change places
-//!   |- succession       whether a replica of before has taken the place of a master that was started anew
+//!   |- succession       whether a former replica has taken the place of a master that was started anew
 //!   |- feed             the stream from the backlog into connections; timeouts, WAIT
 //!   commands/replicas   PSYNC, REPLCONF, WAIT
 //! ```
@@ -79,7 +79,7 @@ pub(crate) struct Replica {
     pub(crate) acknowledged: u64,
     /// The position up to which the replica's device has the stream, as it has told.
     pub(crate) durable: u64,
-    /// When it said something, or took bytes of its copy.
+    /// The time when the replica last said something, or took bytes of its copy.
     pub(crate) heard: Instant,
     /// The bytes that its connection had not taken, when it was last looked at in the middle of a copy.
     pub(crate) unsent: usize,
@@ -111,7 +111,7 @@ impl Replica {
         !self.wants_only_copy && self.is_asking() && !matches!(self.stage, ReplicaStage::WantsCopy)
     }
 
-    /// Whether it has asked for the stream.
+    /// Whether the replica has asked for the stream.
     pub(crate) fn is_asking(&self) -> bool {
         !matches!(self.stage, ReplicaStage::Introducing)
     }
@@ -134,7 +134,7 @@ impl Replica {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Awaiting {
     pub(crate) offset: u64,
-    /// The number of replicas that are to have them: in WAITAOF, on their devices.
+    /// The number of replicas that are to have the writes: in WAITAOF, on their devices.
     pub(crate) count: u64,
     /// In WAITAOF.
     pub(crate) device: Option<AwaitedDevice>,
@@ -144,9 +144,9 @@ pub(crate) struct Awaiting {
 /// The part of WAITAOF that is about this server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AwaitedDevice {
-    /// Its device is to have them.
+    /// Whether this server's device is to have the writes.
     pub(crate) is_wanted: bool,
-    /// The position in the journal behind them, once they are committed.
+    /// The position in the journal behind the writes, once they are committed.
     pub(crate) position: Option<u64>,
 }
 
@@ -161,10 +161,10 @@ pub(crate) struct Replicas {
     pub(crate) wants_acks: bool,
     /// A connection takes more than it got.
     pub(crate) is_feeding: bool,
-    /// The changes of ids that they know of.
+    /// The number of changes of ids that the replicas know of.
     pub(crate) epoch: u64,
     pub(crate) pinged: Instant,
-    /// The addresses of those that get the stream, as the pool has them.
+    /// The addresses of the replicas that get the stream, as the pool has them.
     pub(crate) remembered: Vec<Master>,
     /// The replicas that the pool had at the start, and that did not get the stream yet in this run, and the
     /// time before which they are not forgotten.

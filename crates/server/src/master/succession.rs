@@ -1,4 +1,4 @@
-//! The replicas of before: a master that was started anew asks them whether one has taken its place.
+//! The former replicas: a master that was started anew asks them whether one has taken its place.
 //!
 //! ```text
 //!   runs    the pool has the addresses of the replicas that get the stream (media: keyspace/replication)
@@ -71,8 +71,8 @@ struct Means {
 }
 
 impl Executor<'_, '_> {
-    /// Stores the addresses of the replicas that get the stream, if they are others than before. There must
-    /// be no batch.
+    /// Stores the addresses of the replicas that get the stream, if they have changed. There must be no
+    /// batch.
     pub(super) fn remember_replicas(&mut self) {
         // The role of a failover is not durable: a server that is killed in one asks its heir.
         let stage = self.state.failover.as_ref().map(|failover| failover.stage);
@@ -100,7 +100,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Begins to ask the replicas of before, if this is a master that had some. Writes wait.
+    /// Begins to ask the former replicas, if this is a master that had some. Writes wait.
     pub(crate) fn begin_recall(&mut self, waker: &Arc<Waker>) -> Option<Recall> {
         // A damaged record counts as empty here; the check names it.
         let replicas = self.keys.stored_replicas().unwrap_or_default();
@@ -183,7 +183,7 @@ fn ask_in_thread(replica: Master, means: Means, sender: Sender<Option<Heir>>, wa
     }
 }
 
-/// The heir that a replica of before is, or follows.
+/// Asks a former replica for the heir: the replica itself, or the master that it follows.
 fn ask(replica: &Master, means: &Means) -> Option<Heir> {
     let address = (replica.host.as_str(), replica.port).to_socket_addrs().ok()?.next()?;
     let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
@@ -223,7 +223,7 @@ fn talk<'w>(socket: &mut MasterSocket, words: impl IntoIterator<Item = &'w [u8]>
     None
 }
 
-/// Reads what a replica of before says of itself.
+/// Reads the reply of a former replica about itself.
 fn read_heir(info: &str, replica: &Master, ids: &[Id]) -> Option<Heir> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let is_ours = |id: &str| ids.iter().any(|ours| ours == id.as_bytes());

@@ -68,7 +68,7 @@ pub(crate) struct Board {
     wanted: AtomicBool,
     figures: Mutex<Figures>,
     readiness: AtomicU8,
-    /// When the loop went round last, in milliseconds since `began`; 0: it has not begun.
+    /// The time when the loop last began a turn, in milliseconds since `began`; 0: it has not begun.
     beat_ms: AtomicU64,
     began: Instant,
     pub(super) stuck_after: Duration,

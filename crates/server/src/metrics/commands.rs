@@ -54,7 +54,7 @@ fn times_of(entry: &Entry, times: &Histogram<u64>) -> Value {
         buckets[bucket].1 += step.count_since_last_iteration();
     }
     let count = times.len();
-    // Exact, unless the histogram does not have all calls; then as exact as it is.
+    // The sum is exact if the histogram has all calls; otherwise it is as exact as the histogram.
     let seconds = if count == entry.calls { entry.seconds() } else { times.mean() * count as f64 / 1e9 };
     Value::Times { seconds, count, buckets }
 }

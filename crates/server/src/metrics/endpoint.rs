@@ -22,7 +22,7 @@ use crate::log::{Log, MessageKind};
 const CONNECTIONS_MAX: usize = 32;
 /// A request arrives within this long.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// The event loop gathers figures within this long, or those before are given.
+/// If the event loop does not gather figures within this time, the previous ones are given.
 const FIGURES_TIME: Duration = Duration::from_secs(1);
 /// A response is taken within this long.
 const RESPONSE_TIME: Duration = Duration::from_secs(10);
@@ -103,7 +103,7 @@ struct HttpServer {
     poll: Poll,
     listener: TcpListener,
     board: Arc<Board>,
-    /// In the order in which they came, each with its number.
+    /// The connections in the order in which they came, each with its number.
     conns: Vec<(usize, Conn)>,
     log: Log,
 }
@@ -121,7 +121,7 @@ impl HttpServer {
             has_more = self.accept(&mut next);
             let (board, now, log) = (&self.board, Instant::now(), &mut self.log);
             log.tick(now);
-            // There are few, and readiness is found out by trying.
+            // The connections are few, so each is tried instead of waited for.
             self.conns.retain_mut(|(_, conn)| conn.advance(board, now, log));
         }
     }
@@ -151,7 +151,7 @@ impl HttpServer {
                 deadline: Instant::now() + REQUEST_TIME,
             };
             self.conns.push((*next, conn));
-            // Two numbers at the end are taken.
+            // The two largest numbers are those of the listener and the waker.
             *next = (*next + 1) % (usize::MAX >> 1);
         }
         true
@@ -159,7 +159,7 @@ impl HttpServer {
 }
 
 impl Conn {
-    /// Does what can be done; whether the connection is still of use.
+    /// Does as much as is possible now; returns whether the connection is still of use.
     fn advance(&mut self, board: &Board, now: Instant, log: &mut Log) -> bool {
         loop {
             let is_late = now >= self.deadline;
@@ -220,7 +220,7 @@ impl Conn {
                 }
                 return Some(response(status, PLAIN, &format!("{status}\n"), false));
             }
-            // Only a request that is not partial gets here.
+            // The caller passes only requests that are whole or wrong.
             Parsed::Partial => return Some(Vec::new()),
         };
         let answer = |status, body: &str| Some(response(status, PLAIN, body, asked.is_head));
@@ -290,7 +290,7 @@ fn receive(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
-/// Sends; whether all of it is sent.
+/// Sends bytes. Returns whether all of them are sent.
 fn send(stream: &mut TcpStream, bytes: &[u8], sent: &mut usize) -> io::Result<bool> {
     while *sent < bytes.len() {
         match stream.write(&bytes[*sent..]) {

@@ -10,7 +10,7 @@
 //! The event loop owns all figures, and no other thread reads them. The endpoint requests them, and the loop
 //! gathers them at the end of a turn, at most one cron period later, unless the last ones are recent. A
 //! server without scrapes pays one load of a word in each turn. The endpoint never waits for the loop: if the
-//! loop is stuck it answers with the figures before, whose time is one of them, and `/health/live` says so.
+//! loop is stuck it answers with the previous figures, which include their time, and `/health/live` says so.
 //!
 //! # Bounds
 //! - A request has at most 8 KiB, and arrives and is answered within seconds.

@@ -73,7 +73,7 @@ impl AppliedStream {
         }
     }
 
-    /// Whether a whole command may be there.
+    /// Whether a whole command may have arrived.
     pub(crate) fn is_waiting(&self) -> bool {
         self.input.len() - self.used >= self.needed
     }
@@ -139,7 +139,8 @@ impl Executor<'_, '_> {
                     } else {
                         self.apply_one(&request, session, output, *offset, now_ms)?;
                         if self.keys.replication.went_back {
-                            // A commit failed before this command, which the batch may not have by itself.
+                            // A commit before this command has failed, and the batch may not have this
+                            // command alone.
                             self.abandon();
                             return self.expect_no_way_back();
                         }

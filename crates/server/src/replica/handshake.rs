@@ -130,7 +130,7 @@ fn connect(question: &Question) -> Result<TcpStream, Failure> {
 }
 
 impl Asking<'_> {
-    /// Reads what there is, at least a byte.
+    /// Reads the bytes that have arrived, at least one.
     fn read(&mut self, room: &mut [u8]) -> Result<usize, Failure> {
         let begun = Instant::now();
         loop {
@@ -341,7 +341,7 @@ impl Asking<'_> {
         let mut progress = |_| {
             if told.elapsed() > ALIVE_EVERY {
                 told = Instant::now();
-                // If it fails, the stream that follows tells why.
+                // If this fails, reading the stream tells why.
                 let _ = stream.write_all(b"\n");
             }
         };

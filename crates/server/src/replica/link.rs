@@ -38,7 +38,7 @@ use crate::token::MASTER;
 use crate::wait_service::{InVain, end_in_vain};
 use crate::{address, machine};
 
-/// Before the first retry, and before one after many.
+/// The pause before the first retry, and before a retry after many.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 /// The least bytes that a turn has room for, and the most: those of a large command.
 const READ_BYTES: (usize, usize) = (64 << 10, 1 << 20);
@@ -72,14 +72,14 @@ struct Streaming {
 pub(crate) struct Link<'p> {
     waker: Arc<Waker>,
     stage: LinkStage<'p>,
-    /// The role for which this is.
+    /// The number of the role that this link serves.
     epoch: u64,
     /// The number of the thread whose answer this waits for.
     asked: u64,
     failures: u32,
     retry_at: Instant,
     answers: (Sender<Answer>, Receiver<Answer>),
-    /// A master that was started anew asks its replicas of before.
+    /// The questions of a restarted master to its former replicas.
     recall: Option<Recall>,
 }
 
@@ -94,7 +94,7 @@ impl<'p> Link<'p> {
         self.recall = executor.begin_recall(&self.waker);
     }
 
-    /// Takes their answers. Called at the beginning of a turn: writes may wait for them.
+    /// Takes the answers of former replicas. Called at the beginning of a turn: writes may wait for them.
     pub(crate) fn hear_recalled(&mut self, executor: &mut Executor<'_, 'p>) {
         self.recall.take_if(|recall| recall.advance(executor));
     }
@@ -141,7 +141,7 @@ impl<'p> Link<'p> {
             LinkStage::Down => {}
             LinkStage::Asking(is_cancelled) => is_cancelled.store(true, Ordering::Relaxed),
             LinkStage::Loading(loading, ..) => {
-                // Its batch ends first, since it has the pool's writer.
+                // The batch of the loading ends first, since it has the pool's writer.
                 drop(loading);
                 executor.commit_batch(None);
                 if let Err(fault) = executor.keys.give_up_arrival() {
@@ -198,7 +198,7 @@ impl<'p> Link<'p> {
                 executor.commit_batch(None);
                 if now.saturating_duration_since(*told) >= ALIVE_EVERY {
                     *told = now;
-                    // If it fails, the stream that follows tells why.
+                    // If this fails, reading the stream tells why.
                     let _ = stream.write_all(b"\n");
                 }
                 if loading.step()? {
@@ -216,7 +216,8 @@ impl<'p> Link<'p> {
         let Some(master) = state.role.master.clone() else { return Ok(()) };
         let position = executor.keys.replication.position;
         let end = position.map_or(0, |position| position.offset);
-        // Without the bytes a master that was promoted before them sends a whole copy.
+        // If the backlog does not tell this offset, a master that was promoted before the end sends a whole
+        // copy.
         let harmless_from = executor.keys.replication.backlog.harmless_from(end).unwrap_or(end);
         let (settings, is_cancelled) = (&state.config.replica, Arc::new(AtomicBool::new(false)));
         state.role.transfer = Arc::new(Transfer::default());

@@ -56,7 +56,7 @@ pub struct ReplicaSettings {
     pub master: Option<Master>,
     /// The master's password, `masterauth`. None.
     pub password: Option<Password>,
-    /// The user that it is of, `masteruser`. None.
+    /// The user for the master's password, `masteruser`. None.
     pub user: Option<String>,
     /// Clients may not write to a replica, `replica-read-only`.
     pub read_only: bool,
@@ -80,7 +80,8 @@ pub struct ReplicaSettings {
     pub ping_period: Duration,
     /// Writes are refused with fewer replicas that were heard of lately, `min-replicas-to-write`. 0.
     pub min_replicas: u64,
-    /// The silence after which a replica does not count there, `min-replicas-max-lag`. 10 s.
+    /// The silence after which a replica does not count for `min-replicas-to-write`, `min-replicas-max-lag`.
+    /// 10 s.
     pub max_lag: Duration,
     /// A replica that has more of the history than this server gets no copy of this server's data,
     /// `repl-refuse-ahead`.
@@ -140,7 +141,7 @@ impl Phase {
 /// The bytes of a whole state that is on its way.
 #[derive(Debug, Default)]
 pub(crate) struct Transfer {
-    /// How many there are, if the master has said so.
+    /// The number of all bytes, if the master has told it.
     pub(crate) total: AtomicU64,
     pub(crate) received: AtomicU64,
     pub(crate) is_begun: std::sync::atomic::AtomicBool,
@@ -153,7 +154,7 @@ pub(crate) struct Role {
     pub(crate) master: Option<Master>,
     /// The master was changed, and the pool does not know yet.
     pub(crate) is_changed: bool,
-    /// How often it was.
+    /// How often the master was changed.
     pub(crate) epoch: u64,
     pub(crate) phase: Phase,
     /// Why the link is down.

@@ -48,7 +48,7 @@ impl Executor<'_, '_> {
                         if let Some(slot) = self.admit(accepted)
                             && let Some(conn) = self.clients.get_mut(slot)
                         {
-                            // The first event of the connection lets the event loop know of it.
+                            // The event loop learns of the connection by the connection's first event.
                             let interest = Interest::READABLE | Interest::WRITABLE;
                             let registered = door.registry.register(&mut conn.stream, Token(slot), interest);
                             conn.broken = registered.is_err();

@@ -29,7 +29,7 @@ pub(super) struct ScriptHost<'a, 's, 'p> {
     in_exec: bool,
     /// Taken before the first command that writes.
     pub(super) savepoint: Option<Savepoint>,
-    /// The script is to be run again after what this asks for.
+    /// The script is to be run again after the work that this fault asks for.
     pub(super) again: Option<Fault>,
     next_round: Instant,
 }
@@ -128,7 +128,7 @@ impl Host for ScriptHost<'_, '_, '_> {
         if since >= self.next_round {
             self.executor.state.show_alive();
             self.executor.serve_busy();
-            // Most of the time is the script's, however many clients there are.
+            // The script gets most of the time, however many clients there are.
             let took = since.elapsed();
             self.next_round = since + ROUND_PERIOD.max(took * 10);
         }

@@ -106,7 +106,7 @@ impl Executor<'_, '_> {
         ran
     }
 
-    /// A script of SCRIPT LOAD from before a restart.
+    /// A script that SCRIPT LOAD stored before the server was restarted.
     #[cold]
     fn load_kept(&mut self, sha: &[u8]) -> Answer<Option<(Sha, Script)>> {
         let Some(sha) = read_sha(sha) else { return Ok(None) };
@@ -114,7 +114,7 @@ impl Executor<'_, '_> {
         text.map(|text| self.scripts.add(&text, true)).transpose()
     }
 
-    /// Whether what a script says of itself lets it run.
+    /// Whether a script's own header lets it run.
     fn check_header(&self, header: &Header, command: &Command) -> Answer {
         if !header.has_flags {
             return Ok(());
@@ -155,7 +155,7 @@ impl Executor<'_, '_> {
         output: &mut Vec<u8>,
         (sha, script, keys_count, reply_bytes_max): (Sha, Script, usize, usize),
     ) -> Answer {
-        // Nobody calls this within a script, so it is there.
+        // No other script runs, so the engine is there.
         let mut engine = self.scripts.engine.take().ok_or(NO_SCRIPT)?;
         let words: Vec<&[u8]> = request.args().skip(3).collect();
         let (keys, arguments) = words.split_at(keys_count);
@@ -163,7 +163,7 @@ impl Executor<'_, '_> {
         let (protocol, time) = (session.protocol, self.state.config.script_time);
         let run = Run { sha: &sha_text, keys, arguments, protocol, reply_bytes_max, time };
         let is_read_only = script.header.no_writes || command.has(READONLY);
-        // Scripts without flags may go where their commands may.
+        // Scripts without flags may use keys of any slot that their commands may use.
         let is_in_one_slot = script.header.has_flags && !script.header.allow_cross_slot;
         let slot = is_in_one_slot.then(|| self.declared_slot(command, request));
         let mut host = ScriptHost::new(self, session, is_read_only, slot);

@@ -87,11 +87,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// Reads a file. Whoever may set the settings may name anything, and the event loop reads it: nothing that
-/// waits for others, and nothing without an end.
+/// Reads a file. Whoever may change the settings may name any file, and the event loop reads it. So a file
+/// that would make the reader wait, or that has no end, is refused.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("{}: {error}", path.display());
-    // A pipe without a writer is open at once then.
+    // With this flag, opening a pipe without a writer returns at once.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(cannot)?;
     if !file.metadata().map_err(cannot)?.is_file() {

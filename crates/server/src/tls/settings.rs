@@ -11,7 +11,7 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 pub(crate) enum AuthClients {
     No,
     Yes,
-    /// None needs one, and one that a client has is verified.
+    /// No client needs a certificate; if a client has one, it is verified.
     Optional,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct TlsSettings {
     pub(crate) port: u16,
     pub(crate) cert_file: Option<PathBuf>,
     pub(crate) key_file: Option<PathBuf>,
-    /// The certificate and key for the link to a master, if they are others.
+    /// The certificate and key for the link to a master, if it has its own.
     pub(crate) client_cert_file: Option<PathBuf>,
     pub(crate) client_key_file: Option<PathBuf>,
     pub(crate) ca_cert_file: Option<PathBuf>,
@@ -38,7 +38,8 @@ pub(crate) struct TlsSettings {
     pub(crate) replication: bool,
     /// `None` for no limit.
     pub(crate) handshake_max: Option<Duration>,
-    /// How often one of these was set, so that the same value again is a reason to read the files again.
+    /// How often one of these settings was set. When one is set to the value that it has, this change of the
+    /// number makes the server read the files again.
     pub(crate) settings_made: u64,
 }
 

@@ -26,7 +26,7 @@ use crate::tls::settings::{AuthClients, TlsSettings};
 struct Pipe {
     bytes: VecDeque<u8>,
     is_closed: bool,
-    /// Something came, or room was made, since the last call that found nothing.
+    /// Bytes came since the last read that found nothing.
     has_come: bool,
     has_room: bool,
 }

@@ -246,7 +246,7 @@ fn a_master_whose_heir_was_not_heard_asks_it_until_it_refuses() {
     server.check();
 }
 
-/// A master that was started anew holds writes until its replica of before has answered. A client's pause is
+/// A master that was started anew holds writes until its former replica has answered. A client's pause is
 /// another one.
 #[test]
 fn unpause_does_not_let_writes_go_while_replicas_are_asked() {

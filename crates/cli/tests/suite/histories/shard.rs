@@ -16,7 +16,7 @@ pub(crate) const CLIENTS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Node(usize),
-    /// A master that was started anew, and asks its replicas of before: they have one address for all.
+    /// A master that was started anew, and asks its former replicas: they have one address for all.
     Recall,
     Keeper,
     Client(usize),

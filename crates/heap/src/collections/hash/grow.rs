@@ -245,7 +245,8 @@ impl<'t, B: Brand, K: MapKey, V: Persist> Ref<'t, B, PHashMap<K, V>> {
         let buckets = SMALL_MAX.min(table.buckets * SMALL_STEP);
         let is_last = buckets == SMALL_MAX;
         let segment: Arr<'t, B, Bucket<K, V>> = tx.alloc_blanks(if is_last { SEGMENT } else { buckets })?;
-        // Allocations come before any move: moved entries would be lost if the segment were not linked.
+        // All allocations come before any move. If one failed later, moved entries would be lost with the
+        // segment, which is not linked yet.
         if is_last {
             let count = tally::sum(tx, tallies(tx, self.tallies())?)?;
             tally::spread(tx, self.tallies(), TALLIES, count)?;

@@ -12,7 +12,7 @@ use std::mem::offset_of;
 
 /// The entry in the middle of a full node.
 const MIDDLE: usize = SLOTS / 2;
-/// Entries after it.
+/// Entries after the middle one.
 const AFTER: usize = SLOTS - MIDDLE - 1;
 
 /// The offsets of the parts of a node.
@@ -206,7 +206,7 @@ impl<'t, B: Brand, K: OrdKey, V: Persist> Ref<'t, B, PMap<K, V>> {
             if node.order(tx)?.len() >= LEAST {
                 return Ok(());
             }
-            // With the previous neighbour or, for the first node, the next one.
+            // The node is joined with the previous neighbour or, for the first node, with the next one.
             let left = at.saturating_sub(1);
             let (a, b) = parent.neighbours(tx, left)?;
             let (in_a, in_b) = (a.order(tx)?.len(), b.order(tx)?.len());

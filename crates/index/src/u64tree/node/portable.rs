@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy)]
 pub(in crate::u64tree) struct Portable;
 
-/// A 1 in each byte; `SEVEN` has seven ones in each.
+/// The word whose bytes are all 1. `SEVEN` has the seven lower bits of each byte set.
 const LOW: u64 = 0x0101_0101_0101_0101;
 const SEVEN: u64 = 0x7F7F_7F7F_7F7F_7F7F;
 

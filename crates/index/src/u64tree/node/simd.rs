@@ -55,7 +55,7 @@ impl Best {
         way.unwrap_or(Best::Portable)
     }
 
-    /// As above, where there is one.
+    /// The best search of this processor: there is only the portable one.
     #[cfg(not(target_arch = "x86_64"))]
     pub(in crate::u64tree) fn find(_: &Region) -> Best {
         Best::Portable

@@ -15,7 +15,7 @@ use tembo_pool::{Geometry, Pool};
 
 /// Lets another thread make a change at one of the loads, and waits for it.
 struct Meddler {
-    /// Loads and prefetches until then.
+    /// The number of loads and prefetches before the change.
     left: AtomicI64,
     /// Signals the moment to the other thread, and receives the end of its change.
     turn: Mutex<Option<(Sender<()>, Receiver<()>)>>,

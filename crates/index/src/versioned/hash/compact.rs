@@ -24,7 +24,7 @@ struct Search<'s, 'c> {
     region: &'s Region,
     seed: u64,
     moves: &'s mut Moves<'c>,
-    /// Hashes below it are done.
+    /// Nodes of hashes below this one are done.
     from: u64,
     nodes_left: usize,
     /// The nodes that are to be copied: the leading bits of their hashes, and their depths.

@@ -28,7 +28,7 @@ enum CursorPosition<'t> {
 /// A key, and the walks away from it. The reader is the last field, because it must be dropped last.
 struct CursorKey<'t> {
     entry: VersionedEntry<'t>,
-    /// Made when they are needed.
+    /// The ranges are made when they are needed.
     up: Option<VersionedRange<'t>>,
     down: Option<VersionedRange<'t>>,
     reader: VersionedReader<'t>,

@@ -52,7 +52,7 @@ pub(crate) type Words = Box<[u64; INNER_WORDS]>;
 /// A draft of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeDraft {
-    /// Its offset, or the reference to a new node.
+    /// The node's offset, or the reference to a new node.
     pub(crate) id: u64,
     pub(crate) level: usize,
     pub(crate) shared: usize,
@@ -63,7 +63,7 @@ pub(crate) struct NodeDraft {
     dirty: [u8; 16],
     /// Places of live entries, by bit.
     live: u32,
-    /// Whether it has left the version.
+    /// Whether the node has left the version.
     pub(crate) is_gone: bool,
     /// The fences of a new node.
     pub(crate) fences: Option<Fences>,

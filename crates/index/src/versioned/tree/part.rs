@@ -99,7 +99,7 @@ impl VersionedTree {
 }
 
 impl VersionedPart {
-    /// Whether it is a part of this tree.
+    /// Whether this is a part of the tree.
     #[inline]
     pub fn is_of(&self, tree: &VersionedTree) -> bool {
         Arc::ptr_eq(&self.shared, &tree.shared)
@@ -326,7 +326,7 @@ impl VersionedPart {
 
 impl Drop for VersionedPart {
     fn drop(&mut self) {
-        // Other writers get the lock when the fields are dropped, so this is done first.
+        // Other writers get the lock when the fields are dropped, so this store comes first.
         self.shared.batch_thread.store(0, Ordering::Relaxed);
     }
 }

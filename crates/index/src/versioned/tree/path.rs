@@ -56,6 +56,6 @@ impl NodePath {
 #[derive(Debug, Default)]
 pub(super) struct Sought {
     pub(super) path: NodePath,
-    /// Its place in the leaf, if the leaf has it.
+    /// The key's place in the leaf, if the leaf has the key.
     pub(super) slot: Option<usize>,
 }

@@ -55,7 +55,8 @@ impl Observer for Reader {
     fn fence(&self, _: ThreadTag) {}
 }
 
-/// Transactions of up to so many changes each, of so few keys that many are changed more than once.
+/// Transactions of up to `changes_max` changes each. The keys are few, so that many are changed more than
+/// once.
 fn seen_by_readers(seed: u64, keys: u32, changes_max: u32, rounds: u32) {
     let reader = Arc::new(Reader::default());
     let mut bench =
@@ -88,7 +89,7 @@ fn seen_by_readers(seed: u64, keys: u32, changes_max: u32, rounds: u32) {
         }
         tx.commit().unwrap();
         reader.look();
-        // The reader has the tree, and with it the pool, which has the reader.
+        // Breaks the circle: the reader has the tree, the tree has the pool, and the pool has the reader.
         *reader.expected.lock().unwrap() = None;
         model = after;
         let failures = reader.failures.lock().unwrap();

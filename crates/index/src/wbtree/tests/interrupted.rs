@@ -252,7 +252,7 @@ fn a_walk_meets_nothing_twice_in_a_leaf_that_grows() {
     }
 }
 
-/// As above, where a cursor copies the leaf.
+/// The same for a cursor, which copies the leaf.
 #[test]
 fn a_cursor_copies_what_lies_between_the_fences_of_its_way() {
     for (emptied, from) in [(0..28, 300), (28..56, 200)] {

@@ -14,7 +14,7 @@ use crate::keyspace::cluster::prepare;
 use crate::keyspace::format::Meta;
 use crate::random::Random;
 
-/// Runs what a target gets.
+/// Runs commands as the target does.
 fn run(target: &mut BTreeMap<Vec<u8>, Vec<u8>>, commands: &mut Commands) {
     let (commands, mut parser) = (std::mem::take(commands), RequestParser::new());
     let mut left = &commands.bytes[..];
@@ -29,7 +29,7 @@ fn run(target: &mut BTreeMap<Vec<u8>, Vec<u8>>, commands: &mut Commands) {
     }
 }
 
-/// Changes a key as a client would, and tells of it.
+/// Changes a key as a client would, and tells the copy.
 fn write(keys: &mut Keyspace<'_>, key: &str, value: Option<&str>) -> Vec<u8> {
     let (old, mut told) = (keys.old(0, key.as_bytes()).unwrap(), Vec::new());
     match value {
@@ -57,7 +57,7 @@ fn writes_between_any_two_steps_of_a_copy_of_many_ranges_reach_the_target() {
     let names = (0..).map(|number| format!("k{number}"));
     let names: Vec<_> = names.filter(|name| slots.contains(slot_of(name.as_bytes()))).take(60).collect();
     let (registry, mut random) = (Registry::new(), Random::seeded(11));
-    // Few enough keys that some are made behind the last one of a range that is just exhausted.
+    // The keys are few, so that some are made behind the last key of a range that was just copied to its end.
     for round in 0..80 {
         keys.clear(0).unwrap();
         keys.commit().unwrap();

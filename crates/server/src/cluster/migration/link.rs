@@ -28,7 +28,7 @@ const BEGIN_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::
 /// The interval of signs of life to an idle target.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
-/// The target, and who the source is there.
+/// The target, and the name by which it knows the source.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) host: String,
@@ -54,7 +54,7 @@ pub(crate) enum News {
     Begun,
     /// The target has run this many bytes of commands.
     Taken(usize),
-    /// Whether it is ready to take the slots.
+    /// Whether the target is ready to take the slots.
     Ready(bool),
     Committed,
     Answered(Verdict),
@@ -74,7 +74,7 @@ impl Link {
         Link::start(waker, move |line| line.import(&target, &moving))
     }
 
-    /// Asks a target what became of a move.
+    /// Asks a target for the outcome of a move.
     pub(crate) fn ask(
         target: Target,
         moving: Move,

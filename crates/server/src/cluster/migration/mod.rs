@@ -252,7 +252,7 @@ impl Moves {
         self.incoming = Some((moving, Importing::Receiving));
     }
 
-    /// The target takes the slots; tells whether they are here now by this move.
+    /// The target takes the slots. Returns whether this move has brought them here.
     pub(crate) fn accept(&mut self, id: &Id) -> bool {
         match &mut self.incoming {
             Some((moving, stage @ Importing::Receiving)) if moving.id == *id => {

@@ -36,7 +36,7 @@ enum Mutant {
     KeepsHalves,
     /// A topology that does not know of a move ends it.
     ForgetsMoves,
-    /// The source lets the target decide before that has everything.
+    /// The source lets the target decide before the target has everything.
     CommitsEarly,
     /// A source in doubt takes any newer topology for the answer.
     TakesAnyTopology,
@@ -82,7 +82,7 @@ struct World {
     written: u8,
     moves: u8,
     restarts: u8,
-    /// The second node is away: it never comes back if that was decided.
+    /// The second node is away. If a decision was made without it, it never comes back.
     is_gone: bool,
 }
 
@@ -432,7 +432,7 @@ impl Model {
     }
 }
 
-/// Looks at all that may happen; returns how many states there are.
+/// Visits all states that can be reached; returns how many there are.
 fn search(mutant: Mutant) -> Result<usize, String> {
     let mut model = Model::new(mutant);
     let first = World {
@@ -470,7 +470,7 @@ fn search(mutant: Mutant) -> Result<usize, String> {
             before[at as usize].push(place);
         }
     }
-    // From everywhere a state can be reached in which all is ended.
+    // From every state, a state can be reached in which the move has ended.
     let mut can = vec![false; before.len()];
     while let Some(place) = ended.pop() {
         if !std::mem::replace(&mut can[place as usize], true) {

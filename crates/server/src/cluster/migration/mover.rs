@@ -20,15 +20,15 @@ use crate::master::feed::{acknowledged, progress_of_replicas};
 
 /// How long a turn makes commands.
 const STEP: Duration = Duration::from_millis(1);
-/// Commands that are given to the thread at once, and those that it may have in all.
+/// Bytes of commands that the thread gets at once, and bytes that it may have in all.
 const CHUNK_BYTES: usize = 256 << 10;
 const UNTAKEN_BYTES_MAX: usize = 1 << 20;
 /// Effects of clients that the target has not run: beyond these the source makes no commands of its own.
 const LEFT_BYTES_MAX: usize = 64 << 20;
 /// When this few commands are on the way, the source drains.
 const FEW_BYTES: usize = 128 << 10;
-/// How long it takes no writes before it goes on, and how long it then waits, more each time; how often it
-/// tries.
+/// How long the source takes no writes before it goes on copying; how long it then waits, longer each time;
+/// how often it tries.
 const DRAIN_MAX: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_millis(200);
 const DRAINS_MAX: u32 = 100;
@@ -58,7 +58,7 @@ struct RunningMove {
     link: Option<Link>,
     copy: Copy,
     out: Commands,
-    /// Bytes that the thread has, or the target has not answered.
+    /// Bytes of commands that the thread has and the target has not answered.
     untaken: usize,
     /// Bytes of clients' commands among those, and among the commands that the thread does not have yet.
     left: usize,
@@ -68,14 +68,14 @@ struct RunningMove {
     /// for the last ones that it has.
     given: VecDeque<(Instant, usize)>,
     lag: Duration,
-    /// Questions whether it is ready that it has not answered.
+    /// How many times the target was asked whether it is ready and has not answered yet.
     asked: u32,
     drains: u32,
-    /// Something else than a removal came after the target was asked whether it is ready.
+    /// A command other than a removal came after the target was asked whether it is ready.
     has_written_late: bool,
     /// The move does nothing before this time.
     next: Instant,
-    /// When it began to take no writes.
+    /// The time at which the slots began to take no writes.
     stopped: Instant,
 }
 
@@ -105,7 +105,7 @@ impl RunningMove {
         }
     }
 
-    /// Gives the thread what there is.
+    /// Gives the thread the commands that are ready.
     fn flush(&mut self, now: Instant) {
         let commands = std::mem::take(&mut self.out);
         if let Some(link) = self.link.as_ref().filter(|_| commands.count > 0) {
@@ -132,7 +132,7 @@ impl Mover {
         })
     }
 
-    /// Does what a turn may. Called when the batch is committed.
+    /// Does as much as one turn may. Called when the batch is committed.
     pub(crate) fn advance(&mut self, executor: &mut Executor<'_, '_>) {
         let now = executor.state.now;
         let is_master = executor.state.role.master.is_none();
@@ -259,7 +259,8 @@ impl RunningMove {
         Ok(())
     }
 
-    /// From copying to the question whether the target is ready.
+    /// Goes from copying to draining, and asks the target whether it is ready. Ends a draining that takes too
+    /// long.
     fn drain(&mut self, executor: &mut Executor<'_, '_>) -> Result<(), String> {
         let now = executor.state.now;
         match self.stage {
@@ -325,8 +326,8 @@ impl RunningMove {
         self.let_decide(executor, offset, executor.state.now)
     }
 
-    /// Lets the target decide when a replica has the record: it would serve if it took this node's place, and
-    /// did not know of the move.
+    /// Lets the target decide once a replica has the record. Without the record, a replica that took this
+    /// node's place would serve the slots.
     fn let_decide(
         &mut self,
         executor: &mut Executor<'_, '_>,
@@ -369,7 +370,7 @@ impl Executor<'_, '_> {
         Ok(Target { host: node.host.clone(), port: node.port, user, password, tls })
     }
 
-    /// Whether a replica is there, if the topology has one.
+    /// Whether a replica is connected, if the topology has one.
     fn may_be_replicated(&self) -> bool {
         let has_replica = self.state.cluster.as_ref().is_some_and(|cluster| cluster.has_replica());
         !has_replica || !progress_of_replicas(self.clients.iter()).is_empty()

@@ -15,7 +15,7 @@ use crate::log::MessageKind;
 
 /// Keys that a turn removes.
 const REMOVED_PER_TURN: usize = 256;
-/// Ranges of slots that it looks at.
+/// Ranges of slots that one turn looks at.
 const RANGES_PER_TURN: usize = 1024;
 /// How long a pool that cannot remove keys is left alone.
 const REST: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ impl Executor<'_, '_> {
         }
     }
 
-    /// Takes up the records of the pool, of which there are others.
+    /// Takes up the records of the pool, which have changed.
     pub(crate) fn take_up_moves(&mut self) {
         let Some(cluster) = &mut self.state.cluster else { return };
         match self.keys.stored_moves() {
@@ -75,7 +75,7 @@ impl Executor<'_, '_> {
         has_some && is_due && self.state.role.master.is_none()
     }
 
-    /// Does what a turn may. Called when the batch is committed, before the source's part.
+    /// Does as much as one turn may. Called when the batch is committed, before the source's part.
     pub(crate) fn tend_moves(&mut self) {
         let failed = self.keys.stats.failed_commits;
         if std::mem::replace(&mut self.state.moving.failed_commits, failed) != failed {
@@ -162,7 +162,7 @@ impl Executor<'_, '_> {
     /// Answers clients that have waited for the end of a move, or long enough.
     fn end_waits_for_moves(&mut self) {
         for (client, id) in std::mem::take(&mut self.state.moving.waiting) {
-            // CLIENT UNBLOCK may have ended its wait.
+            // CLIENT UNBLOCK may have ended the client's wait.
             let waits = |conn: &&mut Conn| conn.session.id == client.id && conn.session.awaiting.is_some();
             let Some(conn) = self.clients.get_mut(client.slot).filter(waits) else { continue };
             let deadline = conn.session.awaiting.as_ref().and_then(|awaiting| awaiting.deadline);

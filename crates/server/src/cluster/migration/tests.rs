@@ -90,12 +90,12 @@ fn topologies_end_what_they_know() {
         Some("3-5")
     );
     assert_eq!(after(&topology(2, "0 6-100", "master - 1-5", "master -"), &Decided::Nothing), None);
-    // The target has a master now, which has the slots in its stead.
+    // The target has a master now, which has the slots in place of the target.
     let promoted = topology(2, "0-100", &replica(3), "master -");
     assert_eq!(after(&promoted, &Decided::Nothing).as_deref(), Some("1-5"));
     assert_eq!(done.owner(&promoted, 3), Some(2));
     assert_eq!(after(&topology(2, "0 6-100", &replica(3), "master - 1-5"), &Decided::Nothing), None);
-    // A third, a decision about some or all, and a target that is gone.
+    // A third owner, a decision about some slots or all, and a target that is gone.
     assert_eq!(after(&topology(2, "0 6-100", "master -", "master - 1-5"), &Decided::Nothing), None);
     let some = Decided::Slots(Ranges::new([2..=3]));
     assert_eq!(after(&same, &some).as_deref(), Some("1,4-5"));
@@ -183,7 +183,7 @@ fn a_target_that_said_never_begins_no_import_of_the_move() {
     assert_eq!(target.answer(&asked, 1, (&same, id(2))), Verdict::Never);
     assert!(target.has_denied(&asked.id) && !target.has_denied(&moving(1, 1..=5).id));
     assert!(!target.accept(&asked.id));
-    // A move that it has taken, or is taking, stays.
+    // A move that the target has taken, or is taking, stays.
     for stage in [Importing::Receiving, Importing::Done] {
         target.incoming = Some((moving(1, 9..=9), stage));
         assert_eq!(target.answer(&asked, 1, (&same, id(2))), Verdict::Never);

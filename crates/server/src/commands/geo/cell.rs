@@ -68,7 +68,7 @@ impl Position {
     }
 }
 
-/// The integer that a processor makes of a double, also of one that is none: scores can be anything.
+/// The integer that a processor makes of a double, also if the double is no number: scores can be anything.
 fn whole(score: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     let signed = |number: f64| {
@@ -85,7 +85,7 @@ pub(super) struct Cell {
     longitude: u32,
     /// From the south.
     latitude: u32,
-    /// The world is cut in half so often, each way; from 1 to 26.
+    /// How often the world is cut in half in each direction; from 1 to 26.
     step: u32,
 }
 
@@ -151,7 +151,7 @@ fn spread(number: u32) -> u64 {
     steps.into_iter().fold(number.into(), |number, (shift, mask)| (number | number << shift) & mask)
 }
 
-/// Takes every other bit, of which the lowest is one.
+/// Takes every other bit, beginning with the lowest.
 fn gather(number: u64) -> u32 {
     let steps = [
         (1, 0x3333_3333_3333_3333),

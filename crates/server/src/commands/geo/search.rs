@@ -223,7 +223,7 @@ impl<'a> Search<'a> {
         Ok(true)
     }
 
-    /// Refuses what does not go together.
+    /// Refuses options that do not go together.
     fn check(&self, request: &Request<'_>, form: SearchForm) -> Answer {
         let is_search = matches!(form, SearchForm::Search { .. });
         if self.target.is_some() && (self.with_distance || self.with_hash || self.with_position) {
@@ -270,7 +270,7 @@ fn search(ctx: &mut Context<'_, '_>, request: &Request<'_>, form: SearchForm) ->
         places = find(ctx, &sorted, &Region { center, shape }, limit)?;
         unit = its_unit;
     }
-    // Some of all make sense only if they are the nearest, unless any will do.
+    // A part of the results makes sense only if it is the nearest, unless any will do.
     let nearest = asked.count.filter(|_| !asked.any).map(|_| false);
     match asked.downwards.or(nearest) {
         Some(false) => places.sort_by(|a, b| a.distance.total_cmp(&b.distance)),

@@ -40,7 +40,7 @@ pub(super) fn set(dense: &mut [u8], index: usize, value: u8) {
 pub(super) struct Run {
     pub(super) value: u8,
     pub(super) len: usize,
-    /// How many bytes it is in, one or two.
+    /// How many bytes the run takes, one or two.
     pub(super) bytes: usize,
 }
 
@@ -74,7 +74,7 @@ impl Run {
     }
 }
 
-/// As PFDEBUG DECODE shows it.
+/// A run as PFDEBUG DECODE shows it.
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.value, self.bytes) {
