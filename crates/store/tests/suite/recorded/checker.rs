@@ -18,8 +18,8 @@
 //! * **Conflicts** name a commit that wrote the key after the snapshot, and a key that the transaction wrote,
 //!   or has read if it is serializable.
 
-use crate::model::Model;
-use crate::record::{Mode, Op, Outcome, Record};
+use super::model::Model;
+use super::record::{Mode, Op, Outcome, Record};
 
 /// Kinds of anomalies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
