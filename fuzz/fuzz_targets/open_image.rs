@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
-#[path = "../../crates/tembo/tests/images/properties.rs"]
+#[path = "../../crates/tembo/tests/suite/images/properties.rs"]
 mod properties;
 
 static VALID: LazyLock<Vec<u8>> = LazyLock::new(properties::valid_image);

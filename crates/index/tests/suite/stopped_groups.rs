@@ -4,6 +4,7 @@
 //! that is not stopped.
 
 #[path = "../../src/u64tree/group.rs"]
+#[allow(clippy::duplicate_mod, reason = "`groups.rs` has it over the atomics of a model checker")]
 #[expect(dead_code, reason = "what needs no test: the rest of a node, and where words lie")]
 mod group;
 

@@ -1,19 +1,19 @@
 //! The guides' programs run, again on what they left. Every piece of code in a guide is a piece of its
 //! programs.
 
-#[path = "../examples/bank_with_history.rs"]
+#[path = "../../examples/bank_with_history.rs"]
 mod bank_with_history;
-#[path = "../examples/heap_list.rs"]
+#[path = "../../examples/heap_list.rs"]
 mod heap_list;
-#[path = "../examples/heap_migrate.rs"]
+#[path = "../../examples/heap_migrate.rs"]
 mod heap_migrate;
-#[path = "../examples/heap_queue.rs"]
+#[path = "../../examples/heap_queue.rs"]
 mod heap_queue;
-#[path = "../examples/heap_tree.rs"]
+#[path = "../../examples/heap_tree.rs"]
 mod heap_tree;
-#[path = "../examples/maps.rs"]
+#[path = "../../examples/maps.rs"]
 mod maps;
-#[path = "../examples/store.rs"]
+#[path = "../../examples/store.rs"]
 mod store;
 
 use std::path::Path;
@@ -58,12 +58,12 @@ fn lines(text: &str) -> Vec<&str> {
 #[test]
 fn the_guide_to_heaps_shows_the_programs() {
     let programs = [
-        include_str!("../examples/heap_list.rs"),
-        include_str!("../examples/heap_tree.rs"),
-        include_str!("../examples/heap_queue.rs"),
-        include_str!("../examples/heap_migrate.rs"),
+        include_str!("../../examples/heap_list.rs"),
+        include_str!("../../examples/heap_tree.rs"),
+        include_str!("../../examples/heap_queue.rs"),
+        include_str!("../../examples/heap_migrate.rs"),
     ];
-    assert_shows(include_str!("../../../docs/guide/heap.md"), &programs, 10);
+    assert_shows(include_str!("../../../../docs/guide/heap.md"), &programs, 10);
 }
 
 #[test]
@@ -74,7 +74,11 @@ fn the_guide_to_maps_runs_and_shows_its_program() {
         maps::run(&path).unwrap();
         Options::new().open(&path).unwrap().check().unwrap();
     }
-    assert_shows(include_str!("../../../docs/guide/maps.md"), &[include_str!("../examples/maps.rs")], 5);
+    assert_shows(
+        include_str!("../../../../docs/guide/maps.md"),
+        &[include_str!("../../examples/maps.rs")],
+        5,
+    );
 }
 
 #[test]
@@ -96,7 +100,11 @@ fn the_guide_to_the_store_runs_and_shows_its_program() {
         store::run(&path).unwrap();
         Options::new().open(&path).unwrap().check().unwrap();
     }
-    assert_shows(include_str!("../../../docs/guide/store.md"), &[include_str!("../examples/store.rs")], 15);
+    assert_shows(
+        include_str!("../../../../docs/guide/store.md"),
+        &[include_str!("../../examples/store.rs")],
+        15,
+    );
 }
 
 /// Every piece of code in the guide, of which there are this many at least, is a piece of a program.

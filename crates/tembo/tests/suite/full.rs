@@ -371,7 +371,7 @@ fn a_pool_on_a_full_file_system_is_emptied_and_filled_again() {
     }
     let (mount, program) = (dir.path().display(), std::env::current_exe().unwrap());
     let script = format!(
-        "mount -t tmpfs -o size=16m tmpfs {mount} && exec {} --exact child --nocapture",
+        "mount -t tmpfs -o size=16m tmpfs {mount} && exec {} --exact full::child --nocapture",
         program.display()
     );
     let output = std::process::Command::new("unshare")

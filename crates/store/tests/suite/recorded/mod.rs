@@ -6,9 +6,9 @@
 //! `checker.rs` says what is checked, and `mutants.rs` shows that each kind of anomaly is noticed; `lists.rs`
 //! gives histories to a published checker.
 //!
-//! `TEMBO_TRANSACTIONS=1000000 cargo test --release -p tembo-store --test recorded campaign` is the long
-//! form;
-//! `TEMBO_HISTORY_SEED` chooses other transactions. Their interleaving differs from run to run.
+//! `TEMBO_TRANSACTIONS=1000000 cargo test --release -p tembo-store --test suite recorded::campaign` is
+//! the long form; `TEMBO_HISTORY_SEED` chooses other transactions. Their interleaving differs from run to
+//! run.
 
 #![forbid(unsafe_code)]
 

@@ -52,7 +52,7 @@ struct Other {
 impl Other {
     fn start(role: &str, pool: &Path) -> Other {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "other_process", "--nocapture", "--test-threads", "1"])
+            .args(["--exact", "remote::other_process", "--nocapture", "--test-threads", "1"])
             .env(ROLE, role)
             .env(POOL, pool)
             .stdin(Stdio::piped())

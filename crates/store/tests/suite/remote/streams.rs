@@ -1,6 +1,6 @@
 //! Savepoints, changes and backups through the socket: each is as at the owner's.
 
-use crate::{open, place, prove, wait_until};
+use super::{open, place, prove, wait_until};
 use std::io::Write;
 use tembo_store::remote::{RemoteStore, ServeOptions, Serving, serve, socket_of};
 use tembo_store::{Error, Store};

@@ -2,7 +2,6 @@
 //! hours.
 #![forbid(unsafe_code)]
 
-#[path = "images/properties.rs"]
 mod properties;
 
 /// Numbers from a seed (splitmix64).

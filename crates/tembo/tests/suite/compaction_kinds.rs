@@ -1,8 +1,8 @@
 //! Compaction of structures of every kind, by counts: the space of what was removed serves everything again,
 //! also if the program is killed meanwhile.
 //!
-//! `TEMBO_KILLS=50 cargo test --release -p tembo --test compaction_kinds killed -- --nocapture` is the long
-//! form.
+//! `TEMBO_KILLS=50 cargo test --release -p tembo --test suite -- whose_program_is_killed --nocapture` is the
+//! long form.
 #![forbid(unsafe_code)]
 
 use rand::{Rng, SeedableRng};
@@ -484,7 +484,7 @@ fn a_pool_whose_program_is_killed_follows_what_is_alive_in_it() {
         for round in 0..kills {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command
-                .args(["--exact", "phases_program", "--test-threads", "1"])
+                .args(["--exact", "compaction_kinds::phases_program", "--test-threads", "1"])
                 .env(PATH, &path)
                 .env(KIND, name);
             let mut child = command.stdout(Stdio::null()).spawn().unwrap();

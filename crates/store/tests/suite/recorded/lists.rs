@@ -2,7 +2,7 @@
 //! it infers who depends on whom, and looks for cycles. It knows nothing of the store's numbers. It covers
 //! single keys; ranges are for `checker.rs`.
 
-use crate::env_number;
+use super::env_number;
 use adya::history::{Interner, Mop, Op, OpType, ReadValue, Scalar};
 use adya::{History, Opts, Valid, Workload};
 use rand::{Rng, SeedableRng};

@@ -1,8 +1,8 @@
 //! Rounds of threads, with what happens beside and between them.
 
-use crate::checker::{Anomaly, Checker};
-use crate::record::{AUDITED, Record, SPACES, Space, WIDE};
-use crate::threads::{Shared, Worker, contents, get_all_the_time};
+use super::checker::{Anomaly, Checker};
+use super::record::{AUDITED, Record, SPACES, Space, WIDE};
+use super::threads::{Shared, Worker, contents, get_all_the_time};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::{Path, PathBuf};

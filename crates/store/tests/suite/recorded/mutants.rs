@@ -1,9 +1,9 @@
 //! Anomalies, put into a recorded history that has none: the checker notices each.
 
-use crate::campaign::Campaign;
-use crate::checker::{Checker, Kind};
-use crate::model::Model;
-use crate::record::{Mode, Op, Outcome, Record, TAILS, Writes};
+use super::campaign::Campaign;
+use super::checker::{Checker, Kind};
+use super::model::Model;
+use super::record::{Mode, Op, Outcome, Record, TAILS, Writes};
 use std::collections::BTreeSet;
 
 /// How many places of each class are tried.

@@ -1,6 +1,6 @@
 //! The model: every version of every key, in DRAM.
 
-use crate::record::{Id, Key, Op, SPACES, Space, Walk, Writes};
+use super::record::{Id, Key, Op, SPACES, Space, Walk, Writes};
 use std::collections::BTreeMap;
 
 /// The versions of a key: the number of the commit, and the value or none, ascending.

@@ -1,8 +1,8 @@
 //! A pool that lives for long, in small: half of it are keys and values, which are seven tenths and more of
 //! it with their records and nodes; they come and go with changing lengths, and it is compacted unasked.
 //!
-//! `TEMBO_OPERATIONS=100000000 cargo test --release -p tembo --test ten_days -- --nocapture` is the long
-//! form.
+//! `TEMBO_OPERATIONS=100000000 cargo test --release -p tembo --test suite -- ten_days --nocapture` is the
+//! long form.
 #![forbid(unsafe_code)]
 
 use rand::{Rng, SeedableRng};

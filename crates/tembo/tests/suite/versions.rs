@@ -2,7 +2,7 @@
 //! readers beside writers.
 #![forbid(unsafe_code)]
 
-#[path = "../examples/snapshots.rs"]
+#[path = "../../examples/snapshots.rs"]
 #[allow(dead_code)]
 mod example;
 

@@ -19,9 +19,9 @@
 //! * **Conflicts** name a commit that wrote the key after the snapshot, and a key that the transaction wrote,
 //!   or has read if it is serializable.
 
-use crate::gets::{self, Clock};
-use crate::model::Model;
-use crate::record::{Mode, Op, Outcome, Record};
+use super::gets::{self, Clock};
+use super::model::Model;
+use super::record::{Mode, Op, Outcome, Record};
 
 /// Kinds of anomalies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

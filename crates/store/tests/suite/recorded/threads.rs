@@ -1,6 +1,6 @@
 //! A thread of the workload: random transactions of every kind, recorded.
 
-use crate::record::{
+use super::record::{
     AUDITED, HOT, Id, KEYS, Key, Mode, Op, Outcome, Record, SPACES, Space, TAILS, WIDE, Walk, id_of,
     key_bytes, key_of, value_bytes,
 };

@@ -2,9 +2,9 @@
 //! collecting; and crashes in the recovery from these.
 //!
 //! The directed scenarios go through every kind of change; the campaign does operations at random:
-//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-store --test crash campaign` is the long one.
+//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-store --test suite campaign_of_random_operations`
+//! is the long one.
 
-#[path = "crash/script.rs"]
 mod script;
 
 use rand::{Rng, SeedableRng};

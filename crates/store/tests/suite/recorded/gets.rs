@@ -11,9 +11,9 @@
 //! of the commits, are points of linearization: the lowest place restrains the later ones least, so that a
 //! history without lowest places has no others.
 
-use crate::checker::{Anomaly, Highest, Kind, anomaly};
-use crate::model::Model;
-use crate::record::{Mode, Op, Record};
+use super::checker::{Anomaly, Highest, Kind, anomaly};
+use super::model::Model;
+use super::record::{Mode, Op, Record};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

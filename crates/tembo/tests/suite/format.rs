@@ -5,7 +5,7 @@ use std::path::Path;
 const BEGIN: &str = "<!-- generated: begin -->\n";
 const END: &str = "<!-- generated: end -->";
 
-/// `TEMBO_BLESS=1 cargo test -p tembo --test format` writes the tables anew.
+/// `TEMBO_BLESS=1 cargo test -p tembo --test suite format::` writes the tables anew.
 #[test]
 fn the_format_document_matches_the_code() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format.md");

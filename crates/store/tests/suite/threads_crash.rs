@@ -1,8 +1,8 @@
 //! Crashes at every flush and fence of threads that commit at once, over two keyspaces, beside a reader and
 //! a collector: a transaction is there in full or not at all, and nothing is seen that a crash takes back.
 //!
-//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-store --test threads_crash campaign` is the long
-//! form.
+//! `CRASHSIM_IMAGES=1000000 cargo test --release -p tembo-store --test suite threads_crash::campaign` is
+//! the long form.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
