@@ -116,10 +116,11 @@ mod tests {
                 }
             }
             let is_left = AtomicBool::new(false);
-            let panicked = std::panic::catch_unwind(|| {
+            let commit = || {
                 let _seat = Seat(&handover, &is_left);
                 panic!("while it commits");
-            });
+            };
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(commit));
             assert!(panicked.is_err());
             is_left.into_inner()
         };

@@ -252,6 +252,13 @@ impl Request<'_> {
                 out.u8(19);
                 out.u32(*tables);
             }
+            other => other.encode_of_snapshots(out),
+        }
+    }
+
+    /// The requests that read whole snapshots.
+    fn encode_of_snapshots(&self, out: &mut Writer) {
+        match self {
             Request::Check { open } => {
                 out.u8(20);
                 out.u64(*open);
