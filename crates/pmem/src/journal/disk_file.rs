@@ -1,14 +1,29 @@
 //! The file of an open journal: its ring is synchronised apart from the rest.
 //!
 //! `fdatasync` writes every changed page of the file, those of a write-back included, which takes a hundred
-//! times as long as the ring's own. `msync` writes those of a range: the ring is mapped for that only, and is
-//! never read or stored to there.
+//! times as long as the ring's own. `msync` writes those of a range: the ring is mapped for that.
+//!
+//! # Stores
+//!
+//! Where no fence waits for the device, records are stored to that mapping: a call of the kernel for each
+//! costs more than the rest of a short commit. Pages are made ready before, some at once ([`Window`]): they
+//! are mapped anew, as a page that was written back would cost a fault of its own, and the kernel says that a
+//! page cannot be had, where a store would end the process. In file systems that allocate at a store to a
+//! page that has space (btrfs, ZFS and others), and where pages cannot be made ready, records are written by
+//! calls.
+//!
+//! A killed process loses no store to a shared mapping. A page that is written back while a record is stored
+//! may have a part of it: that record is not complete, so nobody waited for its synchronisation, and the next
+//! one writes the page again.
+//!
+//! # Failures
 //!
 //! The kernel reports a failed write once for each open file description. Commits and write-backs
 //! synchronise at the same time, and each has to learn of its failures, so each has a description of its own.
 //! Where the system gives none, one synchronisation follows the other, and a failure is remembered for both.
 
 use super::Medium;
+use rustix::fs::fstatfs;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 use std::ffi::c_void;
@@ -25,6 +40,8 @@ pub(crate) struct DiskFile {
     /// The description with which the ring is.
     ring: Option<File>,
     mapped: OnceLock<Mapped>,
+    /// The part of the mapping that is ready for stores; `None` where records are written by calls.
+    window: Option<Mutex<Window>>,
     /// Where the descriptions are one: held during a synchronisation; the first failure.
     shared: Mutex<Option<Errno>>,
 }
@@ -36,19 +53,89 @@ struct Mapped {
     at: *mut c_void,
 }
 
-// SAFETY: the mapping is never read or stored to.
+/// A range of the file whose pages were made ready for stores.
+#[derive(Default)]
+struct Window {
+    off: u64,
+    end: u64,
+    /// A page could not be had. Calls report why.
+    is_refused: bool,
+}
+
+/// Bytes that are made ready at once.
+const WINDOW_BYTES: u64 = 256 << 10;
+
+// SAFETY: stores to the mapping are made by `Mapped::store` only, under the lock of the window.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
+impl Mapped {
+    fn has(&self, off: u64, bytes: u64) -> bool {
+        self.off <= off && off + bytes <= self.off + self.bytes
+    }
+
+    fn at(&self, off: u64) -> *mut c_void {
+        self.at.wrapping_byte_add((off - self.off) as usize)
+    }
+
+    /// Stores bytes, if their pages are ready, or can be made so. `room` bytes from there on have space in
+    /// the file.
+    fn store(&self, window: &mut Window, off: u64, bytes: &[u8], room: u64) -> bool {
+        let count = bytes.len() as u64;
+        if window.is_refused || room < count || !self.has(off, room) {
+            return false;
+        }
+        if off < window.off || off + count > window.end {
+            let start = off & !4095;
+            let end = (off + room).min(start + WINDOW_BYTES.max(off + count - start));
+            if !self.make_ready(start, end) {
+                window.is_refused = true;
+                return false;
+            }
+            (window.off, window.end) = (start, end);
+        }
+        // SAFETY: the range is in the mapping, which is writable where a window was made ready; no other
+        // thread stores there, under the lock of the window, and nothing borrows from it.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(off).cast(), bytes.len()) };
+        true
+    }
+
+    /// Maps pages anew and writable. Whether the system has done that.
+    fn make_ready(&self, start: u64, end: u64) -> bool {
+        let bytes = (end - start) as usize;
+        let advise = |advice| {
+            // SAFETY: the range lies in the mapping. Its pages are those of the file afterwards, as before.
+            unsafe { rustix::mm::madvise(self.at(start), bytes, advice) }
+        };
+        advise(Advice::LinuxDontNeed).is_ok() && advise(Advice::LinuxPopulateWrite).is_ok()
+    }
+}
+
+/// Whether a store to a page that has space in the file needs no other.
+fn keeps_space(file: &File) -> bool {
+    // The magic numbers of ext2 to ext4 and of XFS.
+    const KEEPING: [u64; 2] = [0xEF53, 0x5846_5342];
+    fstatfs(file).is_ok_and(|found| KEEPING.contains(&(found.f_type as u64 & 0xFFFF_FFFF)))
+}
+
 impl DiskFile {
-    pub(crate) fn new(file: &Arc<File>) -> DiskFile {
+    /// `stores`: records are stored to the mapping, where that can be done.
+    pub(crate) fn new(file: &Arc<File>, stores: bool) -> DiskFile {
         let again = || {
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             File::options().read(true).write(true).open(path).ok()
         };
         let (whole, ring) = (again(), again());
-        DiskFile { file: file.clone(), whole, ring, mapped: OnceLock::new(), shared: Mutex::default() }
+        let window = (stores && keeps_space(file)).then(Mutex::default);
+        DiskFile {
+            file: file.clone(),
+            whole,
+            ring,
+            mapped: OnceLock::new(),
+            window,
+            shared: Mutex::default(),
+        }
     }
 
     /// Synchronises through a file description. If ring and pages share one, their synchronisations follow
@@ -80,6 +167,16 @@ impl Medium for DiskFile {
         self.file.write(off, bytes)
     }
 
+    fn append(&self, off: u64, bytes: &[u8], room: u64) -> io::Result<()> {
+        if let (Some(window), Some(mapped)) = (&self.window, self.mapped.get()) {
+            let mut window = window.lock().unwrap_or_else(PoisonError::into_inner);
+            if mapped.store(&mut window, off, bytes, room) {
+                return Ok(());
+            }
+        }
+        self.write(off, bytes)
+    }
+
     fn synchronise(&self) -> io::Result<()> {
         self.all(self.whole.as_ref())
     }
@@ -88,9 +185,10 @@ impl Medium for DiskFile {
     fn prepare_range(&self, off: u64, bytes: u64) {
         let Some(file) = &self.ring else { return };
         let null = core::ptr::null_mut();
+        let write = if self.window.is_some() { ProtFlags::WRITE } else { ProtFlags::empty() };
+        let (bytes_mapped, protection) = (bytes as usize, ProtFlags::READ | write);
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
-        let mapped =
-            unsafe { rustix::mm::mmap(null, bytes as usize, ProtFlags::READ, MapFlags::SHARED, file, off) };
+        let mapped = unsafe { rustix::mm::mmap(null, bytes_mapped, protection, MapFlags::SHARED, file, off) };
         if let Ok(at) = mapped {
             // SAFETY: mapped just now. A child of the process does not need it; a refusal is no error.
             let _ = unsafe { rustix::mm::madvise(at, bytes as usize, Advice::LinuxDontFork) };
@@ -101,11 +199,10 @@ impl Medium for DiskFile {
     fn synchronise_range(&self, off: u64, bytes: u64) -> io::Result<()> {
         let (start, end) = (off & !4095, off + bytes);
         match self.mapped.get() {
-            Some(mapped) if mapped.off <= start && end <= mapped.off + mapped.bytes => {
-                let at = mapped.at.wrapping_byte_add((start - mapped.off) as usize);
+            Some(mapped) if mapped.has(start, end - start) => {
                 // SAFETY: the range lies in the mapping; its contents do not change.
                 let outcome = retry_on_intr(|| unsafe {
-                    rustix::mm::msync(at, (end - start) as usize, MsyncFlags::SYNC)
+                    rustix::mm::msync(mapped.at(start), (end - start) as usize, MsyncFlags::SYNC)
                 });
                 match outcome {
                     // Pages are larger than that.
@@ -122,5 +219,63 @@ impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: mapped by this object, and no other code has its address.
         let _ = unsafe { rustix::mm::munmap(self.at, self.bytes as usize) };
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    const ROOM: u64 = 3 * WINDOW_BYTES + 4096;
+
+    /// A file whose records are stored, whatever the file system.
+    fn storing(file_bytes: u64) -> DiskFile {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        file.set_len(file_bytes).unwrap();
+        let disk = DiskFile { window: Some(Mutex::default()), ..DiskFile::new(&file, false) };
+        disk.prepare_range(4096, ROOM);
+        disk
+    }
+
+    /// The bytes that a call writes are those that a store writes, in every window and over their borders.
+    #[test]
+    fn stored_records_are_in_the_file() {
+        let disk = storing(4096 + ROOM);
+        let (mut off, mut expected) = (4096, vec![0; 4096]);
+        for length in (0..).map(|i| 1 + i * 7919 % 30_000).take(60) {
+            let room = 4096 + ROOM - off;
+            if room < length {
+                break;
+            }
+            let bytes: Vec<u8> = (0..length).map(|i| (off + i) as u8 | 1).collect();
+            disk.append(off, &bytes, room).unwrap();
+            if length % 3 == 0 {
+                disk.synchronise_range(off, length).unwrap();
+                disk.synchronise().unwrap();
+            }
+            expected.extend_from_slice(&bytes);
+            off += length;
+        }
+        let window = disk.window.as_ref().unwrap().lock().unwrap();
+        assert!(off > 2 * WINDOW_BYTES && window.off > WINDOW_BYTES && !window.is_refused);
+        let mut found = vec![0; expected.len()];
+        disk.read(0, &mut found).unwrap();
+        assert!(found == expected);
+    }
+
+    /// The file has no pages there: a store would end the process.
+    #[test]
+    fn where_pages_cannot_be_made_ready_records_are_written_by_calls() {
+        let disk = storing(0);
+        for off in [4096, 4096 + 5000] {
+            disk.append(off, &[7; 5000], ROOM - 5000).unwrap();
+        }
+        assert!(disk.window.as_ref().unwrap().lock().unwrap().is_refused);
+        let mut found = [0; 10_000];
+        disk.read(4096, &mut found).unwrap();
+        assert_eq!(found, [7; 10_000]);
+        // Nor outside the mapping.
+        disk.append(4096 + ROOM, &[8; 10], 10).unwrap();
+        assert_eq!(disk.bytes().unwrap(), 4096 + ROOM + 10);
     }
 }

@@ -29,6 +29,16 @@ pub trait Medium: Send + Sync {
     /// Failures of the system.
     fn write(&self, off: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// As [`write`](Self::write), of bytes behind those of the last such call. `room` bytes from `off` on are
+    /// of a part of the file that was written before, and will get the next ones.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    fn append(&self, off: u64, bytes: &[u8], _room: u64) -> io::Result<()> {
+        self.write(off, bytes)
+    }
+
     /// Waits until everything that was written before the call is on the device.
     ///
     /// # Errors

@@ -476,7 +476,7 @@ impl Journal {
                 pages.note_recorded(&runs, pos + bytes);
             }
             layout::encode(&mut record, state.generation, pos, &runs, &copy);
-            let written = ring.write(&*self.medium, pos, &record);
+            let written = ring.append(&*self.medium, pos, &record);
             state.record = record;
             if let Err(e) = written {
                 return Err(self.fail(&mut state, &e));

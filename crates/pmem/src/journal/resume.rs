@@ -128,7 +128,7 @@ impl Journal {
         if let Some(next) = state.next_generation {
             let (mut record, pos) = (Vec::new(), state.end);
             encode_generation(&mut record, state.generation, pos, next);
-            if let Err(e) = state.ring.write(&*self.medium, pos, &record) {
+            if let Err(e) = state.ring.append(&*self.medium, pos, &record) {
                 return Err(self.fail(&mut state, &e));
             }
             state.end += GENERATION_BYTES;

@@ -132,6 +132,15 @@ impl Ring {
         medium.synchronise_range(shorter.end_off(), self.end_off() - shorter.end_off())
     }
 
+    /// Appends bytes at a position, which is the end of the last ones.
+    pub(super) fn append(&self, medium: &dyn Medium, pos: u64, bytes: &[u8]) -> io::Result<()> {
+        let (off, room) = self.find(pos);
+        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        medium.append(off, first, room as u64)?;
+        let begin = self.place.off + RECORDS_AT;
+        if rest.is_empty() { Ok(()) } else { medium.append(begin, rest, self.capacity) }
+    }
+
     /// Writes bytes at a position.
     pub(super) fn write(&self, medium: &dyn Medium, pos: u64, bytes: &[u8]) -> io::Result<()> {
         let (off, room) = self.find(pos);

@@ -31,6 +31,19 @@ fn by_blocks((first, count): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
+/// The first of two readings one after the other that agree.
+#[inline(always)]
+fn settled(read: impl Fn() -> [u64; 8]) -> [u64; 8] {
+    let mut once = read();
+    loop {
+        let again = read();
+        if once == again {
+            return once;
+        }
+        once = again;
+    }
+}
+
 /// The journal of a region.
 pub(crate) struct Journaled {
     pub(crate) journal: Arc<Journal>,
@@ -47,7 +60,9 @@ impl Journaled {
         place: JournalPlace,
         options: &RegionOptions,
     ) -> Result<Journaled, RegionError> {
-        let (medium, interval) = (Box::new(DiskFile::new(file)), options.durability.interval());
+        let interval = options.durability.interval();
+        // A page that was stored to takes longer to synchronise: no fence may wait for that.
+        let medium = Box::new(DiskFile::new(file, interval.is_some()));
         let journal = match &options.resumes {
             Some(records) => Journal::resume(medium, records, interval)?,
             None => Journal::open(medium, place, interval)?,
@@ -243,21 +258,16 @@ impl Region {
         let Ok(words) = self.words(off, bytes / 8) else { return };
         // ORDER: acquire, so that the second reading follows the first, and each word follows the word before
         // it.
-        let read = |words: &[AtomicU64], into: &mut [u64; 8]| {
-            words.iter().zip(into).for_each(|(word, into)| *into = word.load(Ordering::Acquire));
-        };
-        let (mut once, mut again) = ([0; 8], [0; 8]);
-        read(words, &mut once);
-        loop {
-            read(words, &mut again);
-            if once == again {
-                break;
+        let load = |word: &AtomicU64| word.load(Ordering::Acquire);
+        let settled = match <&[AtomicU64; 8]>::try_from(words) {
+            // Without a call for each word.
+            Ok([a, b, c, d, e, f, g, h]) => {
+                settled(|| [load(a), load(b), load(c), load(d), load(e), load(f), load(g), load(h)])
             }
-            once = again;
-        }
-        for (into, word) in into.chunks_exact_mut(8).zip(once) {
-            into.copy_from_slice(&word.to_ne_bytes());
-        }
+            Err(_) => settled(|| std::array::from_fn(|i| words.get(i).map_or(0, load))),
+        };
+        let (into, _) = into.as_chunks_mut();
+        into.iter_mut().zip(settled).for_each(|(into, word)| *into = word.to_ne_bytes());
     }
 }
 
