@@ -8,9 +8,9 @@
 //! Where no fence waits for the device, records are stored to that mapping: a call of the kernel for each
 //! costs more than the rest of a short commit. Pages are made ready before, some at once ([`Window`]): they
 //! are mapped anew, as a page that was written back would cost a fault of its own, and the kernel says that a
-//! page cannot be had, where a store would end the process. In file systems that allocate at a store to a
-//! page that has space (btrfs, ZFS and others), and where pages cannot be made ready, records are written by
-//! calls.
+//! page cannot be had, where a store would end the process. In file systems that may allocate at a store to a
+//! page that has space (btrfs, ZFS, XFS after a copy by reference, and others), and where pages cannot be made
+//! ready, records are written by calls.
 //!
 //! A killed process loses no store to a shared mapping. A page that is written back while a record is stored
 //! may have a part of it: that record is not complete, so nobody waited for its synchronisation, and the next
@@ -114,9 +114,9 @@ impl Mapped {
 
 /// Whether a store to a page that has space in the file needs no other.
 fn keeps_space(file: &File) -> bool {
-    // The magic numbers of ext2 to ext4 and of XFS.
-    const KEEPING: [u64; 2] = [0xEF53, 0x5846_5342];
-    fstatfs(file).is_ok_and(|found| KEEPING.contains(&(found.f_type as u64 & 0xFFFF_FFFF)))
+    // The magic number of ext2 to ext4.
+    const KEEPING: u64 = 0xEF53;
+    fstatfs(file).is_ok_and(|found| found.f_type as u64 & 0xFFFF_FFFF == KEEPING)
 }
 
 impl DiskFile {
