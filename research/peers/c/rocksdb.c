@@ -23,18 +23,22 @@ static int failed(const char *what, char *why)
 }
 
 /* The tables are read in place, from their mapping: they lie in memory anyhow, so that a block cache is a
- * copy. */
+ * copy. A process in a small control group is told how much it may use, and has a block cache of that size. */
 static void set_table_options(rocksdb_options_t *options)
 {
 	rocksdb_block_based_table_options_t *table = rocksdb_block_based_options_create();
-	rocksdb_block_based_options_set_no_block_cache(table, 1);
+	const char *cache_bytes = getenv("PEERS_CACHE_BYTES");
+	if (cache_bytes)
+		rocksdb_block_based_options_set_block_cache(
+			table, rocksdb_cache_create_lru(strtoull(cache_bytes, NULL, 10)));
+	rocksdb_block_based_options_set_no_block_cache(table, !cache_bytes);
 	rocksdb_block_based_options_set_format_version(table, 5);
 	rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom_full(10));
 	rocksdb_block_based_options_set_data_block_index_type(
 		table, rocksdb_block_based_table_data_block_index_type_binary_search_and_hash);
 	rocksdb_block_based_options_set_data_block_hash_ratio(table, 0.75);
 	rocksdb_options_set_block_based_table_factory(options, table);
-	rocksdb_options_set_allow_mmap_reads(options, 1);
+	rocksdb_options_set_allow_mmap_reads(options, !cache_bytes);
 	rocksdb_block_based_options_destroy(table);
 }
 

@@ -7,6 +7,7 @@
 //! CDDS tree.
 
 mod cdds;
+mod cold;
 #[cfg(peer = "leveldb")]
 mod echo;
 mod engines;
@@ -93,10 +94,15 @@ enum Task {
     /// The store beside LevelDB and volatile ordered maps: Figures 3 and 4 of Echo's paper (research/figures)
     #[cfg(peer = "leveldb")]
     Echo(echo::EchoOptions),
+    /// Random lookups in a database larger than the memory of a control group
+    Cold(cold::ColdOptions),
     /// Bytes that a held snapshot costs for each overwritten value, beside LMDB and redb, and reads of the
     /// past
     #[cfg(peer = "lmdb")]
     Held(held::HeldOptions),
+    /// A database of `cold`, filled or read
+    #[command(hide = true)]
+    ChildCold(cold::ColdChild),
     /// A part of the figure of the CDDS tree in a process of its own
     #[command(hide = true)]
     ChildCdds(cdds::CddsChild),
@@ -155,6 +161,8 @@ fn main() -> ExitCode {
         Some(Task::Echo(options)) => echo::draw(options),
         #[cfg(peer = "lmdb")]
         Some(Task::Held(options)) => held::compare(&cli.options.folder, options),
+        Some(Task::Cold(options)) => cold::compare(&cli.options.folder, cli.options.durability, options),
+        Some(Task::ChildCold(child)) => answer(cold::child(child)),
         Some(Task::ChildCdds(child)) => answer(cdds::child(child)),
         #[cfg(peer = "pmemobj")]
         Some(Task::ChildHeap { child }) => heap::child(child),

@@ -37,7 +37,7 @@ const SCAN_ORDER: u64 = 2;
 const REMOVE_ORDER: u64 = 3;
 
 impl Plan {
-    fn setup<'a>(&self, folder: &'a Path) -> Setup<'a> {
+    pub(crate) fn setup<'a>(&self, folder: &'a Path) -> Setup<'a> {
         let (key_bytes, value_bytes) = (self.shape.key_bytes(), self.shape.value_bytes());
         // Half-empty pages, superseded ones and whatever else an engine keeps.
         let capacity_bytes = 3 * self.keys * (key_bytes + value_bytes + 128) as u64 + (256 << 20);

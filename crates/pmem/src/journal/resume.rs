@@ -32,9 +32,9 @@
 //!
 //! A process that closed its file left none: all lines are home. Steps 2 and 4 have nothing to do, so that
 //! step 1 synchronises the whole file, the head with it, and that is the only synchronisation before the next
-//! process serves. The file may be a copy that is on no device yet: it is from there on, before a record of
-//! this process counts as durable. New records lie behind the end of the old ones, as after a kill, so that I5
-//! and I6 hold as they do there.
+//! process serves. The file may be a copy that is on no device yet: it is from then on, before a record of
+//! this process counts as durable. New records lie behind the end of the old ones, as after a kill, so that
+//! I5 and I6 hold as they do there.
 //!
 //! The owner of the file may store a word that says that it is in use. Its record is the first of the
 //! process, so the word is durable before anything else of the process is (I1). Copies that are made of the

@@ -33,7 +33,7 @@ fn by_blocks((first, count): (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
 
 /// The first of two readings one after the other that agree.
 #[inline(always)]
-fn settled(read: impl Fn() -> [u64; 8]) -> [u64; 8] {
+fn agreed(read: impl Fn() -> [u64; 8]) -> [u64; 8] {
     let mut once = read();
     loop {
         let again = read();
@@ -259,15 +259,15 @@ impl Region {
         // ORDER: acquire, so that the second reading follows the first, and each word follows the word before
         // it.
         let load = |word: &AtomicU64| word.load(Ordering::Acquire);
-        let settled = match <&[AtomicU64; 8]>::try_from(words) {
+        let agreed = match <&[AtomicU64; 8]>::try_from(words) {
             // Without a call for each word.
             Ok([a, b, c, d, e, f, g, h]) => {
-                settled(|| [load(a), load(b), load(c), load(d), load(e), load(f), load(g), load(h)])
+                agreed(|| [load(a), load(b), load(c), load(d), load(e), load(f), load(g), load(h)])
             }
-            Err(_) => settled(|| std::array::from_fn(|i| words.get(i).map_or(0, load))),
+            Err(_) => agreed(|| std::array::from_fn(|i| words.get(i).map_or(0, load))),
         };
         let (into, _) = into.as_chunks_mut();
-        into.iter_mut().zip(settled).for_each(|(into, word)| *into = word.to_ne_bytes());
+        into.iter_mut().zip(agreed).for_each(|(into, word)| *into = word.to_ne_bytes());
     }
 }
 

@@ -26,9 +26,14 @@ struct Redb<const K: usize, const V: usize> {
     snapshot: Option<ReadOnlyTable<&'static [u8; K], &'static [u8; V]>>,
 }
 
+/// A process in a small control group is told how much it may use.
+fn cache_bytes() -> Result<usize> {
+    std::env::var("PEERS_CACHE_BYTES").map_or(Ok(CACHE_BYTES), |bytes| Ok(bytes.parse()?))
+}
+
 fn create(setup: &Setup<'_>) -> Result<Arc<Database>> {
     let builder = &mut Database::builder();
-    Ok(Arc::new(builder.set_cache_size(CACHE_BYTES).create(setup.folder.join("peers.redb"))?))
+    Ok(Arc::new(builder.set_cache_size(cache_bytes()?).create(setup.folder.join("peers.redb"))?))
 }
 
 /// A database for keys of 8 bytes and values of 1 KiB.
