@@ -32,6 +32,7 @@ mod lists;
 pub(crate) mod ordered;
 pub(crate) mod packed;
 pub(crate) mod parts;
+pub(crate) mod places;
 pub(crate) mod position;
 pub(crate) mod registry;
 mod sample;
