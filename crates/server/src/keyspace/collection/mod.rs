@@ -18,6 +18,8 @@
 //! were crossed.
 
 #[cfg(test)]
+mod addition_tests;
+#[cfg(test)]
 pub(crate) mod broken;
 pub(crate) mod check;
 pub(crate) mod construction;
