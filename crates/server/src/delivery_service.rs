@@ -6,17 +6,15 @@ use crate::executor::Executor;
 use crate::message::MessageBody;
 use crate::session::Session;
 
-/// Receptions of one turn.
-const RECEPTIONS_PER_TURN: usize = 128;
-
-/// Bytes of one turn.
-const BYTES_PER_TURN: usize = 16 << 20;
+/// Bytes of a slice: sending them takes some hundred microseconds. Short messages to the same clients still
+/// share system calls.
+const SLICE_BYTES: usize = 128 << 10;
 
 impl Executor<'_, '_> {
-    /// Delivers a slice of the committed messages. The clients that got some are then in
-    /// [`Clients::take_pushed`](crate::clients::Clients::take_pushed).
-    pub(crate) fn deliver_slice(&mut self) {
-        self.deliver(RECEPTIONS_PER_TURN, BYTES_PER_TURN, &mut |_, _, _, _| false);
+    /// Delivers a slice of the committed messages, to so many receivers at most; returns to how many. The
+    /// clients that got some are then in [`Clients::take_pushed`](crate::clients::Clients::take_pushed).
+    pub(crate) fn deliver_slice(&mut self, receptions_max: usize) -> usize {
+        self.deliver(receptions_max, SLICE_BYTES, &mut |_, _, _, _| false)
     }
 
     /// Delivers all committed messages, also to a client that is being served: it gives a subscription up.
@@ -37,13 +35,13 @@ impl Executor<'_, '_> {
         receptions_max: usize,
         bytes_max: usize,
         own: &mut dyn FnMut(ClientRef, &mut [Frames], usize, &MessageBody) -> bool,
-    ) {
+    ) -> usize {
         debug_assert!(self.marks.is_empty(), "outputs have replies that wait for the commit");
         let (mut receptions, mut bytes) = (0, 0);
         while receptions < receptions_max && bytes < bytes_max {
             let Some(mut delivery) = self.keys.pubsub.delivery.take().or_else(|| self.begin_delivery())
             else {
-                return;
+                break;
             };
             let Delivery { message, frames, targets, next } = &mut delivery;
             while *next < targets.len() && receptions < receptions_max && bytes < bytes_max {
@@ -65,6 +63,7 @@ impl Executor<'_, '_> {
                 self.keys.pubsub.delivery = Some(delivery);
             }
         }
+        receptions
     }
 
     fn begin_delivery(&mut self) -> Option<Delivery> {

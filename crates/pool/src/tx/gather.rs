@@ -144,17 +144,31 @@ pub(super) fn build_image(writes: &WriteSet, image: &mut RecordImage, with_cover
     if !with_covers {
         return;
     }
-    for fresh in writes.fresh.kept().filter(|f| f.written.0 < f.written.1) {
-        let (start, end) = fresh.written;
-        for off in (start..end).step_by(COVER_MAX_BYTES as usize) {
-            image.cover(Cover { off, bytes: COVER_MAX_BYTES.min(end - off) });
-        }
-    }
+    cover_blocks(writes, image);
     let tags = writes.fresh.kept().filter_map(|f| f.block.tag_off());
     tags.for_each(|off| image.cover(Cover { off, bytes: TAG_BYTES }));
     for slab in &gathered.new_slabs {
         image.cover(Cover { off: slab.off, bytes: 8 + 8 * slab.class.words() as u64 });
     }
+}
+
+/// Covers the new data of all blocks. Neighbours, of which one ends where the next begins, share a cover.
+#[inline(always)]
+fn cover_blocks(writes: &WriteSet, image: &mut RecordImage) {
+    let mut add = |(start, end): (u64, u64)| {
+        for off in (start..end).step_by(COVER_MAX_BYTES as usize) {
+            image.cover(Cover { off, bytes: COVER_MAX_BYTES.min(end - off) });
+        }
+    };
+    let mut run = (0, 0);
+    for fresh in writes.fresh.kept().filter(|f| f.written.0 < f.written.1) {
+        if fresh.written.0 == run.1 {
+            run.1 = fresh.written.1;
+        } else {
+            add(std::mem::replace(&mut run, fresh.written));
+        }
+    }
+    add(run);
 }
 
 /// Gathers the lines that the record changes or covers, and those of the blocks that it frees. A line may

@@ -41,7 +41,9 @@ pub(crate) const CATEGORIES: [&str; 21] = [
 
 /// The commands that Redis 7.0 lacks. They do not count when rules are reported as Redis reports them.
 fn is_own(name: &str) -> bool {
-    name == "client|setinfo" || name.starts_with("tembo.") || name.starts_with("clusterx")
+    ["client|setinfo", "waitaof"].contains(&name)
+        || name.starts_with("tembo.")
+        || name.starts_with("clusterx")
 }
 
 /// The number of a category, in any case.

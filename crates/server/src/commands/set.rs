@@ -48,7 +48,9 @@ fn sadd(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (database, key) = (ctx.database(), &request[1]);
     let mut set = ctx.keys.collection(database, key, Kind::Set)?.in_parts();
     let mut added = 0;
-    for member in request.args().skip(2) {
+    let places = ctx.keys.order_of_places(&set, request.args().skip(2));
+    for number in 2..request.arg_count() {
+        let member = &request[places.get(number - 2).map_or(number, |place| 2 + place.number())];
         added += i64::from(add(ctx.keys, &mut set, &ctx.state.config.encodings, member)?);
     }
     if added > 0 {

@@ -18,6 +18,8 @@
 //! were crossed.
 
 #[cfg(test)]
+mod addition_tests;
+#[cfg(test)]
 pub(crate) mod broken;
 pub(crate) mod check;
 pub(crate) mod construction;
@@ -32,6 +34,7 @@ mod lists;
 pub(crate) mod ordered;
 pub(crate) mod packed;
 pub(crate) mod parts;
+pub(crate) mod places;
 pub(crate) mod position;
 pub(crate) mod registry;
 mod sample;
