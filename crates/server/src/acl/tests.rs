@@ -75,8 +75,8 @@ fn rules_are_told_in_the_words_of_redis() {
     }
 }
 
-/// In Redis 7.0 these are 18 of the 35 commands of the category. WAITAOF, which it lacks, would be another one
-/// that is not allowed.
+/// In Redis 7.0 these are 18 of the 35 commands of the category. WAITAOF, which it lacks, would be another
+/// one that is not allowed.
 #[test]
 fn commands_that_redis_lacks_do_not_count_for_a_category() {
     let told = user("+reset +auth +client").describe();
