@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 /// A thread that makes the commits which were [asked for](crate::Transaction::commit_async) and polled, until
-/// this is dropped, which waits for its last commit. Keeps the store open.
+/// this is dropped, which waits for its last commit, but in a waker. Keeps the store open.
 #[must_use = "the thread ends when this is dropped"]
 pub struct Committer {
     store: Arc<StoreInner>,
@@ -67,7 +67,9 @@ impl Drop for Seat {
 impl Drop for Committer {
     fn drop(&mut self) {
         self.store.commits.handover.dismiss(&self.is_dismissed);
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else { return };
+        // A waker may drop this in the thread itself, which leaves after that.
+        if thread.thread().id() != std::thread::current().id() {
             // A thread that panicked has said so.
             _ = thread.join();
         }

@@ -14,7 +14,7 @@ use crate::keyspace::format::{DATABASES, Kind, Meta};
 
 pub(super) const HELP: &[&str] = &[
     "CHANGE-REPL-ID",
-    "    Accepted; there is no replication.",
+    "    Accepted, without effect: the replication id stays.",
     "DIGEST",
     "    A digest of all databases, which is the same for the same keys, values and deadlines.",
     "DIGEST-VALUE <key> [<key> ...]",
@@ -26,7 +26,7 @@ pub(super) const HELP: &[&str] = &[
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Whether expired keys are removed without being asked for.",
     "SLEEP <seconds>",
-    "    Stop the server for so long. Decimals allowed.",
+    "    Stop the server for this time. Decimals allowed.",
 ];
 
 /// Runs the request if it is one of these subcommands. Returns whether it was.
