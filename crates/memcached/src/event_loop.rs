@@ -129,10 +129,11 @@ impl<'s, 'p> EventLoop<'s, 'p> {
         if self.accepting {
             self.accept();
         }
+        // Before the tick, which has counters and learns the slabs if there is a limit.
+        self.items.eviction.begin_turn();
         if self.now >= self.next_tick {
             self.tick();
         }
-        self.items.eviction.begin_turn();
         if let Err(failure) = self.items.hold_to_limit(self.now)
             && self.warnings.admit(self.now, true)
         {

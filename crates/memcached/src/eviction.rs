@@ -107,9 +107,13 @@ impl Eviction {
         }
     }
 
-    /// Learns the present limit.
+    /// Learns the present limit. If there is one, uses count from here on.
     pub(crate) fn begin_turn(&mut self) {
         self.limit = self.source.as_ref().and_then(|source| source.0());
+        if self.limit.is_some() && self.uses.is_empty() {
+            self.uses.resize(COUNTERS_MIN, Cell::new(0));
+            self.grow_counters();
+        }
         self.lacks_room = false;
     }
 
@@ -127,7 +131,6 @@ impl Eviction {
         if !self.knows_all {
             self.knows_all = pool.learn_spare(SLABS_PER_TICK).is_ok_and(|more| !more);
         }
-        self.uses.resize(self.uses.len().max(COUNTERS_MIN), Cell::new(0));
         self.items_max = items;
         self.grow_counters();
         self.shrink_counters();
@@ -211,8 +214,8 @@ mod tests {
         let pool = tembo::Options::new().create(true).open(dir.path().join("a.pool")).unwrap();
         let source = LimitSource::new(|| Some(MemoryLimit { bytes: 1 << 20, only_with_deadline: false }));
         let mut eviction = Eviction::new(Some(source), Instant::now());
-        eviction.begin_turn();
         assert!(eviction.lower(b"a"), "without counters everything may go");
+        eviction.begin_turn();
         eviction.tick(&pool, 10);
         let rounds = |eviction: &Eviction, key: &[u8]| (0..10).find(|_| eviction.lower(key)).unwrap();
         assert_eq!(rounds(&eviction, b"a"), 0);

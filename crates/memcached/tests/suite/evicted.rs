@@ -62,7 +62,7 @@ fn a_cache_holds_its_limit_and_keeps_what_is_used() {
         let keys: String = (0..200).map(|key| format!(" key{key}")).collect();
         let found = client.says(&format!("get{keys}")).matches("VALUE").count();
         // The hand lowers a counter that several items share more often, so that a few of these may go.
-        assert!(found >= 190, "{found} of 200 after {round} rounds");
+        assert!(found >= 195, "{found} of 200 after {round} rounds");
         set(&mut client, 0..200, 500);
     }
     // From here on none goes, so that those after the restart can be counted.
