@@ -403,8 +403,8 @@ mod tests {
         assert!(lengths.len() > 2 && last > first + first / GROWTH_SHARE, "{lengths:?}");
     }
 
-    /// Holes of a sixth of the space in use wait for clients to rest; then the file becomes nearly as short as
-    /// its contents.
+    /// Holes of a sixth of the space in use wait for clients to rest; then the file becomes nearly as short
+    /// as its contents.
     #[test]
     fn a_pool_becomes_denser_while_clients_rest() {
         let directory = tempfile::tempdir().unwrap();

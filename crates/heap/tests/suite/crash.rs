@@ -467,9 +467,9 @@ fn seeded_bugs_are_caught() {
         Op::Unlink { at: slot(0) },
         Op::Keep { at: slot(2) },
         Op::Value { base: Base::Root, value: 4 },
-        // This one begins a half of the lane. That the homes of the other half are late does harm once a second
-        // record follows. Both change another object than the one before: a line that a record of this half
-        // has as well may be lost.
+        // This one begins a half of the lane. That the homes of the other half are late does harm once a
+        // second record follows. Both change another object than the one before: a line that a record of
+        // this half has as well may be lost.
         Op::Value { base: at(1, 0), value: 5 },
         Op::Value { base: at(1, 0), value: 6 },
     ];

@@ -9,8 +9,8 @@
 //! costs more than the rest of a short commit. Pages are made ready before, some at once ([`Window`]): they
 //! are mapped anew, as a page that was written back would cost a fault of its own, and the kernel says that a
 //! page cannot be had, where a store would end the process. In file systems that may allocate at a store to a
-//! page that has space (btrfs, ZFS, XFS after a copy by reference, and others), and where pages cannot be made
-//! ready, records are written by calls.
+//! page that has space (btrfs, ZFS, XFS after a copy by reference, and others), and where pages cannot be
+//! made ready, records are written by calls.
 //!
 //! A killed process loses no store to a shared mapping. A page that is written back while a record is stored
 //! may have a part of it: that record is not complete, so nobody waited for its synchronisation, and the next
