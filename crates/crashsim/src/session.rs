@@ -65,7 +65,7 @@ pub(crate) struct Step<M> {
     pub(crate) after: Arc<[Allowed<M>]>,
     pub(crate) during_key: u64,
     pub(crate) after_key: u64,
-    /// The region's length until the end of the step.
+    /// The region's length during the step, and after it.
     pub(crate) during_bytes: u64,
     pub(crate) after_bytes: u64,
     pub(crate) tested: bool,

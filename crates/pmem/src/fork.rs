@@ -106,7 +106,7 @@ impl<T: std::fmt::Debug> std::fmt::Debug for OfProcess<T> {
     }
 }
 
-/// What the handler of forks has to know of a region.
+/// A region's facts that the handler of forks needs.
 pub(crate) struct Entry {
     is_taken: AtomicBool,
     /// Whether the other fields are valid.

@@ -67,7 +67,7 @@ pub(crate) struct Request {
 
 struct RequestState {
     work: Work,
-    /// Of the task that has polled it last.
+    /// The waker of the task that has polled the commit last.
     waker: Option<Waker>,
     /// Until there is an outcome.
     _registration: Option<Arc<Registration>>,

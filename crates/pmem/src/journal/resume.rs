@@ -27,7 +27,7 @@
 //! Killed in 1 to 3, the next process finds the same, and a record of a generation more: any number of
 //! processes may resume a ring one after the other. Power that fails: recovery, from the durable tail through
 //! all generations.
-
+//!
 //! # A ring without records
 //!
 //! A process that closed its file left none: all lines are home. Steps 2 and 4 have nothing to do, so that

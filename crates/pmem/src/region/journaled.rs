@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 
-/// So many bytes of records are stored by several threads when a journal is resumed.
+/// From this many bytes of records on, several threads store them when a journal is resumed.
 const SHARED_BYTES: u64 = 4 << 20;
 /// The threads that share them.
 const PARTS_MAX: usize = 4;

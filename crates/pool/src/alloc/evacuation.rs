@@ -81,7 +81,7 @@ pub(crate) struct Tally<'a> {
     free_chunks: u64,
     /// For each number of chunks of a slab: the free chunks outside of the run that such slabs can take.
     run_chunks: [u64; SIZES],
-    /// Bytes that are in use inside.
+    /// Bytes in use inside of the run, and its chunks.
     moved_bytes: u64,
     chunks: u64,
     /// Fixed units inside.

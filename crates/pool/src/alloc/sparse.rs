@@ -183,7 +183,8 @@ impl Allocator {
         made > 0 && shared.zones.iter().any(has_one)
     }
 
-    /// Whether, since the last call, a compaction was to empty a run, and found no run that it could empty.
+    /// Whether a compaction was to empty a run since the last call, and no allocation has found such a run
+    /// since.
     pub(crate) fn take_tried_run(&self) -> bool {
         std::mem::take(&mut self.shared.lock().has_tried_run)
     }

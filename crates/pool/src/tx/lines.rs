@@ -7,7 +7,7 @@ use crate::inner::PoolInner;
 use crate::{Error, Result};
 use tembo_pmem::LINE_BYTES;
 
-/// A store of a transaction by line ([`Tx::lines`]): each method makes one.
+/// Stores of a transaction by line ([`Tx::lines`]).
 ///
 /// The stores gather in lines, which is cheaper than logging each word, and does not check the transaction's
 /// other writes. [`Tx::load`] does not return what is stored here, [`StoredLines`] does. Dropping the

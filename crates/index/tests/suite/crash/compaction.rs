@@ -62,7 +62,7 @@ fn long_separators_move() {
     let model = scenario.observe(&dry).unwrap();
     assert!(dry.compact().unwrap() > 0);
     while dry.compact().unwrap() > 0 {}
-    // What the last compaction freed may wait for the next commit, which changes nothing here.
+    // Blocks that the last compaction freed may wait for the next commit, which changes nothing here.
     dry.perform(&Op::Edits(vec![long(5)])).unwrap();
     while dry.compact().unwrap() > 0 {}
     assert!(dry.pool.compaction().unwrap().unwrap().is_empty(), "blocks stay in sparse slabs");
