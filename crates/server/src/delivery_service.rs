@@ -11,7 +11,7 @@ use crate::session::Session;
 const SLICE_BYTES: usize = 128 << 10;
 
 impl Executor<'_, '_> {
-    /// Delivers a slice of the committed messages, to so many receivers at most; returns to how many. The
+    /// Delivers a slice of the committed messages, to at most this many receivers; returns to how many. The
     /// clients that got some are then in [`Clients::take_pushed`](crate::clients::Clients::take_pushed).
     pub(crate) fn deliver_slice(&mut self, receptions_max: usize) -> usize {
         self.deliver(receptions_max, SLICE_BYTES, &mut |_, _, _, _| false)
