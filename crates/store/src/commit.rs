@@ -220,16 +220,8 @@ impl Commits {
     /// The outcome of a transaction of the queue, if there is one, or a thread is there that will wake the
     /// task; else as [`wait`](Self::wait).
     fn poll(&self, store: &Arc<StoreInner>, request: &Arc<Request>, waker: &Waker) -> Poll<Result<u64>> {
-        if self.handover.is_there() {
-            // Registered before it is asked for, so that the task is woken.
-            if let Some(outcome) = request.poll(waker) {
-                return Poll::Ready(outcome);
-            }
-            if self.handover.ask() {
-                return Poll::Pending;
-            }
-        }
-        Poll::Ready(self.wait(store, request))
+        let handed = self.handover.hand_over(|| request.poll(waker));
+        handed.unwrap_or_else(|| Poll::Ready(self.wait(store, request)))
     }
 
     /// Commits all that is in the queue, for those who have polled it.

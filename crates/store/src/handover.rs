@@ -6,6 +6,7 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 #[derive(Default)]
 pub(crate) struct Handover {
@@ -21,12 +22,24 @@ struct State {
 
 impl Handover {
     /// Whether a thread is there.
-    pub(crate) fn is_there(&self) -> bool {
+    fn is_there(&self) -> bool {
         self.state.lock().threads > 0
     }
 
+    /// Hands what has no `outcome` yet over to a thread; `None` if no thread is there. `outcome` notes whom to
+    /// wake, and therefore comes before the question: the thread may have made the commit right after that.
+    pub(crate) fn hand_over<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<Poll<T>> {
+        if !self.is_there() {
+            return None;
+        }
+        match outcome() {
+            Some(outcome) => Some(Poll::Ready(outcome)),
+            None => self.ask().then_some(Poll::Pending),
+        }
+    }
+
     /// Asks for a commit of all that waits; returns whether a thread is there, which will make it.
-    pub(crate) fn ask(&self) -> bool {
+    fn ask(&self) -> bool {
         let mut state = self.state.lock();
         if state.threads == 0 {
             return false;
@@ -99,6 +112,23 @@ mod tests {
         assert!(handover.ask());
         assert!(handover.leave(), "the last thread leaves somebody behind");
         assert!(!handover.ask());
+    }
+
+    #[test]
+    fn whom_to_wake_is_noted_before_a_thread_is_asked() {
+        let handover = Handover::default();
+        assert_eq!(handover.hand_over(|| -> Option<u64> { panic!("no thread is there") }), None);
+        handover.enter();
+        assert_eq!(handover.hand_over(|| Some(7)), Some(Poll::Ready(7)));
+        assert!(!handover.state.lock().is_asked, "nothing is left to do");
+        let note = || {
+            assert!(!handover.state.lock().is_asked, "a thread may be done before it knows whom to wake");
+            None::<u64>
+        };
+        assert_eq!(handover.hand_over(note), Some(Poll::Pending));
+        assert!(handover.wait(&STAYS));
+        // The last thread leaves between the two looks.
+        assert_eq!(handover.hand_over(|| (handover.leave(), None::<u64>).1), None);
     }
 
     #[test]
