@@ -41,6 +41,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    tembo::report_bus_errors();
     // Wrong usage ends the program here, with exit code 2 and the usage on standard error.
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

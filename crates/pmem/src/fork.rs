@@ -106,7 +106,7 @@ impl<T: std::fmt::Debug> std::fmt::Debug for OfProcess<T> {
     }
 }
 
-/// A region's facts that the handler of forks needs.
+/// Facts of a region, or of its journal's mapping, that the handlers of forks and of bus errors need.
 pub(crate) struct Entry {
     is_taken: AtomicBool,
     /// Whether the other fields are valid.
@@ -224,6 +224,21 @@ impl Entry {
             }
         }
     }
+}
+
+/// The descriptor of the file that is mapped around an address. Allocates nothing and takes no lock.
+pub(crate) fn file_at(address: usize) -> Option<RawFd> {
+    let mut at = ENTRIES.load(Ordering::Acquire);
+    // SAFETY: entries are never freed.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        let raw = entry.raw.load(Ordering::Relaxed).addr();
+        let is_in = (raw..raw + entry.raw_bytes.load(Ordering::Relaxed)).contains(&address);
+        if is_in && entry.is_armed.load(Ordering::Acquire) && !entry.is_left_behind.load(Ordering::Relaxed) {
+            return Some(entry.descriptor.load(Ordering::Relaxed));
+        }
+        at = entry.next.load(Ordering::Relaxed);
+    }
+    None
 }
 
 /// Makes a reserved range inaccessible, and keeps it.

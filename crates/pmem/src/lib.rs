@@ -27,6 +27,8 @@
 //! operation).
 
 mod access;
+#[cfg(not(miri))]
+mod bus_error;
 mod counters;
 mod domain;
 mod error;
@@ -46,6 +48,8 @@ mod region;
 mod shrink;
 
 pub use access::Access;
+#[cfg(not(miri))]
+pub use bus_error::report_bus_errors;
 pub use counters::{Counts, WriteBacks, snapshot, write_backs};
 pub use domain::{Domain, Durability};
 pub use error::{OutOfBounds, RegionError, SyncError};

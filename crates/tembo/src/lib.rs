@@ -208,6 +208,8 @@ pub use tembo_index::{
 pub use tembo_index::{MAX_KEY_BYTES, MAX_VALUE_BYTES, PREFETCH_KEYS_MAX};
 pub use tembo_pmem::RegionError;
 pub use tembo_pmem::journal::JournalStats;
-pub use tembo_pmem::{Counts, Domain, Durability, FlushInstruction, WriteBacks, snapshot, write_backs};
+pub use tembo_pmem::{
+    Counts, Domain, Durability, FlushInstruction, WriteBacks, report_bus_errors, snapshot, write_backs,
+};
 pub use tembo_pool::{ClassUsage, Ending, Geometry, Quoted, Reached, Recovery, Stats, Usage};
 pub use tembo_pool::{Error as PoolError, ErrorKind as PoolErrorKind};

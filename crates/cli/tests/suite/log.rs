@@ -6,11 +6,15 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Part of every key, value and name that these tests send. It must never be logged.
 const SECRET: &str = "hunter2";
+
+/// Its number on Linux.
+const SIGBUS: i32 = 7;
 
 /// A server whose standard error is a file.
 struct Logged {
@@ -439,4 +443,45 @@ fn the_format_is_a_directive_too_and_logfmt_is_refused_with_the_others() {
     serve("legacy").ends_with(2, "--metrics-public");
     serve("JSON").ends_with(2, "--metrics-public");
     workspace.run("serve --log-format logfmt").ends_with(2, "there are text and json");
+}
+
+/// A page that cannot be had: the process ends, and says which file it was. The device is a file that becomes
+/// shorter, for which the kernel sends the same signal.
+#[test]
+fn the_message_of_a_bus_error_names_the_pool() {
+    for durability in ["page-cache", "journaled", "relaxed"] {
+        let mut logged = Logged::start(&format!("--durability {durability}"));
+        let value = "v".repeat(1_000);
+        let mut stream = logged.connect();
+        for number in 0..3_000 {
+            write!(stream, "SET key:{number} {value}\r\n").unwrap();
+        }
+        stream.write_all(b"ECHO all\r\n").unwrap();
+        let mut answers = Vec::new();
+        while !answers.ends_with(b"all\r\n") {
+            let mut buffer = [0; 4_096];
+            let count = stream.read(&mut buffer).unwrap();
+            answers.extend_from_slice(&buffer[..count]);
+        }
+        let file = File::options().write(true).open(logged.workspace.path("a.pool")).unwrap();
+        file.set_len(4_096).unwrap();
+        // The server may end before it reads the last ones.
+        for number in 0..3_000 {
+            if write!(stream, "GET key:{number}\r\n").is_err() {
+                break;
+            }
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let status = loop {
+            if let Some(status) = logged.server.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "{durability}: the server goes on: {}", logged.text());
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(status.signal(), Some(SIGBUS), "{durability}: {}", logged.text());
+        let line = logged.line("cannot be read or written");
+        assert!(line.starts_with("tembo: a page of /") && line.contains("/a.pool cannot"), "{line}");
+        assert!(line.ends_with("is so."), "{line}");
+    }
 }

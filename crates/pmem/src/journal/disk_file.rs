@@ -23,6 +23,7 @@
 //! Where the system gives none, one synchronisation follows the other, and a failure is remembered for both.
 
 use super::Medium;
+use crate::fork::Entry;
 use rustix::fs::fstatfs;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
@@ -51,6 +52,8 @@ struct Mapped {
     off: u64,
     bytes: u64,
     at: *mut c_void,
+    /// By which a bus error's message finds the file.
+    entry: Option<&'static Entry>,
 }
 
 /// A range of the file whose pages were made ready for stores.
@@ -192,7 +195,8 @@ impl Medium for DiskFile {
         if let Ok(at) = mapped {
             // SAFETY: mapped just now. A child of the process does not need it; a refusal is no error.
             let _ = unsafe { rustix::mm::madvise(at, bytes as usize, Advice::LinuxDontFork) };
-            let _ = self.mapped.set(Mapped { off, bytes, at });
+            let entry = Entry::arm(at, bytes as usize, file.as_raw_fd()).ok();
+            let _ = self.mapped.set(Mapped { off, bytes, at, entry });
         }
     }
 
@@ -217,8 +221,10 @@ impl Medium for DiskFile {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        self.entry.iter().for_each(|entry| entry.disarm());
         // SAFETY: mapped by this object, and no other code has its address.
         let _ = unsafe { rustix::mm::munmap(self.at, self.bytes as usize) };
+        self.entry.iter().for_each(|entry| entry.give_back());
     }
 }
 

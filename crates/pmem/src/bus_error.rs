@@ -1,0 +1,112 @@
+//! A message when a page of a pool's file cannot be had.
+//!
+//! Loads and stores have no error to return. If the device fails to read a page, if the file was made shorter,
+//! or if a store needs space and the file system has none, the kernel sends `SIGBUS`, by which the process
+//! ends without a word. A handler says which file it was, and then lets the process end by the same signal.
+//!
+//! The handler allocates nothing and takes no lock. It finds the file through the entries that keep children
+//! away (`fork.rs`), and its name through `/proc`, by a system call that handlers may make.
+
+use crate::fork::file_at;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::sync::OnceLock;
+
+const BEFORE: &[u8] = b"tembo: a page of ";
+const AFTER: &[u8] = b" cannot be read or written: its device failed, its file system has no space left, or \
+another program made the file shorter; the kernel's log may say which. The process ends here, as by kill -9: \
+what the durability mode promises for that case is so.\n";
+
+/// What was there before, for signals that have another cause.
+static BEFORE_OURS: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Has this process say on standard error which pool file it was, when it ends because a page of a pool's
+/// mapping cannot be read or written (`SIGBUS`): after an error of the device, on a full file system, or after
+/// another program made the file shorter. It ends by the same signal, as it does without this.
+///
+/// For programs, which may have a handler of their own: libraries leave this to them. Signals with other
+/// causes go to the handler that was there before. Repeated calls do nothing.
+pub fn report_bus_errors() {
+    BEFORE_OURS.get_or_init(|| {
+        // SAFETY: all zeros are a valid value of this plain structure.
+        let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
+        ours.sa_sigaction = on_bus_error as *const () as usize;
+        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        let mut before = MaybeUninit::zeroed();
+        // SAFETY: both point to structures of this type, and the handler calls only what handlers may call.
+        unsafe {
+            libc::sigaction(libc::SIGBUS, &raw const ours, before.as_mut_ptr());
+            before.assume_init()
+        }
+    });
+}
+
+extern "C" fn on_bus_error(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: the kernel gives a handler with `SA_SIGINFO` a valid one, which for this signal has an address.
+    let address = unsafe { (*info).si_addr() };
+    if let Some(file) = file_at(address.addr()) {
+        say(file);
+        set_default();
+        // SAFETY: a system call without memory. The signal is blocked here, and ends the process on return.
+        unsafe { libc::raise(libc::SIGBUS) };
+        return;
+    }
+    // The instruction is executed anew, and the signal comes again.
+    match BEFORE_OURS.get() {
+        // SAFETY: the action was valid before, and no new one is asked for.
+        Some(before) => _ = unsafe { libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut()) },
+        None => set_default(),
+    }
+}
+
+fn set_default() {
+    // SAFETY: no memory is involved.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+}
+
+fn say(file: RawFd) {
+    let mut name = [0_u8; libc::PATH_MAX as usize];
+    let link = link_of(file);
+    // SAFETY: the link is a string with its end, and the call writes at most the buffer.
+    let length = unsafe { libc::readlink(link.as_ptr().cast(), name.as_mut_ptr().cast(), name.len()) };
+    let name = name.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default();
+    for part in [BEFORE, if name.is_empty() { b"a pool".as_slice() } else { name }, AFTER] {
+        // SAFETY: the bytes are readable. Nobody is left to tell of a failure.
+        unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
+    }
+}
+
+/// The path of a descriptor's link to its file, with a zero behind it.
+fn link_of(file: RawFd) -> [u8; 32] {
+    let mut link = [0_u8; 32];
+    let head = b"/proc/self/fd/";
+    link[..head.len()].copy_from_slice(head);
+    let mut digits = [0_u8; 10];
+    let (mut rest, mut first) = (file.unsigned_abs(), digits.len());
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let digits = &digits[first..];
+    link[head.len()..head.len() + digits.len()].copy_from_slice(digits);
+    link
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_descriptors() {
+        for file in [0, 7, 10, 1_048_576, RawFd::MAX] {
+            let link = link_of(file);
+            let end = link.iter().position(|byte| *byte == 0).unwrap();
+            assert_eq!(link[..end], *format!("/proc/self/fd/{file}").as_bytes());
+        }
+    }
+}
