@@ -44,6 +44,9 @@ struct peer_engine {
 	int (*settle)(void *engine);
 	/* Lets lookups share one snapshot from now on; returns 0 if the engine does nothing of the kind, else 1. */
 	int (*share_snapshot)(void *engine);
+	/* Makes all writes that returned durable; may run in any thread, beside any other function but close. Null
+	 * if each write waits for that. */
+	int (*sync)(void *engine);
 };
 
 /* For engines that have nothing to do. */

@@ -1,5 +1,5 @@
 /* LMDB: a copy-on-write B+-tree in a writable shared mapping, one write transaction and one msync per
- * write. */
+ * write; or, relaxed, written by pwrite and synced by another thread. */
 #include "engine.h"
 
 #include <lmdb.h>
@@ -46,7 +46,7 @@ static int begin_reading(struct state *s)
 	return 0;
 }
 
-static int open_with(const struct peer_setup *setup, unsigned locks, void **engine)
+static int open_with(const struct peer_setup *setup, unsigned way, void **engine)
 {
 	struct state *s = calloc(1, sizeof *s);
 	int code;
@@ -58,7 +58,7 @@ static int open_with(const struct peer_setup *setup, unsigned locks, void **engi
 		return failed("mdb_env_create", code);
 	if ((code = mdb_env_set_mapsize(s->env, setup->capacity_bytes)) != 0)
 		return failed("mdb_env_set_mapsize", code);
-	if ((code = mdb_env_open(s->env, setup->folder, MDB_WRITEMAP | MDB_NOTLS | MDB_NORDAHEAD | locks, 0644)) != 0)
+	if ((code = mdb_env_open(s->env, setup->folder, MDB_NOTLS | MDB_NORDAHEAD | way, 0644)) != 0)
 		return failed("mdb_env_open", code);
 	if ((code = mdb_txn_begin(s->env, NULL, 0, &txn)) != 0)
 		return failed("mdb_txn_begin", code);
@@ -73,13 +73,18 @@ static int open_with(const struct peer_setup *setup, unsigned locks, void **engi
 
 static int lmdb_open(const struct peer_setup *setup, void **engine)
 {
-	return open_with(setup, MDB_NOLOCK, engine);
+	return open_with(setup, MDB_WRITEMAP | MDB_NOLOCK, engine);
+}
+
+static int lmdb_open_relaxed(const struct peer_setup *setup, void **engine)
+{
+	return open_with(setup, MDB_NOSYNC | MDB_NOLOCK, engine);
 }
 
 /* For several threads, each with a state of its own. */
 static int lmdb_open_shared(const struct peer_setup *setup, void **engine)
 {
-	int outcome = open_with(setup, 0, engine);
+	int outcome = open_with(setup, MDB_WRITEMAP, engine);
 	if (outcome == 0) {
 		struct state *s = *engine;
 		mdb_txn_reset(s->read);
@@ -207,6 +212,14 @@ static int64_t lmdb_scan(void *engine, const void *from, size_t limit, peer_visi
 	return (int64_t)met;
 }
 
+/* Reads what never changes after the opening: the environment. */
+static int lmdb_sync(void *engine)
+{
+	struct state *s = engine;
+	int code = mdb_env_sync(s->env, 1);
+	return code ? failed("mdb_env_sync", code) : 0;
+}
+
 static int lmdb_share_snapshot(void *engine)
 {
 	struct state *s = engine;
@@ -217,7 +230,7 @@ static int lmdb_share_snapshot(void *engine)
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
-#define TABLE(table, settings_text, open_function)                                                                   \
+#define TABLE(table, settings_text, open_function, sync_function)                                                    \
 	const struct peer_engine table = {                                                                           \
 		.name = "LMDB",                                                                                      \
 		.version = TEXT(MDB_VERSION_MAJOR) "." TEXT(MDB_VERSION_MINOR) "." TEXT(MDB_VERSION_PATCH),          \
@@ -230,10 +243,16 @@ static int lmdb_share_snapshot(void *engine)
 		.scan = lmdb_scan,                                                                                   \
 		.settle = peer_nothing,                                                                              \
 		.share_snapshot = lmdb_share_snapshot,                                                               \
+		.sync = sync_function,                                                                               \
 	}
 
 TABLE(peer_lmdb,
       "MDB_WRITEMAP, synced at each commit; MDB_NOLOCK, MDB_NOTLS, MDB_NORDAHEAD; MDB_INTEGERKEY for 8-byte keys; read "
       "transaction renewed for each lookup",
-      lmdb_open);
-TABLE(peer_lmdb_shared, "as LMDB, with its locks", lmdb_open_shared);
+      lmdb_open, NULL);
+TABLE(peer_lmdb_shared, "as LMDB, with its locks", lmdb_open_shared, NULL);
+TABLE(peer_lmdb_relaxed,
+      "MDB_NOSYNC without MDB_WRITEMAP, mdb_env_sync by a thread in each interval (LMDB keeps no order between its pages "
+      "then: a power failure may cost more than the interval); MDB_NOLOCK, MDB_NOTLS, MDB_NORDAHEAD; MDB_INTEGERKEY for "
+      "8-byte keys",
+      lmdb_open_relaxed, lmdb_sync);

@@ -7,6 +7,7 @@
 //! are measured, in a file of their own.
 
 use crate::engines::{self, Kind, Result};
+use crate::group::{self, Group};
 use crate::measure::Plan;
 use crate::supervise::ask_in_place;
 use crate::workload::{Shape, Workload, mix};
@@ -72,7 +73,7 @@ pub(crate) fn compare(folder: &Path, durability: Durability, options: &ColdOptio
         |id: &String| all.iter().find(|kind| kind.id == id).ok_or(format!("no engine is called {id}"));
     let kinds = options.read_engines.iter().map(found).collect::<std::result::Result<Vec<_>, _>>()?;
     let memory = options.records * 1032 / options.times;
-    let group = Group::create(memory)?;
+    let group = Group::create("cold", Some(memory))?;
     let floor = tempfile::NamedTempFile::new_in(&options.disk)?;
     fill_floor(floor.as_file())?;
     println!("{} records of 8 + 1,024 bytes, a control group of {} MiB.\n", options.records, memory >> 20);
@@ -130,7 +131,7 @@ fn run(
         fadvise(&file, 0, None, Advice::DontNeed)?;
     }
     let mut reads = child(&data)?;
-    reads.arg(&group.0).arg(options.seconds.to_string());
+    reads.arg(group.path()).arg(options.seconds.to_string());
     reads.env(CACHE_ENV, (memory / CACHE_PARTS).to_string());
     ask_in_place(&mut reads)
 }
@@ -150,7 +151,7 @@ pub(crate) fn child(child: &ColdChild) -> Result<serde_json::Value> {
         engine.settle()?;
         return Ok(records.into());
     };
-    fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
+    group::join(group)?;
     let mut engine = (kind.open)(&plan.setup(&child.folder))?;
     let seconds = seconds as f64;
     let (begun, mut counted_from, mut read_before) = (Instant::now(), None, 0);
@@ -210,33 +211,4 @@ fn floor_us(path: &Path) -> Result<f64> {
         file.read_exact_at(&mut buffer[start..start + 4096], mix(i) % (FLOOR_BYTES / 4096) * 4096)?;
     }
     Ok(begun.elapsed().as_secs_f64() * 1e6 / FLOOR_READS as f64)
-}
-
-/// A control group with a limit of its memory, of either version. Needs root.
-struct Group(PathBuf);
-
-impl Group {
-    fn create(bytes: u64) -> Result<Group> {
-        let first = Path::new("/sys/fs/cgroup/memory");
-        let (root, limit) = match first.is_dir() {
-            true => (first, "memory.limit_in_bytes"),
-            false => (Path::new("/sys/fs/cgroup"), "memory.max"),
-        };
-        let group = Group(root.join(format!("tembo-cold-{}", std::process::id())));
-        fs::create_dir(&group.0)?;
-        fs::write(group.0.join(limit), bytes.to_string())?;
-        Ok(group)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // The last process of the group has ended, or is ending.
-        for _ in 0..50 {
-            if fs::remove_dir(&self.0).is_ok() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
 }

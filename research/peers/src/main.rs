@@ -3,14 +3,16 @@
 //!
 //! [`engines`] has a file for each; [`workload`] the keys; [`measure`] what one run is; [`supervise`] runs
 //! engines by turns in processes of their own; [`report`] prints. `research/peers.md` says what is compared
-//! and how. [`heap`] compares heaps of objects, `programs` draws a figure of programs, [`cdds`] one of the
-//! CDDS tree.
+//! and how. [`cold`], [`written`], [`rings`] and [`memory`] are about ordinary disks; [`heap`] compares heaps
+//! of objects, `programs` draws a figure of programs, [`cdds`] one of the CDDS tree.
 
 mod cdds;
 mod cold;
+mod disk;
 #[cfg(peer = "leveldb")]
 mod echo;
 mod engines;
+mod group;
 #[cfg(peer = "pmemobj")]
 mod heap;
 #[cfg(peer = "lmdb")]
@@ -18,11 +20,14 @@ mod held;
 #[cfg(peer = "leveldb")]
 mod master;
 mod measure;
+mod memory;
 #[cfg(all(peer = "pmemobj", peer = "bdb"))]
 mod programs;
 mod report;
+mod rings;
 mod supervise;
 mod workload;
+mod written;
 
 use clap::{Args, Parser, Subcommand};
 use engines::{Kind, Result};
@@ -96,6 +101,16 @@ enum Task {
     Echo(echo::EchoOptions),
     /// Random lookups in a database larger than the memory of a control group
     Cold(cold::ColdOptions),
+    /// Bytes that go to a disk for each byte that is put, all engines synchronised in intervals (with
+    /// --durability relaxed). Counts what the device is given, so that the machine has to be quiet. What an
+    /// engine puts off beyond its closing, as compactions, is not counted
+    Written(written::WrittenOptions),
+    /// Journals of 16 to 1,023 MiB: bytes to a disk, times of puts, openings after kill -9
+    /// (research/figures). Counts what the device is given, so that the machine has to be quiet
+    Rings(rings::RingOptions),
+    /// Memory, private and page cache, of a pool on a disk under random puts: relaxed beside page-cache, in
+    /// control groups (root)
+    Memory(memory::MemoryOptions),
     /// Bytes that a held snapshot costs for each overwritten value, beside LMDB and redb, and reads of the
     /// past
     #[cfg(peer = "lmdb")]
@@ -103,6 +118,15 @@ enum Task {
     /// A database of `cold`, filled or read
     #[command(hide = true)]
     ChildCold(cold::ColdChild),
+    /// An engine of `written`
+    #[command(hide = true)]
+    ChildWritten(written::WrittenChild),
+    /// A pool of `rings`, filled or opened
+    #[command(hide = true)]
+    ChildRings(rings::RingChild),
+    /// A pool of `memory`
+    #[command(hide = true)]
+    ChildMemory(memory::MemoryChild),
     /// A part of the figure of the CDDS tree in a process of its own
     #[command(hide = true)]
     ChildCdds(cdds::CddsChild),
@@ -162,7 +186,13 @@ fn main() -> ExitCode {
         #[cfg(peer = "lmdb")]
         Some(Task::Held(options)) => held::compare(&cli.options.folder, options),
         Some(Task::Cold(options)) => cold::compare(&cli.options.folder, cli.options.durability, options),
+        Some(Task::Written(options)) => written::compare(cli.options.durability, options),
+        Some(Task::Rings(options)) => rings::draw(options),
+        Some(Task::Memory(options)) => memory::compare(options),
         Some(Task::ChildCold(child)) => answer(cold::child(child)),
+        Some(Task::ChildWritten(child)) => answer(written::child(child)),
+        Some(Task::ChildRings(child)) => answer(rings::child(child)),
+        Some(Task::ChildMemory(child)) => answer(memory::child(child)),
         Some(Task::ChildCdds(child)) => answer(cdds::child(child)),
         #[cfg(peer = "pmemobj")]
         Some(Task::ChildHeap { child }) => heap::child(child),

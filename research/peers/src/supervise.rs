@@ -117,7 +117,10 @@ pub(crate) fn ask_in_place<T: DeserializeOwned + Send + 'static>(command: &mut C
 }
 
 /// Starts a child, takes its one line, and kills it.
-fn ask<T: DeserializeOwned + Send + 'static>(command: &mut Command, patience: Duration) -> Result<T> {
+pub(crate) fn ask<T: DeserializeOwned + Send + 'static>(
+    command: &mut Command,
+    patience: Duration,
+) -> Result<T> {
     // libpmemobj flushes lines on tmpfs only if it is told to; without this it syncs pages.
     command.env("PMEM_IS_PMEM_FORCE", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn()?;

@@ -10,7 +10,10 @@ pub(crate) mod shared;
 mod tembo;
 mod tembo_fixed;
 mod tembo_store;
+mod ticker;
 
+use crate::workload::Workload;
+use std::ops::Range;
 use std::path::Path;
 use tembo_pmem::Durability;
 
@@ -35,7 +38,7 @@ pub(crate) struct Setup<'a> {
 /// An open database. Keys are ordered as byte strings. A write that returned is as durable as
 /// [`Setup::folder`]'s file system allows; a lookup sees every write that returned before it.
 pub(crate) trait Engine {
-    /// Writes a record whose key is new.
+    /// Writes a record whose key is new. Those of [`relaxed`] replace the value of a key that is there.
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Removes a record that is there.
@@ -47,6 +50,20 @@ pub(crate) trait Engine {
     /// Shows up to `limit` records to `look`, in order, from the first whose key is at least `from`; returns
     /// how many.
     fn scan(&mut self, from: &[u8], limit: usize, look: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
+
+    /// Writes records whose keys are new, in batches if the engine gains by them.
+    fn fill(&mut self, workload: &mut Workload, indexes: Range<u64>) -> Result<()> {
+        for index in indexes {
+            let (key, value) = workload.record(index);
+            self.insert(key, value)?;
+        }
+        Ok(())
+    }
+
+    /// Makes every write that returned durable, where a write does not wait for that.
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Does, outside the measured time, what a patient operator would let the engine do before reading.
     fn settle(&mut self) -> Result<()> {
@@ -85,6 +102,15 @@ pub(crate) fn all() -> Vec<Kind> {
     let mut kinds = vec![tembo_fixed::KIND, tembo::KIND, tembo_store::KIND, cdds::KIND];
     kinds.extend(native::kinds());
     kinds.extend([redb::KIND, fjall::KIND]);
+    kinds
+}
+
+/// The engines whose writes do not wait for a disk, and are synchronised with it in intervals: that of
+/// [`Setup::durability`], which is [`Durability::Relaxed`].
+pub(crate) fn relaxed() -> Vec<Kind> {
+    let mut kinds = vec![tembo::KIND];
+    kinds.extend(native::relaxed_kinds());
+    kinds.push(redb::RELAXED_KIND);
     kinds
 }
 

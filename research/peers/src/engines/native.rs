@@ -3,6 +3,7 @@
 
 #[cfg(peer = "leveldb")]
 use super::shared::{Hand, Shared, SharedKind, copy};
+use super::ticker::{Ticker, interval};
 use super::{Engine, Kind, Result, Setup};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -42,6 +43,7 @@ struct Table {
     scan: unsafe extern "C" fn(*mut c_void, *const u8, usize, Visit, *mut c_void) -> i64,
     settle: unsafe extern "C" fn(*mut c_void) -> c_int,
     share_snapshot: unsafe extern "C" fn(*mut c_void) -> c_int,
+    sync: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
 }
 
 // SAFETY: a table is constant after the program is loaded, and holds functions and literals only.
@@ -58,6 +60,8 @@ unsafe extern "C" {
     static peer_bdb_volatile: Table;
     #[cfg(peer = "lmdb")]
     static peer_lmdb: Table;
+    #[cfg(peer = "lmdb")]
+    static peer_lmdb_relaxed: Table;
     #[cfg(peer = "leveldb")]
     static peer_leveldb: Table;
     #[cfg(peer = "leveldb")]
@@ -78,6 +82,8 @@ unsafe extern "C" {
     fn peer_lmdb_another(engine: *const c_void) -> *mut c_void;
     #[cfg(peer = "rocksdb")]
     static peer_rocksdb: Table;
+    #[cfg(peer = "rocksdb")]
+    static peer_rocksdb_relaxed: Table;
     #[cfg(all(peer = "leveldb", peer = "rocksdb"))]
     static peer_rocksdb_handle: Table;
     #[cfg(all(peer = "leveldb", peer = "rocksdb"))]
@@ -87,7 +93,10 @@ unsafe extern "C" {
 
 /// A [`Kind`] whose functions use the table of this name.
 macro_rules! kind {
-    ($id:literal, $table:ident, $fits:expr) => {{
+    ($id:literal, $table:ident, $fits:expr) => {
+        kind!($id, $table, $fits, Native)
+    };
+    ($id:literal, $table:ident, $fits:expr, $engine:ident) => {{
         fn table() -> &'static Table {
             // SAFETY: c/ defines the table with this layout, and nothing ever writes to it.
             unsafe { &$table }
@@ -101,7 +110,7 @@ macro_rules! kind {
             version: || unsafe { text(table().version) },
             is_ours: false,
             fits: $fits,
-            open: |setup| Ok(Box::new(Native::open(table(), setup)?)),
+            open: |setup| Ok(Box::new($engine::open(table(), setup)?)),
         }
     }};
 }
@@ -119,6 +128,16 @@ pub(super) fn kinds() -> Vec<Kind> {
         kind!("leveldb", peer_leveldb, super::fits_all),
         #[cfg(peer = "rocksdb")]
         kind!("rocksdb", peer_rocksdb, super::fits_all),
+    ]
+}
+
+/// The engines whose writes can do without a sync, so.
+pub(super) fn relaxed_kinds() -> Vec<Kind> {
+    vec![
+        #[cfg(peer = "lmdb")]
+        kind!("lmdb", peer_lmdb_relaxed, super::fits_all, RelaxedNative),
+        #[cfg(peer = "rocksdb")]
+        kind!("rocksdb", peer_rocksdb_relaxed, super::fits_all, RelaxedNative),
     ]
 }
 
@@ -227,6 +246,74 @@ impl Engine for Native {
     fn settings(&self) -> String {
         // SAFETY: the table's strings are literals that end in a zero byte.
         unsafe { text(self.table.settings) }.to_owned()
+    }
+}
+
+/// A database whose writes do not wait for the device: a thread syncs it in intervals.
+#[cfg(any(peer = "lmdb", peer = "rocksdb"))]
+struct RelaxedNative {
+    /// Ends before the database is closed: fields are dropped in their order.
+    ticker: Ticker,
+    syncs: Syncs,
+    native: Native,
+}
+
+/// The way of a thread to sync a database, which stays open meanwhile.
+#[cfg(any(peer = "lmdb", peer = "rocksdb"))]
+#[derive(Clone, Copy)]
+struct Syncs {
+    sync: unsafe extern "C" fn(*mut c_void) -> c_int,
+    state: *mut c_void,
+}
+
+// SAFETY: `sync` may run in any thread.
+#[cfg(any(peer = "lmdb", peer = "rocksdb"))]
+unsafe impl Send for Syncs {}
+
+#[cfg(any(peer = "lmdb", peer = "rocksdb"))]
+impl Syncs {
+    fn sync(&self) -> Result<()> {
+        // SAFETY: the database is open, as its owner ends the thread that calls this before it is closed.
+        succeeded(unsafe { (self.sync)(self.state) })
+    }
+}
+
+#[cfg(any(peer = "lmdb", peer = "rocksdb"))]
+impl RelaxedNative {
+    fn open(table: &'static Table, setup: &Setup<'_>) -> Result<RelaxedNative> {
+        let native = Native::open(table, setup)?;
+        let sync = table.sync.ok_or("the engine syncs each write")?;
+        let syncs = Syncs { sync, state: native.state };
+        let ticker = Ticker::start(interval(setup)?, move || syncs.sync())?;
+        Ok(RelaxedNative { ticker, syncs, native })
+    }
+}
+
+#[cfg(any(peer = "lmdb", peer = "rocksdb"))]
+impl Engine for RelaxedNative {
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.native.insert(key, value)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<()> {
+        self.native.remove(key)
+    }
+
+    fn get(&mut self, key: &[u8], look: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.native.get(key, look)
+    }
+
+    fn scan(&mut self, from: &[u8], limit: usize, look: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        self.native.scan(from, limit, look)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.ticker.check()?;
+        self.syncs.sync()
+    }
+
+    fn settings(&self) -> String {
+        self.native.settings()
     }
 }
 

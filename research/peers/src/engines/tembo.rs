@@ -56,6 +56,10 @@ impl Engine for TemboMap {
         Ok(met)
     }
 
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.pool.make_durable()?)
+    }
+
     fn settings(&self) -> String {
         let instruction = self.pool.flush_instruction().map_or("none".to_owned(), |i| format!("{i:?}"));
         format!("durability {}, flush instruction {instruction}; other options by default", self.durability)
