@@ -149,7 +149,7 @@ fn write_some(client: &mut Client, random: &mut Random) -> Option<u64> {
     Some(lines.len() as u64)
 }
 
-fn fill(client: &mut Client) {
+pub(crate) fn fill(client: &mut Client) {
     let mut request = Vec::new();
     for n in 0..20_000 {
         write_request(&mut request, ["SET", &format!("many:{n}"), &n.to_string()]);
