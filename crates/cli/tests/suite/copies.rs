@@ -48,7 +48,7 @@ fn commands(n: u64) -> Vec<Vec<String>> {
         _ => words(format!("HSET {key} field {}", "v".repeat(100))),
     };
     let mut all = vec![make];
-    if n / 12 % 5 == 0 {
+    if (n / 12).is_multiple_of(5) {
         all.push(words(format!("PEXPIREAT {key} {}", 4_000_000_000_000 + n)));
     }
     all
