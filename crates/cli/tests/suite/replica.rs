@@ -31,6 +31,12 @@ impl Client {
         Some(Client { stream, parser: ReplyParser::new(ReplyLimits::default()), input: Vec::new() })
     }
 
+    /// Waits for replies about all of the data, which may be many.
+    pub(crate) fn patient(self) -> Client {
+        self.stream.set_read_timeout(Some(10 * PATIENCE)).unwrap();
+        self
+    }
+
     pub(crate) fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
         let mut request = Vec::new();
         write_request(&mut request, args);
@@ -152,7 +158,7 @@ impl Master {
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::copy(file, directory.join("dump.rdb")).unwrap();
         let other = Master::start(&self.program, &directory, &[]).unwrap();
-        other.client().line("DEBUG DIGEST")
+        other.client().patient().line("DEBUG DIGEST")
     }
 }
 

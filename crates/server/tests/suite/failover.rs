@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::peer::start_redis;
 use crate::replicas::Replica;
 use crate::support::{Client, Fixture, eventually, show};
 
@@ -62,6 +63,71 @@ fn a_master_and_its_replica_change_places_under_writes() {
     assert_eq!((clients[0].info("sync_full"), clients[1].info("sync_full")), ("1".into(), "0".into()));
     println!("{sum} writes");
     servers.into_iter().for_each(Fixture::check);
+}
+
+/// Redis takes over from this server, and hands over to it, under writes.
+#[test]
+fn redis_and_this_server_change_places_under_writes() {
+    let Some((redis, mut theirs)) = start_redis() else { return };
+    let server = Fixture::start();
+    let ports = [server.address.port(), redis.port()];
+    let mut clients = [server.client(), redis.client()];
+    clients[0].talk("SET k v => +OK\nRPUSH l a b c => :3\nSET timed v PXAT 9999999999999 => +OK");
+    theirs.talk(&format!("REPLICAOF 127.0.0.1 {} => +OK", ports[0]));
+    eventually(|| theirs.info("master_link_status") == "up");
+    let mut sum = 0;
+    for turn in 0..6 {
+        let (old, new) = (turn % 2, 1 - turn % 2);
+        clients[old].talk("DEL n => :0");
+        let client = if old == 0 { server.client() } else { redis.client() };
+        let writing = std::thread::spawn(move || write(client, &AtomicBool::new(false)));
+        eventually(|| clients[old].ask("GET n") != "nil");
+        eventually(|| clients[new].ask("GET n") != "nil");
+        clients[old].talk(&format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 60000 => +OK", ports[new]));
+        eventually(|| clients[old].info("role") == "slave" && clients[new].info("role") == "master");
+        let last = writing.join().unwrap();
+        eventually(|| clients[old].info("master_link_status") == "up");
+        assert_eq!(clients[new].ask("GET n"), format!("${last}"), "an acknowledged write is lost");
+        assert_eq!(clients[old].info("master_failover_state"), "no-failover");
+        assert_eq!(clients[old].info("master_replid"), clients[new].info("master_replid"));
+        clients[new].talk("DEL n => :1");
+        sum += last;
+    }
+    // On a new connection: WAIT tells the others, once, that this server was a replica.
+    server.client().talk("INCR done => :1\nWAIT 1 0 => :1");
+    for client in &mut clients {
+        client.talk("GET k => $v\nLRANGE l 0 -1 => [$a $b $c]\nPEXPIRETIME timed => :9999999999999");
+        client.talk("GET done => $1\nDBSIZE => :4");
+    }
+    assert_eq!((clients[0].info("sync_full"), clients[1].info("sync_full")), ("1".into(), "0".into()));
+    println!("{sum} writes");
+    server.check();
+}
+
+#[test]
+fn a_redis_that_does_not_follow_ends_a_failover_at_its_time() {
+    let Some((redis, mut theirs)) = start_redis() else { return };
+    let server = Fixture::start();
+    let mut client = server.client();
+    client.talk("SET k v => +OK");
+    theirs.talk(&format!("REPLICAOF 127.0.0.1 {} => +OK", server.address.port()));
+    eventually(|| theirs.info("master_link_status") == "up");
+    let refused = client.ask(&format!("FAILOVER TO 127.0.0.1 {}", server.address.port()));
+    assert_eq!(refused, "-ERR FAILOVER target HOST and PORT is not a replica.");
+    // It acknowledges nothing meanwhile.
+    theirs.send(&[b"DEBUG", b"SLEEP", b"2"]);
+    client.talk("SET k w => +OK");
+    client.talk(&format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 200 => +OK", redis.port()));
+    client.talk("SET k x => +OK");
+    assert_eq!(
+        (client.info("role"), client.info("master_failover_state")),
+        ("master".into(), "no-failover".into())
+    );
+    server.log.expect("FAILOVER was given up: no replica had everything in time");
+    assert_eq!(show(&theirs.receive()), "+OK");
+    eventually(|| theirs.ask("GET k") == "$x");
+    assert_eq!(theirs.info("role"), "slave");
+    server.check();
 }
 
 #[test]

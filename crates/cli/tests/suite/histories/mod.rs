@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   shard       real processes, and a link from everybody to each of them
-//!   |- proxy    a link that can be cut: bytes wait, or connections end
+//!   |           (`proxy`) that can be cut: bytes wait, or connections end
 //!   keeper      the controller, with the rules of one that is a single process
 //!   nemesis     what is done to them, by a seed
 //!   clients     appends to lists, writes of registers, and readings, each with WAIT
@@ -30,7 +30,6 @@ mod clients;
 mod keeper;
 mod mutants;
 mod nemesis;
-mod proxy;
 mod published;
 mod record;
 mod schedules;

@@ -7,9 +7,9 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::keeper::Keeper;
-use super::proxy::State;
 use super::shard::{Links, Shard};
 use crate::cluster_moves::PATIENCE;
+use crate::proxy::State;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {

@@ -3,9 +3,9 @@
 use super::checker::{Kind, check};
 use super::clients::{Client, Means, list, register};
 use super::nemesis::Nemesis;
-use super::proxy::State;
 use super::record::{Event, History, Outcome};
 use super::{LEASES, read_last, ready};
+use crate::proxy::State;
 
 const UNFENCED: &str = "cluster-allow-unfenced-failover yes";
 

@@ -1,12 +1,10 @@
 //! A shard of real processes, and the links between everybody.
 
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::proxy::{Link, State};
 use crate::cluster_moves::Talk;
 use crate::controller::id;
+use crate::proxy::{Link, State, free_port};
 use crate::serve::Server;
 use crate::support::Workspace;
 
@@ -27,14 +25,6 @@ pub(crate) struct Links {
     nodes: usize,
     /// By the node that is reached, and who reaches it.
     links: Vec<Vec<Link>>,
-}
-
-/// A port that the system gives to nobody: servers come back at theirs.
-fn free_port() -> TcpListener {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() as u16 % 97 * 100;
-    let mut ports = (0..10_000).map(|_| 20_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000);
-    ports.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).expect("some are free")
 }
 
 impl Links {
