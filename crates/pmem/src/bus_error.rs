@@ -4,13 +4,12 @@
 //! or if a store needs space and the file system has none, the kernel sends `SIGBUS`, by which the process
 //! ends without a word. A handler says which file it was, and then lets the process end by the same signal.
 //!
-//! The handler allocates nothing and takes no lock. It finds the file through the entries that keep children
-//! away (`fork.rs`), and its name through `/proc`, by a system call that handlers may make.
+//! The handler allocates nothing and takes no lock. It finds the file's name through the entries that keep
+//! children away (`fork.rs`).
 
 use crate::fork::file_at;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
 use std::sync::OnceLock;
 
 const BEFORE: &[u8] = b"tembo: a page of ";
@@ -46,7 +45,7 @@ extern "C" fn on_bus_error(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void)
     // SAFETY: the kernel gives a handler with `SA_SIGINFO` a valid one, which for this signal has an address.
     let address = unsafe { (*info).si_addr() };
     if let Some(file) = file_at(address.addr()) {
-        say(file);
+        say(file.split(|byte| *byte == 0).next().unwrap_or_default());
         set_default();
         // SAFETY: a system call without memory. The signal is blocked here, and ends the process on return.
         unsafe { libc::raise(libc::SIGBUS) };
@@ -65,48 +64,9 @@ fn set_default() {
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
-fn say(file: RawFd) {
-    let mut name = [0_u8; libc::PATH_MAX as usize];
-    let link = link_of(file);
-    // SAFETY: the link is a string with its end, and the call writes at most the buffer.
-    let length = unsafe { libc::readlink(link.as_ptr().cast(), name.as_mut_ptr().cast(), name.len()) };
-    let name = name.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default();
-    for part in [BEFORE, if name.is_empty() { b"a pool".as_slice() } else { name }, AFTER] {
+fn say(name: &[u8]) {
+    for part in [BEFORE, if name.is_empty() { b"a pool" } else { name }, AFTER] {
         // SAFETY: the bytes are readable. Nobody is left to tell of a failure.
         unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
-    }
-}
-
-/// The path of a descriptor's link to its file, with a zero behind it.
-fn link_of(file: RawFd) -> [u8; 32] {
-    let mut link = [0_u8; 32];
-    let head = b"/proc/self/fd/";
-    link[..head.len()].copy_from_slice(head);
-    let mut digits = [0_u8; 10];
-    let (mut rest, mut first) = (file.unsigned_abs(), digits.len());
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    let digits = &digits[first..];
-    link[head.len()..head.len() + digits.len()].copy_from_slice(digits);
-    link
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_of_descriptors() {
-        for file in [0, 7, 10, 1_048_576, RawFd::MAX] {
-            let link = link_of(file);
-            let end = link.iter().position(|byte| *byte == 0).unwrap();
-            assert_eq!(link[..end], *format!("/proc/self/fd/{file}").as_bytes());
-        }
     }
 }

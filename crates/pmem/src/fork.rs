@@ -25,8 +25,15 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+/// Bytes of a file's name that are kept.
+pub(crate) const PATH_BYTES: usize = 512;
 
 /// The number of this process's ancestors that had opened a region.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -117,6 +124,8 @@ pub(crate) struct Entry {
     raw: AtomicPtr<c_void>,
     raw_bytes: AtomicUsize,
     descriptor: AtomicI32,
+    /// The end of the file's path, and zeros.
+    path: [AtomicU8; PATH_BYTES],
     /// Words that become zero in a child, or null.
     lengths: [AtomicPtr<AtomicU64>; 2],
     /// The entry that was added before this one. Not changed once this one is in the list.
@@ -124,17 +133,23 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// An entry for a range and the file that is mapped there.
+    /// An entry for a range and the file that is mapped there. `path` is its name in messages.
     pub(crate) fn arm(
         raw: *mut c_void,
         raw_bytes: usize,
         file: RawFd,
+        path: &Path,
     ) -> Result<&'static Entry, RegionError> {
         install_handler()?;
         let entry = Entry::take();
         entry.raw.store(raw, Ordering::Relaxed);
         entry.raw_bytes.store(raw_bytes, Ordering::Relaxed);
         entry.descriptor.store(file, Ordering::Relaxed);
+        let path = path.as_os_str().as_bytes();
+        let path = &path[path.len().saturating_sub(PATH_BYTES)..];
+        for (at, place) in entry.path.iter().enumerate() {
+            place.store(path.get(at).copied().unwrap_or(0), Ordering::Relaxed);
+        }
         entry.is_left_behind.store(false, Ordering::Relaxed);
         entry.lengths.iter().for_each(|length| length.store(null_mut(), Ordering::Relaxed));
         // ORDER: release, with the acquire in the handler.
@@ -182,6 +197,7 @@ impl Entry {
             raw: AtomicPtr::new(null_mut()),
             raw_bytes: AtomicUsize::new(0),
             descriptor: AtomicI32::new(-1),
+            path: std::array::from_fn(|_| AtomicU8::new(0)),
             lengths: Default::default(),
             next: AtomicPtr::new(null_mut()),
         }));
@@ -226,15 +242,16 @@ impl Entry {
     }
 }
 
-/// The descriptor of the file that is mapped around an address. Allocates nothing and takes no lock.
-pub(crate) fn file_at(address: usize) -> Option<RawFd> {
+/// The name of the file that is mapped around an address, and zeros; a long one without its beginning. Allocates
+/// nothing and takes no lock.
+pub(crate) fn file_at(address: usize) -> Option<[u8; PATH_BYTES]> {
     let mut at = ENTRIES.load(Ordering::Acquire);
     // SAFETY: entries are never freed.
     while let Some(entry) = unsafe { at.as_ref() } {
+        let is_ours = entry.is_armed.load(Ordering::Acquire) && !entry.is_left_behind.load(Ordering::Relaxed);
         let raw = entry.raw.load(Ordering::Relaxed).addr();
-        let is_in = (raw..raw + entry.raw_bytes.load(Ordering::Relaxed)).contains(&address);
-        if is_in && entry.is_armed.load(Ordering::Acquire) && !entry.is_left_behind.load(Ordering::Relaxed) {
-            return Some(entry.descriptor.load(Ordering::Relaxed));
+        if is_ours && (raw..raw + entry.raw_bytes.load(Ordering::Relaxed)).contains(&address) {
+            return Some(std::array::from_fn(|at| entry.path[at].load(Ordering::Relaxed)));
         }
         at = entry.next.load(Ordering::Relaxed);
     }
@@ -290,7 +307,7 @@ mod tests {
         // SAFETY: a new range, which only this test knows.
         let raw = unsafe { mmap_anonymous(null_mut(), BYTES, ProtFlags::READ, MapFlags::PRIVATE) }.unwrap();
         let mut file = OwnedFd::from(tempfile::tempfile().unwrap());
-        let entry = Entry::arm(raw, BYTES, file.as_raw_fd()).unwrap();
+        let entry = Entry::arm(raw, BYTES, file.as_raw_fd(), Path::new("")).unwrap();
         let lengths = [AtomicU64::new(5), AtomicU64::new(6)];
         // SAFETY: they live until the entry is disarmed.
         unsafe { entry.clear_too([&lengths[0], &lengths[1]]) };

@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The size of huge pages.
@@ -143,9 +144,9 @@ impl AddressRange {
     }
 
     /// Keeps children of this process away from the range, and from the file that is mapped there.
-    pub(crate) fn keep_children_away(&mut self, file: &File) -> Result<(), RegionError> {
+    pub(crate) fn keep_children_away(&mut self, file: &File, path: &Path) -> Result<(), RegionError> {
         assert!(self.entry.is_none(), "a range has one file");
-        self.entry = Some(Entry::arm(self.raw, self.raw_bytes, file.as_raw_fd())?);
+        self.entry = Some(Entry::arm(self.raw, self.raw_bytes, file.as_raw_fd(), path)?);
         Ok(())
     }
 

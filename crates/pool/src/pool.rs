@@ -162,6 +162,7 @@ impl Pool {
         let mut region_options = options.region.clone();
         region_options.max_bytes = options.max_bytes.map(|b| b.max(header.committed_bytes));
         region_options.journal = header.journal;
+        path.clone_into(&mut region_options.path);
         let access = if options.read_only { Access::Private } else { Access::ReadWrite };
         let needs_journal = options.region.durability.needs_journal() && !options.read_only;
         let is_left = [word_at_home, header.opening].into_iter().all(|word| here.is_left_with_journal(word));

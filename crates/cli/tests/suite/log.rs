@@ -481,7 +481,7 @@ fn the_message_of_a_bus_error_names_the_pool() {
         };
         assert_eq!(status.signal(), Some(SIGBUS), "{durability}: {}", logged.text());
         let line = logged.line("cannot be read or written");
-        assert!(line.starts_with("tembo: a page of /") && line.contains("/a.pool cannot"), "{line}");
+        assert!(line.starts_with("tembo: a page of a.pool cannot"), "{line}");
         assert!(line.ends_with("is so."), "{line}");
     }
 }

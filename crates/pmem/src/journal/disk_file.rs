@@ -31,6 +31,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The file of a journal.
@@ -41,6 +42,8 @@ pub(crate) struct DiskFile {
     /// The description with which the ring is.
     ring: Option<File>,
     mapped: OnceLock<Mapped>,
+    /// The file's name in messages.
+    path: PathBuf,
     /// The part of the mapping that is ready for stores; `None` where records are written by calls.
     window: Option<Mutex<Window>>,
     /// Where the descriptions are one: held during a synchronisation; the first failure.
@@ -124,7 +127,7 @@ fn keeps_space(file: &File) -> bool {
 
 impl DiskFile {
     /// `stores`: records are stored to the mapping, where that can be done.
-    pub(crate) fn new(file: &Arc<File>, stores: bool) -> DiskFile {
+    pub(crate) fn new(file: &Arc<File>, path: &Path, stores: bool) -> DiskFile {
         let again = || {
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             File::options().read(true).write(true).open(path).ok()
@@ -136,6 +139,7 @@ impl DiskFile {
             whole,
             ring,
             mapped: OnceLock::new(),
+            path: path.to_owned(),
             window,
             shared: Mutex::default(),
         }
@@ -195,7 +199,7 @@ impl Medium for DiskFile {
         if let Ok(at) = mapped {
             // SAFETY: mapped just now. A child of the process does not need it; a refusal is no error.
             let _ = unsafe { rustix::mm::madvise(at, bytes as usize, Advice::LinuxDontFork) };
-            let entry = Entry::arm(at, bytes as usize, file.as_raw_fd()).ok();
+            let entry = Entry::arm(at, bytes as usize, file.as_raw_fd(), &self.path).ok();
             let _ = self.mapped.set(Mapped { off, bytes, at, entry });
         }
     }
@@ -238,7 +242,7 @@ mod tests {
     fn storing(file_bytes: u64) -> DiskFile {
         let file = Arc::new(tempfile::tempfile().unwrap());
         file.set_len(file_bytes).unwrap();
-        let disk = DiskFile { window: Some(Mutex::default()), ..DiskFile::new(&file, false) };
+        let disk = DiskFile { window: Some(Mutex::default()), ..DiskFile::new(&file, Path::new(""), false) };
         disk.prepare_range(4096, ROOM);
         disk
     }

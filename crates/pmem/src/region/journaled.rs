@@ -62,7 +62,7 @@ impl Journaled {
     ) -> Result<Journaled, RegionError> {
         let interval = options.durability.interval();
         // A page that was stored to takes longer to synchronise: no fence may wait for that.
-        let medium = Box::new(DiskFile::new(file, interval.is_some()));
+        let medium = Box::new(DiskFile::new(file, &options.path, interval.is_some()));
         let journal = match &options.resumes {
             Some(records) => Journal::resume(medium, records, interval)?,
             None => Journal::open(medium, place, interval)?,

@@ -41,7 +41,7 @@ impl Region {
         let wanted = if access == Access::ReadWrite { max_bytes } else { mapped_bytes };
         let mut range = AddressRange::reserve(wanted, mapped_bytes)?;
         let file = Arc::new(file);
-        range.keep_children_away(&file)?;
+        range.keep_children_away(&file, &options.path)?;
         let max_bytes = max_bytes.min(range.bytes());
         let (sharing, domain) = map_first(&range, &file, mapped_bytes, options.durability, access)?;
         if access == Access::ReadWrite && domain.outlives_boots() && options.resumes.is_none() {

@@ -3,10 +3,13 @@
 use crate::Durability;
 use crate::flush::FlushInstruction;
 use crate::journal::{JournalPlace, Records};
+use std::path::PathBuf;
 
 /// How a region is mapped.
 #[derive(Debug, Clone, Default)]
 pub struct RegionOptions {
+    /// The name of the file in messages.
+    pub path: PathBuf,
     /// The durability asked for.
     pub durability: Durability,
     /// The flush instruction to use, whatever the processor reports: some tools that run the program hide

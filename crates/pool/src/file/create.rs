@@ -70,6 +70,7 @@ pub(crate) fn create_in_file(file: &File, path: &Path, options: &Options) -> Res
     let map = || file.try_clone().map_err(|e| Error::io("creating", path, e));
     let mut region_options = options.region.clone();
     region_options.max_bytes = options.max_bytes;
+    path.clone_into(&mut region_options.path);
     let region = Region::map_file(map()?, bytes, &region_options, Access::ReadWrite)?;
     let header = format(&region, &geometry, of_files(&geometry))?;
     let opening = Opening::mark_open(&region, Here::of(file, path)?, Found::New)?;
