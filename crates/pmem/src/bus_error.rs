@@ -1,8 +1,9 @@
 //! A message when a page of a pool's file cannot be had.
 //!
-//! Loads and stores have no error to return. If the device fails to read a page, if the file was made shorter,
-//! or if a store needs space and the file system has none, the kernel sends `SIGBUS`, by which the process
-//! ends without a word. A handler says which file it was, and then lets the process end by the same signal.
+//! Loads and stores have no error to return. If the device fails to read a page, if the file was made
+//! shorter, or if a store needs space and the file system has none, the kernel sends `SIGBUS`, by which the
+//! process ends without a word. A handler says which file it was, and then lets the process end by the same
+//! signal.
 //!
 //! The handler allocates nothing and takes no lock. It finds the file's name through the entries that keep
 //! children away (`fork.rs`).
@@ -21,8 +22,8 @@ what the durability mode promises for that case is so.\n";
 static BEFORE_OURS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Has this process say on standard error which pool file it was, when it ends because a page of a pool's
-/// mapping cannot be read or written (`SIGBUS`): after an error of the device, on a full file system, or after
-/// another program made the file shorter. It ends by the same signal, as it does without this.
+/// mapping cannot be read or written (`SIGBUS`): after an error of the device, on a full file system, or
+/// after another program made the file shorter. It ends by the same signal, as it does without this.
 ///
 /// For programs, which may have a handler of their own: libraries leave this to them. Signals with other
 /// causes go to the handler that was there before. Repeated calls do nothing.

@@ -242,8 +242,8 @@ impl Entry {
     }
 }
 
-/// The name of the file that is mapped around an address, and zeros; a long one without its beginning. Allocates
-/// nothing and takes no lock.
+/// The name of the file that is mapped around an address, and zeros; a long one without its beginning.
+/// Allocates nothing and takes no lock.
 pub(crate) fn file_at(address: usize) -> Option<[u8; PATH_BYTES]> {
     let mut at = ENTRIES.load(Ordering::Acquire);
     // SAFETY: entries are never freed.
