@@ -26,8 +26,8 @@ impl Handover {
         self.state.lock().threads > 0
     }
 
-    /// Hands what has no `outcome` yet over to a thread; `None` if no thread is there. `outcome` notes whom to
-    /// wake, and therefore comes before the thread is asked, which may make the commit right after that.
+    /// Hands what has no `outcome` yet over to a thread; `None` if no thread is there. `outcome` notes whom
+    /// to wake, and therefore comes before the thread is asked, which may make the commit right after that.
     pub(crate) fn hand_over<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<Poll<T>> {
         if !self.is_there() {
             return None;
