@@ -71,6 +71,9 @@ struct Window {
 /// Bytes that are made ready at once.
 const WINDOW_BYTES: u64 = 256 << 10;
 
+/// Bytes that are loaded from the mapping, and not read by a call.
+const LOADED_BYTES_MAX: usize = 4096;
+
 // SAFETY: stores to the mapping are made by `Mapped::store` only, under the lock of the window.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
@@ -104,6 +107,17 @@ impl Mapped {
         // SAFETY: the range is in the mapping, which is writable where a window was made ready; no other
         // thread stores there, under the lock of the window, and nothing borrows from it.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(off).cast(), bytes.len()) };
+        true
+    }
+
+    /// Loads bytes, if they are few and lie in the mapping: a call would cost more than they do.
+    fn load(&self, off: u64, into: &mut [u8]) -> bool {
+        if into.len() > LOADED_BYTES_MAX || !self.has(off, into.len() as u64) {
+            return false;
+        }
+        // SAFETY: the range is in the mapping, which is readable. Nobody stores to what is read meanwhile:
+        // records are read by whoever can take their space, and written before that.
+        unsafe { core::ptr::copy_nonoverlapping(self.at(off).cast(), into.as_mut_ptr(), into.len()) };
         true
     }
 
@@ -167,7 +181,10 @@ impl Medium for DiskFile {
     }
 
     fn read(&self, off: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file.read(off, into)
+        match self.mapped.get().filter(|_| self.window.is_some()) {
+            Some(mapped) if mapped.load(off, into) => Ok(()),
+            _ => self.file.read(off, into),
+        }
     }
 
     fn write(&self, off: u64, bytes: &[u8]) -> io::Result<()> {

@@ -14,9 +14,9 @@ pub(super) struct Growth {
     is_refused: bool,
 }
 
-/// A ring does not grow beyond this many times the rest of the file: a page is written home at most once for
-/// half of the ring, so that a longer one saves nothing.
-const TIMES_OF_FILE: u64 = 2;
+/// A ring does not grow beyond this many times the rest of the file. A page is written home at most once for
+/// half of the ring: at this length the pages cost at most half as much as the records.
+const TIMES_OF_FILE: u64 = 4;
 
 impl Journal {
     /// Doubles the capacity of the ring, if its range and the file system have room for that, the file is
