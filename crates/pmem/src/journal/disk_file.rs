@@ -288,6 +288,16 @@ mod tests {
         let mut found = vec![0; expected.len()];
         disk.read(0, &mut found).unwrap();
         assert!(found == expected);
+        // Few bytes are loaded from the mapping; many, and those before it, are read by a call.
+        for (start, length) in
+            [(4096, 1), (5000, 4096), (WINDOW_BYTES as usize, 777), (4000, 200), (4096, 9000)]
+        {
+            let mut found = vec![0; length];
+            disk.read(start as u64, &mut found).unwrap();
+            assert!(found == expected[start..start + length], "{length} bytes at {start}");
+            let is_loaded = disk.mapped.get().unwrap().load(start as u64, &mut found);
+            assert_eq!(is_loaded, start >= 4096 && length <= LOADED_BYTES_MAX, "{length} bytes at {start}");
+        }
     }
 
     /// The file has no pages there: a store would end the process.
