@@ -18,7 +18,7 @@ const AFTER: &[u8] = b" cannot be read or written: its device failed, its file s
 another program made the file shorter; the kernel's log may say which. The process ends here, as by kill -9: \
 what the durability mode promises for that case is so.\n";
 
-/// What was there before, for signals that have another cause.
+/// The action that was there before, for signals that have another cause.
 static BEFORE_OURS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Has this process say on standard error which pool file it was, when it ends because a page of a pool's
@@ -43,20 +43,28 @@ pub fn report_bus_errors() {
 }
 
 extern "C" fn on_bus_error(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel gives a handler with `SA_SIGINFO` a valid one, which for this signal has an address.
-    let address = unsafe { (*info).si_addr() };
-    if let Some(file) = file_at(address.addr()) {
+    // SAFETY: the kernel gives a handler with `SA_SIGINFO` a valid one.
+    let info = unsafe { &*info };
+    // Others are sent by a process, and have no address.
+    let is_fault = info.si_code > 0;
+    // SAFETY: the signal has an address if it is a fault's.
+    let address = is_fault.then(|| unsafe { info.si_addr() }.addr());
+    if let Some(file) = address.and_then(file_at) {
         say(file.split(|byte| *byte == 0).next().unwrap_or_default());
         set_default();
         // SAFETY: a system call without memory. The signal is blocked here, and ends the process on return.
         unsafe { libc::raise(libc::SIGBUS) };
         return;
     }
-    // The instruction is executed anew, and the signal comes again.
     match BEFORE_OURS.get() {
         // SAFETY: the action was valid before, and no new one is asked for.
         Some(before) => _ = unsafe { libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut()) },
         None => set_default(),
+    }
+    // After a fault the instruction is executed anew, and the signal comes again.
+    if !is_fault {
+        // SAFETY: a system call without memory.
+        unsafe { libc::raise(libc::SIGBUS) };
     }
 }
 

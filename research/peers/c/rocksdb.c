@@ -171,49 +171,30 @@ static void rdb_close_another(void *engine)
 	free(s);
 }
 
-const struct peer_engine peer_rocksdb = {
-	.name = "RocksDB",
-	.version = PEER_VERSION,
-	.settings = "log synced at each write; 64 MiB write buffer, tables read by mmap without a block cache and without "
-		    "verifying checksums, 10 filter bits, hash index in blocks, no compression, serial memtable; compacted "
-		    "wholly between the inserts and the reads",
-	.open = rdb_open,
-	.close = rdb_close,
-	.insert = rdb_insert,
-	.remove = rdb_remove,
-	.get = rdb_get,
-	.scan = rdb_scan,
-	.settle = rdb_settle,
-	.share_snapshot = peer_nothing,
-};
+#define TABLE(table, settings_text, open_function, close_function, sync_function)                   \
+	const struct peer_engine table = {                                                          \
+		.name = "RocksDB",                                                                  \
+		.version = PEER_VERSION,                                                            \
+		.settings = settings_text,                                                          \
+		.open = open_function,                                                              \
+		.close = close_function,                                                            \
+		.insert = rdb_insert,                                                               \
+		.remove = rdb_remove,                                                               \
+		.get = rdb_get,                                                                     \
+		.scan = rdb_scan,                                                                   \
+		.settle = rdb_settle,                                                               \
+		.share_snapshot = peer_nothing,                                                     \
+		.sync = sync_function,                                                              \
+	}
 
-const struct peer_engine peer_rocksdb_relaxed = {
-	.name = "RocksDB",
-	.version = PEER_VERSION,
-	.settings = "log written at each write, FlushWAL(true) by a thread in each interval; 64 MiB write buffer, 2 background "
-		    "jobs, leveled compaction by default options, 10 filter bits, no compression, serial memtable",
-	.open = rdb_open_relaxed,
-	.close = rdb_close,
-	.insert = rdb_insert,
-	.remove = rdb_remove,
-	.get = rdb_get,
-	.scan = rdb_scan,
-	.settle = rdb_settle,
-	.share_snapshot = peer_nothing,
-	.sync = rdb_sync,
-};
-
-/* Of other handles; never opened. */
-const struct peer_engine peer_rocksdb_handle = {
-	.name = "RocksDB",
-	.version = PEER_VERSION,
-	.settings = "another handle",
-	.open = rdb_open,
-	.close = rdb_close_another,
-	.insert = rdb_insert,
-	.remove = rdb_remove,
-	.get = rdb_get,
-	.scan = rdb_scan,
-	.settle = rdb_settle,
-	.share_snapshot = peer_nothing,
-};
+TABLE(peer_rocksdb,
+      "log synced at each write; 64 MiB write buffer, tables read by mmap without a block cache and without verifying "
+      "checksums, 10 filter bits, hash index in blocks, no compression, serial memtable; compacted wholly between the "
+      "inserts and the reads",
+      rdb_open, rdb_close, NULL);
+TABLE(peer_rocksdb_relaxed,
+      "log written at each write, FlushWAL(true) by a thread in each interval; 64 MiB write buffer, 2 background jobs, "
+      "leveled compaction by default options, 10 filter bits, no compression, serial memtable",
+      rdb_open_relaxed, rdb_close, rdb_sync);
+/* Other handles have this table; it is never opened. */
+TABLE(peer_rocksdb_handle, "another handle", rdb_open, rdb_close_another, NULL);

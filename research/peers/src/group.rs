@@ -41,7 +41,7 @@ impl Group {
         Ok(group)
     }
 
-    /// What [`join`] wants to know.
+    /// Where [`join`] finds it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -46,7 +46,7 @@ pub(crate) struct MemoryChild {
 pub(crate) struct Held {
     keys: u64,
     puts: u64,
-    /// Of a put.
+    /// The time of a put.
     us: f64,
     pool_bytes: u64,
     journal_bytes: u64,

@@ -149,7 +149,7 @@ pub(crate) fn draw(options: &RingOptions) -> Result<()> {
 }
 
 fn notes(options: &RingOptions) -> Vec<String> {
-    let RingOptions { keys, seconds, disk, .. } = options;
+    let RingOptions { keys, seconds, .. } = options;
     vec![
         format!(
             "{keys} keys of 8 bytes, random puts of {VALUE_BYTES} bytes for {seconds} s in {}, a commit each; the \
@@ -158,10 +158,7 @@ fn notes(options: &RingOptions) -> Vec<String> {
         ),
         "opening: Pool::open in another process after kill -9, with a warm page cache".to_owned(),
         format!("machine: {}", Machine::this()),
-        format!(
-            "command: research/bench-peers rings --disk {} --seconds {seconds} --keys {keys}",
-            disk.display()
-        ),
+        format!("command: research/bench-peers rings --disk DIRECTORY --seconds {seconds} --keys {keys}"),
     ]
 }
 

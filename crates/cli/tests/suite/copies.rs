@@ -27,7 +27,7 @@ fn keys() -> u64 {
 /// The commands that make a key: of each type, small and large in the encodings of Redis, some with a time.
 fn commands(n: u64) -> Vec<Vec<String>> {
     let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    // Of 10,000 keys one of each kind is large.
+    // One of each kind in 10,000 keys is large.
     let len = if n % 10_000 < 12 { 600 } else { 1 + n / 12 % 5 };
     let many = |first: &str, one: &dyn Fn(u64) -> String| {
         words((0..len).fold(first.to_owned(), |line, at| line + " " + &one(at)))

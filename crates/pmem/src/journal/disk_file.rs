@@ -12,6 +12,9 @@
 //! page that has space (btrfs, ZFS, XFS after a copy by reference, and others), and where pages cannot be
 //! made ready, records are written by calls.
 //!
+//! A write-back loads short pieces of records from the mapping. If the device fails to read a page that the
+//! kernel has dropped, the process ends, with a message (`bus_error.rs`).
+//!
 //! A killed process loses no store to a shared mapping. A page that is written back while a record is stored
 //! may have a part of it: that record is not complete, so nobody waited for its synchronisation, and the next
 //! one writes the page again.
@@ -55,7 +58,7 @@ struct Mapped {
     off: u64,
     bytes: u64,
     at: *mut c_void,
-    /// By which a bus error's message finds the file.
+    /// Keeps children of this process away, and names the file in the message of a bus error.
     entry: Option<&'static Entry>,
 }
 
@@ -115,8 +118,8 @@ impl Mapped {
         if into.len() > LOADED_BYTES_MAX || !self.has(off, into.len() as u64) {
             return false;
         }
-        // SAFETY: the range is in the mapping, which is readable. Nobody stores to what is read meanwhile:
-        // records are read by whoever can take their space, and written before that.
+        // SAFETY: the range is in the mapping, which is readable. Nobody stores to it meanwhile: its records
+        // are complete, and only the thread that reads them gives their space back.
         unsafe { core::ptr::copy_nonoverlapping(self.at(off).cast(), into.as_mut_ptr(), into.len()) };
         true
     }
@@ -214,9 +217,11 @@ impl Medium for DiskFile {
         // SAFETY: a mapping at an address of the kernel's choice replaces nothing.
         let mapped = unsafe { rustix::mm::mmap(null, bytes_mapped, protection, MapFlags::SHARED, file, off) };
         if let Ok(at) = mapped {
-            // SAFETY: mapped just now. A child of the process does not need it; a refusal is no error.
-            let _ = unsafe { rustix::mm::madvise(at, bytes as usize, Advice::LinuxDontFork) };
             let entry = Entry::arm(at, bytes as usize, file.as_raw_fd(), &self.path).ok();
+            if entry.is_none() {
+                // SAFETY: mapped just now. A child of the process does not need it; a refusal is no error.
+                let _ = unsafe { rustix::mm::madvise(at, bytes as usize, Advice::LinuxDontFork) };
+            }
             let _ = self.mapped.set(Mapped { off, bytes, at, entry });
         }
     }

@@ -31,6 +31,25 @@ fn write(mut client: Client, stop: &AtomicBool) -> u64 {
     last
 }
 
+/// Has the old master and its replica change places by this command, under writes; the number of writes that
+/// were acknowledged.
+fn change_places(clients: &mut [Client; 2], old: usize, writer: Client, failover: &str) -> u64 {
+    let new = 1 - old;
+    clients[old].talk("DEL n => :0");
+    let writing = std::thread::spawn(move || write(writer, &AtomicBool::new(false)));
+    eventually(|| clients[old].ask("GET n") != "nil");
+    eventually(|| clients[new].ask("GET n") != "nil");
+    assert_eq!(clients[old].ask(failover), "+OK");
+    eventually(|| clients[old].info("role") == "slave" && clients[new].info("role") == "master");
+    let last = writing.join().unwrap();
+    eventually(|| clients[old].info("master_link_status") == "up");
+    assert_eq!(clients[new].ask("GET n"), format!("${last}"), "an acknowledged write is lost");
+    assert_eq!(clients[old].info("master_failover_state"), "no-failover");
+    assert_eq!(clients[old].info("master_replid"), clients[new].info("master_replid"));
+    clients[new].talk("DEL n => :1");
+    last
+}
+
 #[test]
 fn a_master_and_its_replica_change_places_under_writes() {
     let servers = [Fixture::start(), Fixture::start()];
@@ -40,25 +59,11 @@ fn a_master_and_its_replica_change_places_under_writes() {
     let mut sum = 0;
     for turn in 0..4 {
         let (old, new) = (turn % 2, 1 - turn % 2);
-        clients[old].talk("DEL n => :0");
-        let (stop, client) = (Arc::new(AtomicBool::new(false)), servers[old].client());
-        let stopped = stop.clone();
-        let writing = std::thread::spawn(move || write(client, &stopped));
-        eventually(|| clients[old].ask("GET n") != "nil");
-        eventually(|| clients[new].ask("GET n") != "nil");
         let target = match turn {
             0 => String::new(),
             _ => format!(" TO 127.0.0.1 {} TIMEOUT 60000", servers[new].address.port()),
         };
-        assert_eq!(clients[old].ask(&format!("FAILOVER{target}")), "+OK");
-        eventually(|| clients[old].info("role") == "slave" && clients[new].info("role") == "master");
-        let last = writing.join().unwrap();
-        eventually(|| clients[old].info("master_link_status") == "up");
-        assert_eq!(clients[new].ask("GET n"), format!("${last}"), "an acknowledged write is lost");
-        assert_eq!(clients[old].info("master_failover_state"), "no-failover");
-        assert_eq!(clients[old].info("master_replid"), clients[new].info("master_replid"));
-        clients[new].talk("DEL n => :1");
-        sum += last;
+        sum += change_places(&mut clients, old, servers[old].client(), &format!("FAILOVER{target}"));
     }
     assert_eq!((clients[0].info("sync_full"), clients[1].info("sync_full")), ("1".into(), "0".into()));
     println!("{sum} writes");
@@ -78,20 +83,9 @@ fn redis_and_this_server_change_places_under_writes() {
     let mut sum = 0;
     for turn in 0..6 {
         let (old, new) = (turn % 2, 1 - turn % 2);
-        clients[old].talk("DEL n => :0");
-        let client = if old == 0 { server.client() } else { redis.client() };
-        let writing = std::thread::spawn(move || write(client, &AtomicBool::new(false)));
-        eventually(|| clients[old].ask("GET n") != "nil");
-        eventually(|| clients[new].ask("GET n") != "nil");
-        clients[old].talk(&format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 60000 => +OK", ports[new]));
-        eventually(|| clients[old].info("role") == "slave" && clients[new].info("role") == "master");
-        let last = writing.join().unwrap();
-        eventually(|| clients[old].info("master_link_status") == "up");
-        assert_eq!(clients[new].ask("GET n"), format!("${last}"), "an acknowledged write is lost");
-        assert_eq!(clients[old].info("master_failover_state"), "no-failover");
-        assert_eq!(clients[old].info("master_replid"), clients[new].info("master_replid"));
-        clients[new].talk("DEL n => :1");
-        sum += last;
+        let writer = if old == 0 { server.client() } else { redis.client() };
+        let failover = format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 60000", ports[new]);
+        sum += change_places(&mut clients, old, writer, &failover);
     }
     // On a new connection: WAIT tells the others, once, that this server was a replica.
     server.client().talk("INCR done => :1\nWAIT 1 0 => :1");

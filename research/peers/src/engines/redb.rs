@@ -97,7 +97,7 @@ impl<const K: usize, const V: usize> Redb<K, V> {
         Redb { db, ticker: None, snapshot: None }
     }
 
-    /// Of commits of one record.
+    /// The durability of commits of one record.
     fn durability(&self) -> Durability {
         if self.ticker.is_some() { Durability::None } else { Durability::Immediate }
     }

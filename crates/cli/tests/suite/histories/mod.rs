@@ -3,8 +3,8 @@
 //! end, and with leases no node takes a write in the term of another.
 //!
 //! ```text
-//!   shard       real processes, and a link from everybody to each of them
-//!   |           (`proxy`) that can be cut: bytes wait, or connections end
+//!   shard       real processes, and a link from everybody to each of them, which can be cut: bytes wait, or
+//!               connections end (`proxy`)
 //!   keeper      the controller, with the rules of one that is a single process
 //!   nemesis     what is done to them, by a seed
 //!   clients     appends to lists, writes of registers, and readings, each with WAIT
