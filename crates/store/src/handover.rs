@@ -26,8 +26,8 @@ impl Handover {
         self.state.lock().threads > 0
     }
 
-    /// Asks a thread for a commit, unless that has an `outcome`; `None` if no thread is there. `outcome` notes
-    /// whom to wake, and comes first: the thread may be done as soon as it is asked.
+    /// Asks a thread for a commit, unless that has an `outcome`; `None` if no thread is there. `outcome`
+    /// notes whom to wake, and comes first: the thread may be done as soon as it is asked.
     pub(crate) fn hand_over<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<Poll<T>> {
         if !self.is_there() {
             return None;

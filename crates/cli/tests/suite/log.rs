@@ -76,6 +76,20 @@ impl Logged {
         self.text().lines().filter(|line| line.contains(part)).count()
     }
 
+    /// Waits for the end, which has to be that one.
+    #[track_caller]
+    fn ends_by_bus_error(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let status = loop {
+            if let Some(status) = self.server.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the server goes on: {}", self.text());
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!(status.signal(), Some(SIGBUS), "{}", self.text());
+    }
+
     fn end(self) {
         let text = self.text();
         self.server.kill();
@@ -445,6 +459,16 @@ fn the_format_is_a_directive_too_and_logfmt_is_refused_with_the_others() {
     workspace.run("serve --log-format logfmt").ends_with(2, "there are text and json");
 }
 
+/// The signal may be sent, too: it ends the server, as elsewhere, and no pool is named.
+#[test]
+fn a_bus_error_that_is_sent_names_no_pool() {
+    let mut logged = Logged::start("");
+    let pid = logged.server.child.id().to_string();
+    assert!(Command::new("kill").args(["-BUS", &pid]).status().unwrap().success());
+    logged.ends_by_bus_error();
+    assert_eq!(logged.count("cannot be read"), 0, "{}", logged.text());
+}
+
 /// A page that cannot be had: the process ends, and says which file it was. The device is a file that becomes
 /// shorter, for which the kernel sends the same signal.
 #[test]
@@ -471,15 +495,7 @@ fn the_message_of_a_bus_error_names_the_pool() {
                 break;
             }
         }
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let status = loop {
-            if let Some(status) = logged.server.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "{durability}: the server goes on: {}", logged.text());
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        assert_eq!(status.signal(), Some(SIGBUS), "{durability}: {}", logged.text());
+        logged.ends_by_bus_error();
         let line = logged.line("cannot be read or written");
         assert!(line.starts_with("tembo: a page of a.pool cannot"), "{line}");
         assert!(line.ends_with("is so."), "{line}");
