@@ -459,12 +459,16 @@ fn the_format_is_a_directive_too_and_logfmt_is_refused_with_the_others() {
     workspace.run("serve --log-format logfmt").ends_with(2, "there are text and json");
 }
 
-/// The signal may be sent, too: it ends the server, as elsewhere, and no pool is named.
+/// The signal may be sent, too. It ends the server as without our handler, and no pool is named. The handler
+/// of Rust's library takes the first one for a fault that will come again.
 #[test]
 fn a_bus_error_that_is_sent_names_no_pool() {
     let mut logged = Logged::start("");
     let pid = logged.server.child.id().to_string();
-    assert!(Command::new("kill").args(["-BUS", &pid]).status().unwrap().success());
+    for _ in 0..2 {
+        assert!(Command::new("kill").args(["-BUS", &pid]).status().unwrap().success());
+        std::thread::sleep(Duration::from_millis(200));
+    }
     logged.ends_by_bus_error();
     assert_eq!(logged.count("cannot be read"), 0, "{}", logged.text());
 }
