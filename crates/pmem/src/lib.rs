@@ -21,10 +21,10 @@
 //! # Reading order
 //!
 //! `domain.rs` (which failures are survived), `flush.rs` (the instructions), `region/` (the mapping, and a
-//! file for each kind of access), `fork.rs` (children do not reach regions), `grow.rs` (space), `journal/`
-//! (what a fence means on a disk), `private/` (the memory that this takes, and how it is given back),
-//! `observer.rs` (how simulators listen), `media.rs` (layout assertions), `counters.rs` (the cost of an
-//! operation).
+//! file for each kind of access), `fork.rs` (children do not reach regions), `bus_error.rs` (a message when a
+//! page cannot be had), `grow.rs` (space), `journal/` (what a fence means on a disk), `private/` (the memory
+//! that this takes, and how it is given back), `observer.rs` (how simulators listen), `media.rs` (layout
+//! assertions), `counters.rs` (the cost of an operation).
 
 mod access;
 #[cfg(not(miri))]
