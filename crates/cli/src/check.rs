@@ -35,6 +35,9 @@ struct Verdict {
     /// How many operations of the seeded workload the pool holds, if that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     seeded_operations: Option<u64>,
+    /// The bytes of the replication's stream that the file beside the pool lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing_backlog_bytes: Option<u64>,
 }
 
 fn ending_name<S: serde::Serializer>(ending: &Option<Ending>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -169,6 +172,7 @@ pub(crate) fn run(arguments: &Check) -> Outcome {
         seen: None,
         snapshot: None,
         seeded_operations: None,
+        missing_backlog_bytes: None,
     };
     let code = match check(arguments, &mut verdict) {
         Ok(()) => {
@@ -215,7 +219,7 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
         Err(error) => return Err(error.into()),
     };
     verdict.seen = Some(Seen::of(report));
-    check_server(&pool)?;
+    check_server(&pool, verdict)?;
     check_memcached(&pool)?;
     if let Some(acknowledged) = arguments.expect_seeded {
         verdict.seeded_operations = Some(seeded::verify(&pool, arguments.seed, acknowledged)?);
@@ -224,7 +228,7 @@ fn check(arguments: &Check, verdict: &mut Verdict) -> Outcome {
 }
 
 /// Checks the databases of the server, if the pool has them.
-fn check_server(pool: &tembo::Pool) -> Outcome {
+fn check_server(pool: &tembo::Pool, verdict: &mut Verdict) -> Outcome {
     let is_served = pool.find_map(tembo_server::COLLECTIONS_MAP)?.is_some()
         || pool.find_map(tembo_server::REPLICATION_MAP)?.is_some()
         || pool.find_map(tembo_server::CLUSTER_MAP)?.is_some();
@@ -232,7 +236,10 @@ fn check_server(pool: &tembo::Pool) -> Outcome {
         return Ok(());
     }
     match tembo_server::check(pool) {
-        Ok(_) => Ok(()),
+        Ok(found) => {
+            verdict.missing_backlog_bytes = Some(found.missing_backlog_bytes).filter(|bytes| *bytes > 0);
+            Ok(())
+        }
         Err(tembo_server::CheckError::Pool(error)) => Err(error.into()),
         Err(damage) => Err(Failure::Store(Kind::Damaged, damage.to_string())),
     }
@@ -302,6 +309,11 @@ impl Verdict {
         if let Some(operations) = self.seeded_operations {
             lines.add("seeded", format!("the state after {operations} operations"));
         }
+        if let Some(bytes) = self.missing_backlog_bytes {
+            let missing =
+                format!("{} are missing; replicas that need them take a whole copy", human_bytes(bytes));
+            lines.add("backlog", missing);
+        }
         match &self.error {
             None if unclean.is_some() => {
                 format!(
@@ -345,6 +357,7 @@ mod tests {
             }),
             snapshot: None,
             seeded_operations: None,
+            missing_backlog_bytes: None,
         }
     }
 

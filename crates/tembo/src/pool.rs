@@ -280,6 +280,15 @@ impl Pool {
         }
     }
 
+    /// Lets `before` be called before each synchronisation of the journal, by the thread that makes it: it
+    /// synchronises a file that commits tell of.
+    #[doc(hidden)]
+    pub fn synchronise_before(&self, before: impl Fn() + Send + Sync + 'static) {
+        if let Some(journal) = self.shared.pool.journal() {
+            journal.set_before(Some(Box::new(before)));
+        }
+    }
+
     /// Lets commits of this thread wait for the device again.
     #[doc(hidden)]
     pub fn wait_for_durability(&self) {

@@ -349,7 +349,7 @@ fn a_kill_in_the_middle_leaves_no_file_or_one_that_is_known_as_cut() {
     let run = workspace.run(&format!("backup {address} --out gone.backup"));
     run.fails_with("does not answer");
     workspace.run("check a.pool").ok();
-    assert_eq!(workspace.names(), ["a.pool", "cut.backup"]);
+    assert_eq!(workspace.names(), ["a.pool", "a.pool.backlog", "cut.backup"]);
     // A restore that is killed leaves nothing either.
     let server = Server::start(&workspace, "--pool a.pool");
     let address = format!("127.0.0.1:{}", server.port);
@@ -361,7 +361,7 @@ fn a_kill_in_the_middle_leaves_no_file_or_one_that_is_known_as_cut() {
         if child.try_wait().unwrap().is_none() {
             child.kill().unwrap();
             child.wait().unwrap();
-            assert_eq!(workspace.names(), ["a.pool", "cut.backup", "full.backup"]);
+            assert_eq!(workspace.names(), ["a.pool", "a.pool.backlog", "cut.backup", "full.backup"]);
         } else {
             std::fs::remove_file(workspace.path("b.pool")).unwrap();
         }

@@ -1,5 +1,6 @@
 //! The `tembo` command as its users meet it: arguments, output, exit codes, and what is left after kill -9.
 
+mod backlog;
 mod backup;
 mod client_examples;
 mod cluster;

@@ -236,8 +236,8 @@ impl JournalStats {
     }
 }
 
-/// Called after a synchronisation that was asked for.
-type Wake = Box<dyn Fn() + Send + Sync>;
+/// Called before a synchronisation, or after one that was asked for.
+type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// The journal of an open region.
 pub struct Journal {
@@ -257,7 +257,8 @@ pub struct Journal {
     filling: Condvar,
     writer: Mutex<home::Writer>,
     growth: Mutex<growth::Growth>,
-    wake: Mutex<Option<Wake>>,
+    wake: Mutex<Option<Hook>>,
+    before: Mutex<Option<Hook>>,
 }
 
 struct State {
@@ -344,6 +345,7 @@ impl Journal {
             writer: Mutex::new(home::Writer::new(change)),
             growth: Mutex::default(),
             wake: Mutex::default(),
+            before: Mutex::default(),
         }
     }
 
@@ -401,6 +403,12 @@ impl Journal {
     /// after a failure. It must not use the journal.
     pub fn set_wake(&self, wake: Option<Box<dyn Fn() + Send + Sync>>) {
         *self.wake.lock().unwrap_or_else(PoisonError::into_inner) = wake;
+    }
+
+    /// Sets the function that is called before each synchronisation of records, by the thread that makes it.
+    /// It synchronises a file that records tell of. It must not use the journal.
+    pub fn set_before(&self, before: Option<Box<dyn Fn() + Send + Sync>>) {
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = before;
     }
 
     /// The state in figures.
@@ -544,6 +552,9 @@ impl Journal {
         state.is_synchronising = true;
         state.oldest_under_way = state.oldest.take();
         drop(state);
+        if let Some(before) = &*self.before.lock().unwrap_or_else(PoisonError::into_inner) {
+            before();
+        }
         let outcome = match found {
             None => ring.synchronise(&*self.medium, start, end),
             // PERSIST(I3): a synchronisation may have failed, and the page cache may take records for written

@@ -102,7 +102,7 @@ fn measure(keys: &Keyspace<'_>) -> u64 {
     let (pool, replication) = (keys.pool(), &keys.replication);
     let stats = pool.stats();
     let end = replication.position.map_or(0, |position| position.offset);
-    let backlog = end.saturating_sub(replication.backlog.first());
+    let backlog = replication.backlog.bytes_in_pool(end);
     let spare = pool.spare_bytes() + pool.limbo_bytes() + backlog + keys.old_bytes();
     stats.used_bytes().saturating_sub(spare)
 }

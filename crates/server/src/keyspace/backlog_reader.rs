@@ -8,6 +8,7 @@ use super::batch::writer;
 use super::check_report::CheckError;
 use super::format::{BACKLOG, REPLICATION};
 use super::history::{POSITION, Position};
+use super::stream_file::kept_bytes;
 use crate::fault::Answer;
 
 impl Keyspace<'_> {
@@ -43,19 +44,31 @@ impl Keyspace<'_> {
 
     fn open_backlog(&mut self, offset: u64) -> Answer {
         self.replication_map()?;
-        Ok(self.replication.backlog.open(self.pool, offset)?)
+        self.replication.backlog.open(self.pool, offset)
     }
 }
 
-/// Proves I12; returns how many bytes the backlog has.
-pub(crate) fn check_backlog(pool: &Pool) -> Result<u64, CheckError> {
-    let Some(map) = pool.find_map(BACKLOG)? else { return Ok(0) };
+/// The backlog as a check finds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Bytes of it that are there.
+    pub(crate) bytes: u64,
+    /// Bytes that its file lacks.
+    pub(crate) missing_bytes: u64,
+}
+
+/// Proves I12. A file that lacks bytes is no damage: a failure of power may leave it so.
+pub(crate) fn check_backlog(pool: &Pool) -> Result<Kept, CheckError> {
+    let map = pool.find_map(BACKLOG)?;
     let broken = |place: u64, what: &str| CheckError::Collection {
         place: format!("the backlog at {place}"),
         what: what.to_owned(),
     };
+    let list = pool.find_map(REPLICATION)?;
+    let stored = list.as_ref().map(|list| list.get(POSITION)).transpose()?.flatten();
+    let stored = stored.and_then(|value| Position::decode(&value).ok());
     let (mut first, mut end) = (None, None);
-    for entry in map.iter() {
+    for entry in map.iter().flat_map(|map| map.iter()) {
         let entry = entry?;
         let at = offset_of(entry.key()).ok_or_else(|| broken(0, "a key is no offset"))?;
         if end.is_some_and(|end| end != at) {
@@ -68,13 +81,20 @@ pub(crate) fn check_backlog(pool: &Pool) -> Result<u64, CheckError> {
         end = at.checked_add(entry.value().len() as u64);
         end.ok_or_else(|| broken(at, "an offset is beyond all"))?;
     }
-    let Some((first, end)) = first.zip(end) else { return Ok(0) };
-    let list = pool.find_map(REPLICATION)?;
-    let position = list.as_ref().map(|list| list.get(POSITION)).transpose()?.flatten();
-    let position = position.and_then(|value| Position::decode(&value).ok());
-    match position {
-        Some(position) if position.offset == end => Ok(end - first),
-        Some(_) => Err(broken(end, "it does not end at the position of the stream")),
-        None => Err(broken(end, "there is no stream")),
+    match (stored, first.zip(end)) {
+        (None, None) => Ok(Kept::default()),
+        (Some((_, Some(_))), Some((first, _))) => Err(broken(first, "it has records beside its file")),
+        (Some((position, Some(extent))), None) => {
+            let wanted = position.offset - extent.first;
+            let found = pool.path().map(|path| kept_bytes(path, &extent, position.offset));
+            let bytes = found.and_then(Result::ok).unwrap_or(0);
+            Ok(Kept { bytes, missing_bytes: wanted - bytes })
+        }
+        (Some(_), None) => Ok(Kept::default()),
+        (Some((position, None)), Some((first, end))) if position.offset == end => {
+            Ok(Kept { bytes: end - first, missing_bytes: 0 })
+        }
+        (Some(_), Some((_, end))) => Err(broken(end, "it does not end at the position of the stream")),
+        (None, Some((_, end))) => Err(broken(end, "there is no stream")),
     }
 }

@@ -57,7 +57,9 @@ pub fn check(pool: &Pool) -> Result<CheckReport, CheckError> {
     }
     report.collections = check_collections(pool, collections)?;
     (report.scan_prefixes, report.tokens) = (check_cursors(pool)?, check_tokens(pool)?);
-    (report.is_replica, report.backlog_bytes) = (check_replication(pool)?, check_backlog(pool)?);
+    report.is_replica = check_replication(pool)?;
+    let backlog = check_backlog(pool)?;
+    (report.backlog_bytes, report.missing_backlog_bytes) = (backlog.bytes, backlog.missing_bytes);
     report.cluster = check_cluster(pool)?;
     check_old_records(pool)?;
     report.scripts = check_scripts(pool)?;

@@ -16,6 +16,9 @@ pub struct CheckReport {
     pub is_replica: bool,
     /// Bytes of the stream that are kept for replicas.
     pub backlog_bytes: u64,
+    /// Bytes of the stream that the file beside the pool lacks, after a failure of power or without the
+    /// file. Replicas that need them take a whole copy.
+    pub missing_backlog_bytes: u64,
     /// Scripts of SCRIPT LOAD.
     pub scripts: u64,
     /// States that were replaced and are kept, and their keys.

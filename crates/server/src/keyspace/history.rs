@@ -4,6 +4,7 @@ use tembo::Map;
 
 use super::batch::Batch;
 use super::format::{DATABASES, Malformed};
+use super::stream_file::Extent;
 
 pub(super) const SECOND: &[u8] = b"s";
 pub(super) const POSITION: &[u8] = b"p";
@@ -46,17 +47,29 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    pub(super) fn decode(value: &[u8]) -> Result<Self, Malformed> {
+    /// With the extent of the backlog's file, if it is in one.
+    pub(super) fn decode(value: &[u8]) -> Result<(Self, Option<Extent>), Malformed> {
         let (id, rest) = value.split_first_chunk().ok_or(Malformed)?;
         let (offset, rest) = rest.split_first_chunk().ok_or(Malformed)?;
-        let &[database] = rest else { return Err(Malformed) };
+        let (&database, extent) = rest.split_first().ok_or(Malformed)?;
         let is_sound = is_id(id) && usize::from(database) < DATABASES;
         let position = Position { id: *id, offset: u64::from_le_bytes(*offset), database };
-        is_sound.then_some(position).ok_or(Malformed)
+        let position = is_sound.then_some(position).ok_or(Malformed)?;
+        let extent = match extent {
+            [] => None,
+            bytes => Some(Extent::decode(bytes, position.offset)?),
+        };
+        Ok((position, extent))
     }
 
-    pub(super) fn write(&self, batch: &mut Batch<'_>, map: &Map) -> Result<(), tembo::Error> {
-        let parts = [&self.id[..], &self.offset.to_le_bytes(), &[self.database]].concat();
+    pub(super) fn write(
+        &self,
+        batch: &mut Batch<'_>,
+        map: &Map,
+        extent: Option<Extent>,
+    ) -> Result<(), tembo::Error> {
+        let mut parts = [&self.id[..], &self.offset.to_le_bytes(), &[self.database]].concat();
+        extent.iter().for_each(|extent| parts.extend_from_slice(&extent.encode()));
         match batch.put(map, POSITION, &parts) {
             // Removals work in a full pool.
             Err(tembo::Error::Full { .. }) => batch.put_to_free(map, POSITION, &parts).map(drop),

@@ -49,6 +49,9 @@ pub(crate) mod retention;
 mod scripts;
 pub(crate) mod slots;
 pub(crate) mod stream;
+mod stream_file;
+#[cfg(test)]
+mod stream_file_tests;
 pub(crate) mod swap;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@
 //! ```text
 //!   'm'  -> port_le host              2 bytes, and the rest      the master, if the server is a replica
 //!   'p'  -> id offset_le database     40, 8 and 1 bytes          how far the stream goes that made the data
+//!           extent                    40 bytes, or none          of the backlog's file, if it is in one
 //!   's'  -> id offset_le              40 and 8 bytes             the history before, up to that offset
 //!   'b'  -> state boot                1 byte, and the rest       the boot of the system that wrote last
 //!   'r'  -> (port_le len host)*       2, 1 and len bytes each    the replicas that get the stream
@@ -152,7 +153,6 @@ impl<'p> Keyspace<'p> {
     /// of an earlier place of this one, need a whole copy. Commits. There must be no batch.
     pub(crate) fn adopt_position(&mut self, position: Position) -> Answer {
         let map = self.replication_map()?;
-        self.replication.backlog.open(self.pool, position.offset)?;
         let batch = writer(self.pool, &mut self.batch)?;
         batch.remove(&map, SECOND)?;
         self.replication.backlog.clear(batch, position.offset)?;
@@ -323,7 +323,7 @@ impl<'p> Keyspace<'p> {
         batch.remove(&map, SECOND)?;
         // The stream before is of another history.
         self.replication.backlog.clear(batch, position.offset)?;
-        position.write(batch, &map)?;
+        position.write(batch, &map, self.replication.backlog.extent())?;
         arrival.dirty = true;
         let arrived = arrival.commit();
         self.replication.backlog.note_end(arrived.is_ok());

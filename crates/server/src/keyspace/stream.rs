@@ -35,9 +35,10 @@ impl Replication {
         let map = pool.find_map(REPLICATION)?;
         let get = |key| map.as_ref().map(|map| map.get(key)).transpose().map(Option::flatten);
         // The check names a damaged record. Without the position, everything is copied anew.
-        let position = get(POSITION)?.and_then(|value| Position::decode(&value).ok());
+        let stored = get(POSITION)?.and_then(|value| Position::decode(&value).ok());
+        let (position, extent) = stored.map_or((None, None), |(position, extent)| (Some(position), extent));
         let second = get(SECOND)?.and_then(|value| Second::decode(&value).ok());
-        let backlog = Backlog::find(pool, position)?;
+        let backlog = Backlog::find(pool, position, extent)?;
         Ok(Replication {
             map,
             position,
@@ -123,7 +124,7 @@ impl Replication {
         if self.forgets_offset {
             return Ok(());
         }
-        position.write(batch, map)
+        position.write(batch, map, self.backlog.extent())
     }
 
     /// Notes the end of a commit that wrote the position.
