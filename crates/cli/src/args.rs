@@ -146,7 +146,8 @@ pub(crate) struct PoolChoices {
     #[arg(long, value_name = "BYTES")]
     pub(crate) journal_bytes: Option<Size>,
     /// Private memory beyond which an open pool with a journal drops copies of pages that its file has
-    /// [default: a quarter of the memory that the process may use]
+    /// [default: a sixth of the pool and at least 768M, but at most a quarter of the memory that the process
+    /// may use]
     #[arg(long, value_name = "BYTES")]
     pub(crate) private_bytes_max: Option<Size>,
     /// Write cache lines back with this instruction, even if the processor does not report it (also:

@@ -84,8 +84,9 @@ impl Options {
     }
 
     /// Bytes of private memory beyond which an open pool with a journal drops copies of pages that the file
-    /// has by then (default: a quarter of the memory that the process may use, its control group
-    /// considered). Beyond it commits are slowed, by 4 ms from a quarter above it on.
+    /// has by then (default: a sixth of the pool and at least 768 MiB, but at most a quarter of the memory
+    /// that the process may use, its control group considered). Beyond it commits are slowed, by 4 ms from a
+    /// quarter above it on.
     pub fn private_bytes_max(mut self, bytes: u64) -> Options {
         self.inner.region.private_bytes_max = Some(bytes);
         self

@@ -2,15 +2,56 @@
 
 use std::fs::read_to_string;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The part of the process's memory that private pages may take.
 const PART: u64 = 4;
 /// The least limit: with fewer pages hardly anything could be stored twice.
 const LEAST_BYTES: u64 = 16 << 20;
 
-/// A quarter of the memory that the process may use: of the machine's, or of its control group's.
-pub(crate) fn usual_limit_bytes() -> u64 {
-    (memory_bytes() / PART).max(LEAST_BYTES)
+/// The part of a long region that may be private. Memory has each of these pages twice.
+const PART_OF_REGION: u64 = 6;
+/// All pages of regions up to this length may be private.
+const SMALL_BYTES: u64 = 768 << 20;
+
+/// The bytes of private pages beyond which some are given back.
+pub(crate) enum Limit {
+    /// As the caller said.
+    Fixed(u64),
+    /// By the memory that the process may use and by the region's length.
+    Usual {
+        /// A quarter of that memory: of the machine's, or of its control group's.
+        share_bytes: u64,
+        /// The length of the region.
+        region_bytes: AtomicU64,
+    },
+}
+
+impl Limit {
+    pub(crate) fn new(chosen: Option<u64>) -> Limit {
+        let usual = || Limit::Usual {
+            share_bytes: (memory_bytes() / PART).max(LEAST_BYTES),
+            region_bytes: AtomicU64::new(0),
+        };
+        chosen.map_or_else(usual, Limit::Fixed)
+    }
+
+    /// Notes the length of the region.
+    pub(super) fn note_length(&self, bytes: u64) {
+        if let Limit::Usual { region_bytes, .. } = self {
+            region_bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Limit::Fixed(bytes) => *bytes,
+            Limit::Usual { share_bytes, region_bytes } => {
+                let part = region_bytes.load(Ordering::Relaxed) / PART_OF_REGION;
+                (*share_bytes).min(part.max(SMALL_BYTES))
+            }
+        }
+    }
 }
 
 /// The memory that the process may use; 4 GiB if the system does not say.
@@ -72,6 +113,19 @@ mod tests {
         ] {
             assert_eq!(limit_of(line, root), limit, "{line}");
         }
-        assert!(usual_limit_bytes() >= LEAST_BYTES);
+    }
+
+    #[test]
+    fn long_regions_have_a_part_of_their_pages_twice() {
+        assert_eq!(Limit::new(Some(7)).bytes(), 7);
+        let usual = Limit::new(None);
+        let at = |bytes| {
+            usual.note_length(bytes);
+            usual.bytes()
+        };
+        let share = at(u64::MAX);
+        assert!(share >= LEAST_BYTES);
+        assert_eq!(at(0), share.min(SMALL_BYTES));
+        assert_eq!(at(64 << 30), share.min((64 << 30) / PART_OF_REGION));
     }
 }

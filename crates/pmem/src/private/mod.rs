@@ -39,7 +39,7 @@ mod table;
 #[cfg(all(test, not(miri)))]
 mod tests;
 
-pub(crate) use limit::{memory_bytes, usual_limit_bytes};
+pub(crate) use limit::{Limit, memory_bytes};
 
 use crate::LINE_BYTES;
 use crate::map::AddressRange;
@@ -67,8 +67,8 @@ pub(crate) struct PrivatePages {
     page_shift: u32,
     table: Table,
     count: AtomicU64,
-    /// The number of pages beyond which some are given back.
-    limit: u64,
+    /// Beyond it, some are given back.
+    limit: Limit,
     /// The pages that are being given back, as bits of their numbers' hashes.
     leaving: AtomicU64,
     has_heavy_fence: bool,
@@ -107,7 +107,7 @@ fn bit(page: u64) -> u64 {
 }
 
 impl PrivatePages {
-    pub(crate) fn new(range: &AddressRange, backing: Backing, limit_bytes: u64) -> PrivatePages {
+    pub(crate) fn new(range: &AddressRange, backing: Backing, limit: Limit) -> PrivatePages {
         let page_bytes = match backing {
             Backing::Mapped => rustix::param::page_size() as u64,
             Backing::Copied => crate::PAGE_BYTES,
@@ -118,7 +118,7 @@ impl PrivatePages {
             page_shift: page_bytes.ilog2(),
             table: Table::default(),
             count: AtomicU64::new(0),
-            limit: limit_bytes / page_bytes,
+            limit,
             leaving: AtomicU64::new(0),
             has_heavy_fence: has_heavy_fence(),
             is_refused: AtomicBool::new(false),
@@ -137,7 +137,12 @@ impl PrivatePages {
 
     /// The number of private pages beyond which some are given back.
     pub(crate) fn limit(&self) -> u64 {
-        self.limit
+        self.limit.bytes() >> self.page_shift
+    }
+
+    /// Notes the length of the region.
+    pub(crate) fn note_length(&self, bytes: u64) {
+        self.limit.note_length(bytes);
     }
 
     /// Bytes that were given back so far.
@@ -147,8 +152,9 @@ impl PrivatePages {
 
     /// By how much the limit is exceeded: 1 for a quarter of it or more.
     pub(crate) fn excess(&self) -> f64 {
-        let over = self.count().saturating_sub(self.limit);
-        if over == 0 { 0.0 } else { (4.0 * over as f64 / self.limit.max(1) as f64).min(1.0) }
+        let limit = self.limit();
+        let over = self.count().saturating_sub(limit);
+        if over == 0 { 0.0 } else { (4.0 * over as f64 / limit.max(1) as f64).min(1.0) }
     }
 
     /// Enters the pages of a range, in which the caller stores until it drops the guard (P1).

@@ -5,7 +5,7 @@ use super::options::RegionOptions;
 use super::persist::{Flusher, lines_of};
 use crate::journal::{DiskFile, Journal, JournalPlace, JournalStats, Worker};
 use crate::map::{AddressRange, Sharing, round_up};
-use crate::private::{Backing, PrivatePages, usual_limit_bytes};
+use crate::private::{Backing, Limit, PrivatePages};
 use crate::{Domain, LINE_BYTES, OfProcess, PAGE_BYTES, RegionError, SyncError, counters};
 use std::fs::File;
 use std::io;
@@ -67,8 +67,8 @@ impl Journaled {
             Some(records) => Journal::resume(medium, records, interval)?,
             None => Journal::open(medium, place, interval)?,
         };
-        let limit_bytes = options.private_bytes_max.unwrap_or_else(usual_limit_bytes);
-        Ok(Journaled::over(journal, PrivatePages::new(range, Backing::Mapped, limit_bytes)))
+        let limit = Limit::new(options.private_bytes_max);
+        Ok(Journaled::over(journal, PrivatePages::new(range, Backing::Mapped, limit)))
     }
 
     /// A journal, without its threads, over these pages.
@@ -153,7 +153,7 @@ impl Region {
             Region::over(range, bytes, max_bytes.max(bytes), Sharing::Private, domain, Flusher::Journal);
         // SAFETY: no other code has the region yet.
         unsafe { region.write(0, image) }.expect("the region is as long as the image");
-        let pages = PrivatePages::new(&region.range, Backing::Copied, u64::MAX);
+        let pages = PrivatePages::new(&region.range, Backing::Copied, Limit::Fixed(u64::MAX));
         region.journal = Some(Journaled::over(journal, pages));
         region.instrumented = true;
         region.apply_found()?;
@@ -161,6 +161,7 @@ impl Region {
     }
 
     pub(super) fn apply_found(&self) -> Result<(), RegionError> {
+        self.journal.iter().for_each(|journaled| journaled.pages.note_length(self.len()));
         self.journal.as_ref().map_or(Ok(()), |journaled| journaled.apply_found(self))
     }
 

@@ -100,6 +100,7 @@ impl Region {
     pub(crate) fn set_len(&self, bytes: u64) {
         // ORDER: pairs with the loads in `len` and `load_u64`; the mapping was made before.
         self.len.store(bytes, Ordering::Release);
+        self.journal.iter().for_each(|journaled| journaled.pages.note_length(bytes));
         if !self.reports_loads {
             self.loadable_words.store(bytes / WORD_BYTES, Ordering::Release);
         }

@@ -28,8 +28,8 @@ pub struct RegionOptions {
     /// opened, which takes about 0.5 s per GiB if they are not in huge pages yet.
     pub huge_pages: bool,
     /// Bytes of private memory beyond which a region with a journal gives pages back that are at home, and
-    /// slows its fences: the more, the more it has, up to a quarter above. `None`: a quarter of the memory
-    /// that the process may use.
+    /// slows its fences: the more, the more it has, up to a quarter above. `None`: a sixth of the region and
+    /// at least 768 MiB, but at most a quarter of the memory that the process may use.
     pub private_bytes_max: Option<u64>,
     /// Where the file has a journal, if it has one.
     pub journal: Option<JournalPlace>,
