@@ -64,6 +64,8 @@ pub(crate) struct Backlog {
     found: Option<Extent>,
     /// The map has bytes from a time without a journal.
     has_old_records: bool,
+    /// The batch removes them.
+    drops_old_records: bool,
     /// The place of the backlog's first byte in the stream, as the batch has it.
     pub(in crate::keyspace) first: u64,
     pub(in crate::keyspace) committed: u64,
@@ -149,7 +151,7 @@ impl Backlog {
                 return self.clear(batch, end);
             }
             self.first = file.trim(floor, bytes.len());
-            return self.drop_old_records(batch);
+            return Ok(());
         }
         let Some(map) = self.map.clone().filter(|_| self.beside.is_none()) else {
             // It could not be opened.
@@ -173,11 +175,13 @@ impl Backlog {
         }
     }
 
-    fn drop_old_records(&self, batch: &mut Batch<'_>) -> Result<(), tembo::Error> {
-        match &self.map {
-            Some(map) if self.has_old_records => batch.clear(map),
-            _ => Ok(()),
+    /// Lets the map be empty where a position with an extent is written.
+    pub(super) fn drop_old_records(&mut self, batch: &mut Batch<'_>) -> Result<(), tembo::Error> {
+        if let (true, Some(map), Some(_)) = (self.has_old_records, &self.map, &self.file) {
+            batch.clear(map)?;
+            self.drops_old_records = true;
         }
+        Ok(())
     }
 
     /// Removes the oldest records, as far as those that are left are enough.
@@ -208,6 +212,7 @@ impl Backlog {
         }
         if let Some(map) = &self.map {
             batch.clear(map)?;
+            self.drops_old_records = true;
         }
         self.first = offset;
         Ok(())
@@ -215,7 +220,7 @@ impl Backlog {
 
     /// Notes the end of a commit.
     pub(super) fn note_end(&mut self, is_committed: bool) {
-        self.has_old_records &= !is_committed || self.file.is_none();
+        self.has_old_records &= !(std::mem::take(&mut self.drops_old_records) && is_committed);
         if let Some(file) = &mut self.file {
             file.note_end(is_committed);
         }

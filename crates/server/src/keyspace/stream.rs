@@ -124,6 +124,7 @@ impl Replication {
         if self.forgets_offset {
             return Ok(());
         }
+        self.backlog.drop_old_records(batch)?;
         position.write(batch, map, self.backlog.extent())
     }
 

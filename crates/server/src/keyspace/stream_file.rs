@@ -272,7 +272,8 @@ struct Found {
 /// Finds the blocks of an extent from the last one back, up to one that does not fit.
 fn find_blocks(medium: &dyn Medium, extent: &Extent, end: u64, is_trusted: bool) -> Found {
     let mut found = Found { slots: VecDeque::new(), first: end };
-    if extent.base == end {
+    // The position may be one of another history.
+    if extent.base.max(extent.first) >= end {
         return found;
     }
     let (mut number, mut slot) = ((end - 1 - extent.base) / PART, extent.slot);
