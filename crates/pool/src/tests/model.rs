@@ -249,6 +249,50 @@ fn tags_are_theirs_who_have_the_lines() {
     assert_eq!(pool.marks().unwrap().usage().allocated_blocks, 8);
 }
 
+/// A block of some kind, and its length.
+fn allocate(tx: &mut Tx, number: u64) -> (u64, u64) {
+    match number % 5 {
+        0 => (tx.alloc_tagged([number, 0]).unwrap(), LINE_BYTES),
+        1 => (tx.alloc(48).unwrap(), 48),
+        2 => (tx.alloc_words(24).unwrap(), 24),
+        3 => (tx.alloc(512).unwrap(), 512),
+        _ if number % 25 == 4 => (tx.alloc(200_000).unwrap(), 200_000),
+        _ => (tx.alloc(32).unwrap(), 32),
+    }
+}
+
+/// Beyond a few blocks the transaction keeps an index: each block has to be found there, from its first word
+/// to its last, and none that was taken back.
+#[test]
+fn a_large_transaction_finds_its_blocks_and_no_others() {
+    let pool = tiny_pool(16 << 20);
+    let mut lane = pool.lane().unwrap();
+    let mut tx = lane.begin();
+    let kept: Vec<_> = (0..150).map(|number| allocate(&mut tx, number)).collect();
+    for round in 0..4 {
+        let before = tx.savepoint();
+        // Where the blocks of one round were, there are others in the next.
+        let more: Vec<_> = (0..200).map(|number| allocate(&mut tx, number * (round + 2))).collect();
+        for (off, bytes) in kept.iter().chain(&more) {
+            for word in [*off, off + bytes - 8] {
+                tx.store(word, word ^ round).unwrap();
+                assert_eq!(pool.region().load_u64(word).unwrap(), word ^ round, "not stored in place");
+            }
+        }
+        tx.rollback_to(before);
+        for (off, _) in &more {
+            assert!(tx.write_fresh(*off, &[0; 8]).is_err(), "a block that was taken back");
+        }
+    }
+    for (off, _) in kept.iter().step_by(3) {
+        tx.free(*off).unwrap();
+        assert!(tx.free(*off).is_err(), "freed twice");
+    }
+    tx.commit().unwrap();
+    let blocks = kept.len() - kept.len().div_ceil(3);
+    assert_eq!(pool.marks().unwrap().usage().allocated_blocks, blocks as u64);
+}
+
 #[test]
 fn several_lanes_share_a_pool() {
     let pool = tiny_pool(4 << 20);

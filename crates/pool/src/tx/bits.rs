@@ -20,6 +20,21 @@ impl BitChange {
     }
 }
 
+/// Adds a change. Neighbours are mostly allocated one after the other, and their bits join at once.
+#[inline(always)]
+pub(super) fn add_bit(bits: &mut Vec<BitChange>, change: BitChange) {
+    let place = change.place;
+    match bits.last_mut() {
+        Some(last)
+            if (last.place.word_off, last.set) == (place.word_off, change.set)
+                && last.place.mask & place.mask == 0 =>
+        {
+            last.place.mask |= place.mask;
+        }
+        _ => bits.push(change),
+    }
+}
+
 /// Merges all changes of one word's bits into one.
 #[inline]
 pub(super) fn merge_bits(bits: &mut Vec<BitChange>) -> Result<()> {

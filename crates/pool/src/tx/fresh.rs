@@ -1,10 +1,10 @@
 //! The blocks that a transaction has allocated, and where they lie.
 
+use super::fresh_index::FreshIndex;
 use crate::alloc::Block;
 use crate::alloc::slab::SlabRef;
 use crate::layout::TAG_BYTES;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
 use std::vec::Drain;
 use tembo_sync::hash_u64_to_bits;
 
@@ -110,8 +110,8 @@ impl FreshFilter {
 #[derive(Debug, Default)]
 pub(super) struct FreshBlocks {
     list: Vec<Fresh>,
-    /// From a block's start to its number; complete only beyond [`SEARCH_MAX`] blocks.
-    index: BTreeMap<u64, u32>,
+    /// Complete only beyond [`SEARCH_MAX`] blocks.
+    index: FreshIndex,
     filter: FreshFilter,
 }
 
@@ -153,9 +153,10 @@ impl FreshBlocks {
             self.filter.add(off, bytes);
         }
         if number == SEARCH_MAX {
-            self.index = self.list.iter().enumerate().map(|(i, f)| (f.block.off, i as u32)).collect();
+            self.index.clear();
+            self.list.iter().enumerate().for_each(|(i, fresh)| self.index.insert(&fresh.block, i));
         } else if number > SEARCH_MAX {
-            self.index.insert(off, number as u32);
+            self.index.insert(&self.list[number].block, number);
         }
     }
 
@@ -179,7 +180,7 @@ impl FreshBlocks {
         let drained: Drain<'_, Fresh> = self.list.drain(kept..);
         let index = &mut self.index;
         drained.map(move |fresh| {
-            index.remove(&fresh.block.off);
+            index.remove(&fresh.block);
             fresh.block
         })
     }
@@ -226,8 +227,7 @@ impl FreshBlocks {
             return None;
         }
         if self.list.len() > SEARCH_MAX {
-            let (_, number) = self.index.range(..=off).next_back()?;
-            return holds(&self.list[*number as usize]).then_some(*number as usize);
+            return self.index.find(off, |number| holds(&self.list[number]));
         }
         self.list.iter().position(holds)
     }
@@ -242,8 +242,8 @@ impl FreshBlocks {
     /// proportion to their number.
     pub(super) fn in_slab(&self, slab: &SlabRef) -> impl Iterator<Item = u64> {
         let is_indexed = self.list.len() > SEARCH_MAX;
-        let indexed = is_indexed.then(|| self.index.range(slab.blocks_span()));
-        let indexed = indexed.into_iter().flatten().map(|(_, number)| &self.list[*number as usize]);
+        let indexed = is_indexed.then(|| self.index.within(slab.blocks_span()));
+        let indexed = indexed.into_iter().flatten().map(|number| &self.list[number]);
         let searched = if is_indexed { &[] } else { &self.list[..] };
         let kept = indexed.chain(searched).filter(|f| !f.cancelled);
         kept.filter_map(|f| f.block.index_in(slab))

@@ -1,7 +1,7 @@
 //! Gathers the work of a commit from the writes of its transaction: changes of home words, lines to flush and
 //! to own, and the record.
 
-use super::bits::{BitChange, freed_twice, merge_bits};
+use super::bits::{BitChange, add_bit, freed_twice, merge_bits};
 use super::slabs::write_slab_heads;
 use super::write_set::{Gathered, WriteSet};
 use crate::Result;
@@ -56,7 +56,7 @@ fn gather_allocated(writes: &mut WriteSet, geometry: &Geometry) {
         match &fresh.block.home {
             Home::Slab(slab, index) => {
                 if slab.is_published() {
-                    bits.push(BitChange { place: slab.bit(*index), set: true, slab: *slab });
+                    add_bit(bits, BitChange { place: slab.bit(*index), set: true, slab: *slab });
                 } else if !new_slabs.iter().rev().any(|s| s.is(slab)) {
                     new_slabs.push(*slab);
                 }
@@ -83,7 +83,8 @@ fn gather_freed(writes: &mut WriteSet, geometry: &Geometry) -> Result<()> {
     for (i, block) in freed.iter().enumerate() {
         match &block.home {
             Home::Slab(slab, index) => {
-                gathered.bits.push(BitChange { place: slab.bit(*index), set: false, slab: *slab });
+                let change = BitChange { place: slab.bit(*index), set: false, slab: *slab };
+                add_bit(&mut gathered.bits, change);
             }
             Home::Extent { zone, chunk, .. } => {
                 if freed[..i].iter().any(|other| other.off == block.off) {

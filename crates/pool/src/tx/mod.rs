@@ -8,7 +8,7 @@
 //! | `lines.rs` | words stored by line |
 //! | `roots.rs` | changes of the root directory |
 //! | `savepoint.rs` | taking writes back |
-//! | `write_set.rs`, `steps.rs`, `fresh.rs` | the volatile state of a transaction |
+//! | `write_set.rs`, `steps.rs`, `fresh.rs`, `fresh_index.rs` | the volatile state of a transaction |
 //! | `commit.rs`, `gather.rs`, `bits.rs`, `slabs.rs` | the commit |
 //! | `unlogged.rs` | commits without records, for measurements |
 //! | `reserve.rs`, `chain.rs` | space for blocks and long records |
@@ -18,6 +18,7 @@ mod blocks;
 mod chain;
 mod commit;
 mod fresh;
+mod fresh_index;
 mod gather;
 pub(crate) mod lane;
 mod lines;
@@ -142,10 +143,14 @@ impl<'l> Tx<'l> {
         TxView { region: lane.pool.region(), writes: &lane.writes }
     }
 
-    /// The offsets of the logged words ([`store`](Self::store)) in a range outside of the transaction's own
-    /// blocks. Takes time in proportion to the words of the range, or to the stores, whichever are fewer.
+    /// The offsets of the logged words ([`store`](Self::store)) in a range within one block. Takes time in
+    /// proportion to the words of the range, or to the stores, whichever are fewer; the transaction's own
+    /// blocks have none.
     pub fn logged_words(&self, off: u64, bytes: u64) -> Vec<u64> {
         let steps = &self.lane.writes.steps;
+        if self.lane.writes.fresh.at(off).is_some() {
+            return Vec::new();
+        }
         if steps.len() as u64 > bytes / 8 {
             let words = (off..off.saturating_add(bytes)).step_by(8);
             return words.filter(|word| steps.redo_step(*word).is_some()).collect();
