@@ -337,7 +337,7 @@ impl WbTree {
     ///
     /// This is the first step of every change: then a change of the structure takes the sum of a node's
     /// children for a new node, and leaves all nodes above it alone.
-    fn add_to_tallies(&self, tx: &mut Tx<'_>, tree: TreeWord, key: &[u8], by: i64) -> Result<()> {
+    pub(crate) fn add_to_tallies(&self, tx: &mut Tx<'_>, tree: TreeWord, key: &[u8], by: i64) -> Result<()> {
         if by == 0 {
             return Ok(());
         }

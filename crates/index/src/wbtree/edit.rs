@@ -33,6 +33,20 @@ impl<'m> Path<'m> {
         Ok(Path { tree, steps, leaf })
     }
 
+    /// The fences of the node at `depth` (0 is the root), which lies on the path to `key`.
+    pub(crate) fn fences<'a>(
+        &self,
+        depth: usize,
+        key: &'a [u8],
+    ) -> Result<(Option<Separator<'a>>, Option<Separator<'a>>)>
+    where
+        'm: 'a,
+    {
+        let Some(above) = depth.checked_sub(1) else { return Ok((None, None)) };
+        let taken = self.steps[above].1;
+        Ok((self.low_fence(above, taken, key)?, self.high_fence(above, taken, key)?))
+    }
+
     /// The fence below child `child` of the node at `depth` (0 is the root), which lies on the path to `key`.
     pub(crate) fn low_fence<'a>(
         &self,

@@ -5,7 +5,7 @@ use super::edit::Edit;
 use super::items::{Item, Items};
 use super::layout::{LEAF_SLOTS, LeafState, TreeWord};
 use super::node::{Leaf, Media};
-use super::search::{Probe, TreePosition};
+use super::search::{Found, Probe, TreePosition};
 use super::sums::Counting;
 use crate::error::Result;
 use crate::key_prefix::prefix8;
@@ -80,14 +80,7 @@ impl WbTree {
         };
         if let Some(found) = &place.found {
             self.add_to_leaf(tx, leaf, by)?;
-            // PERSIST(I5): the one word that replaces a value. The new record is durable before it is stored.
-            tx.store(leaf.record_off(found.slot), record)?;
-            tx.free(found.record)?;
-            if leaf.state(Media(self.region()))?.bitmap() >> found.slot & 1 == 0 {
-                // ORDER: this transaction made the entry. Readers find it through the state, so the state
-                // must become visible after the new record word.
-                tx.store(leaf.off, state.0)?;
-            }
+            self.replace_entry(tx, leaf, *state, found, record)?;
             return Ok(true);
         }
         match self.free_slot(leaf, *state)? {
@@ -99,6 +92,27 @@ impl WbTree {
         }
         self.change_len(tx, 1)?;
         Ok(false)
+    }
+
+    /// Gives an entry that was found in a leaf another record.
+    #[inline(always)]
+    pub(crate) fn replace_entry(
+        &self,
+        tx: &mut Tx<'_>,
+        leaf: &Leaf,
+        state: LeafState,
+        found: &Found<'_>,
+        record: u64,
+    ) -> Result<()> {
+        // PERSIST(I5): the one word that replaces a value. The new record is durable before it is stored.
+        tx.store(leaf.record_off(found.slot), record)?;
+        tx.free(found.record)?;
+        if leaf.state(Media(self.region()))?.bitmap() >> found.slot & 1 == 0 {
+            // ORDER: this transaction made the entry. Readers find it through the state, so the state
+            // must become visible after the new record word.
+            tx.store(leaf.off, state.0)?;
+        }
+        Ok(())
     }
 
     /// Makes the first leaf of an empty tree.

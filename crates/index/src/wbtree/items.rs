@@ -70,9 +70,20 @@ impl Items {
         range: std::ops::Range<usize>,
         skip: usize,
     ) -> Result<Items> {
+        Items::of(view, &self.as_slice()[range], (self.skip, skip))
+    }
+
+    /// A collection of these entries, at most as many as a leaf holds, with prefixes from `skip` on instead
+    /// of `before`.
+    pub(crate) fn of<'m>(
+        view: impl View<'m>,
+        items: &[Item],
+        (before, skip): (usize, usize),
+    ) -> Result<Items> {
         let mut part = Items::new(skip);
-        self.as_slice()[range].iter().for_each(|item| part.push(*item));
-        if skip != self.skip {
+        part.items[..items.len()].copy_from_slice(items);
+        part.len = items.len();
+        if skip != before {
             rebase(view, &mut part.items[..part.len], skip)?;
         }
         Ok(part)

@@ -47,6 +47,8 @@
 //!   length.
 //! * put, present key: the entry's record. remove: the leaf's state; the length. Removing a range: the same
 //!   for each of its leaves.
+//! * puts of neighbours (`run.rs`): as for single puts, with the leaf's state and fingerprints, the length
+//!   and the tallies once for all of them.
 //! * a leaf that is full, or sparse: new nodes in fresh blocks, then one child word or the root word.
 //! * clear: four words, whatever the size of the tree.
 //! * a tree that counts: before all these, the tally of each inner node on the way to the record.
@@ -130,6 +132,7 @@ pub(crate) mod node;
 mod pending_walk;
 mod remove;
 mod remove_range;
+mod run;
 mod scan;
 mod search;
 mod separator;

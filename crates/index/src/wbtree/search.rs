@@ -246,7 +246,19 @@ pub(crate) fn find<'m>(
     state: LeafState,
     probe: Probe<'_>,
 ) -> Result<Option<Found<'m>>> {
-    let mut candidates = matches(leaf.fingerprints(keys)?, probe.fingerprint) & state.bitmap();
+    let candidates = matches(leaf.fingerprints(keys)?, probe.fingerprint) & state.bitmap();
+    find_matching(view, keys, leaf, candidates, probe)
+}
+
+/// As [`find`], among the live entries whose fingerprints are the key's.
+#[inline(always)]
+pub(crate) fn find_matching<'m>(
+    view: impl View<'m>,
+    keys: impl View<'m>,
+    leaf: &Leaf,
+    mut candidates: u32,
+    probe: Probe<'_>,
+) -> Result<Option<Found<'m>>> {
     if candidates == 0 {
         return Ok(None);
     }

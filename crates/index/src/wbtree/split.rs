@@ -47,8 +47,8 @@ impl<'m> Edit<'m, '_, '_> {
         }
         let at = items.as_slice().iter().position(|item| item.record == record).unwrap_or_default();
         let cut = choose_cut(count, at);
-        let separator = separator_at(view, &items, cut)?;
-        let (low, high) = leaf_fences(path, probe.key)?;
+        let separator = separator_at(view, items.as_slice(), cut)?;
+        let (low, high) = path.fences(depth, probe.key)?;
         // If the new record is alone on its side, the old leaf stays as the other side.
         let left = if cut == count - 1 && at == cut {
             leaf.off
@@ -71,7 +71,7 @@ impl<'m> Edit<'m, '_, '_> {
     }
 
     /// Replaces the node at `depth` of the path by two nodes.
-    fn grow(
+    pub(crate) fn grow(
         &mut self,
         path: &Path<'m>,
         depth: usize,
@@ -119,13 +119,7 @@ impl<'m> Edit<'m, '_, '_> {
             _ => count / 2,
         };
         let middle = draft.separators[cut - 1];
-        let (low, high) = match depth.checked_sub(1) {
-            None => (None, None),
-            Some(above) => {
-                let taken = path.steps[above].1;
-                (path.low_fence(above, taken, key)?, path.high_fence(above, taken, key)?)
-            }
-        };
+        let (low, high) = path.fences(depth, key)?;
         let left_skip = shared_bytes(low.as_ref(), Some(&middle));
         let left = self.build_inner(level, left_skip, draft.part(0..cut))?;
         let right_skip = shared_bytes(Some(&middle), high.as_ref());
@@ -181,28 +175,14 @@ fn choose_cut(count: usize, at: usize) -> usize {
 }
 
 /// The separator before item `cut`.
-fn separator_at<'m>(view: impl View<'m>, items: &Items, cut: usize) -> Result<Separator<'m>> {
-    let (left, right) = (items.as_slice()[cut - 1].record, items.as_slice()[cut].record);
+pub(crate) fn separator_at<'m>(view: impl View<'m>, items: &[Item], cut: usize) -> Result<Separator<'m>> {
+    let (left, right) = (items[cut - 1].record, items[cut].record);
     let left_key = Record::read(view.region(), left)?.key;
     let right_key = Record::read(view.region(), right)?.key;
     if left_key >= right_key {
         return Err(corrupt("a leaf's entries", right, "keys that differ", "the same key twice"));
     }
     Ok(Separator::whole(shortest_between(left_key, right_key)))
-}
-
-/// The fences of the path's leaf.
-fn leaf_fences<'a, 'm: 'a>(
-    path: &Path<'m>,
-    key: &'a [u8],
-) -> Result<(Option<Separator<'a>>, Option<Separator<'a>>)> {
-    match path.steps.len().checked_sub(1) {
-        None => Ok((None, None)),
-        Some(parent) => {
-            let child = path.steps[parent].1;
-            Ok((path.low_fence(parent, child, key)?, path.high_fence(parent, child, key)?))
-        }
-    }
 }
 
 /// Whether a new separator can be added to a node without a new base. It must begin with the node's common

@@ -104,6 +104,14 @@ fn change(tree: &WbTree, tx: &mut Tx<'_>, model: &mut Model, round: usize, rng: 
             assert_eq!(tree.remove(tx, &key).unwrap(), model.remove(&key).is_some());
         }
     }
+    if round % 4 == 3 {
+        let mut keys: Vec<_> = (0..rng.random_range(0..400)).map(|_| random_key(rng)).collect();
+        keys.sort();
+        let weight: u32 = rng.random_range(0..9);
+        let names = keys.iter().map(Vec::as_slice);
+        tree.put_many_without_undo(tx, names, |_, _| Some(weight.to_le_bytes())).unwrap();
+        model.extend(keys.into_iter().map(|key| (key, weight)));
+    }
     if round % 10 == 9 {
         let (low, high) = (random_key(rng), random_key(rng));
         let high = if high < low { low.clone() } else { high };

@@ -15,6 +15,7 @@ mod dropped;
 mod groups;
 mod linearizable;
 mod protocol;
+mod runs;
 mod snapshot_scan;
 mod stopped_groups;
 mod structures;

@@ -58,6 +58,24 @@ fn insertions() -> Vec<Edge> {
     ]
 }
 
+fn many(keys: impl Iterator<Item = u32>) -> Vec<Edit> {
+    vec![Edit::PutMany(keys.map(key).collect(), vec![7; 3])]
+}
+
+fn runs() -> Vec<Edge> {
+    let odd = |numbers: std::ops::Range<u32>| numbers.map(|i| 2 * i + 1);
+    vec![
+        edge("many records: leaves and a root", [], many(0..60), 60 + 3 + 1),
+        edge("two records into a leaf with room", [put(1)], many([0, 2].into_iter()), 2),
+        edge("records in place of others, and others", (0..8).map(put), many(0..16), 8),
+        edge("a leaf is divided into three", full_leaves(1), many(odd(0..28)), 28 + 3),
+        edge("a leaf is divided in two under its parent", full_leaves(3), many(odd(29..33)), 4 + 1),
+        edge("leaves to the left, between and to the right", full_leaves(4), many(odd(20..60)), 40 + 4),
+        edge("a parent is divided: a new root", full_leaves(42), many(odd(30..60)), 30 + 3 + 2),
+        edge("an inner node is divided under the root", two_inner_nodes(), many(odd(30..60)), 30 + 3 + 1),
+    ]
+}
+
 fn removals() -> Vec<Edge> {
     let thin = |numbers: std::ops::Range<u32>| numbers.map(|i| remove(2 * i));
     let few_leaves = then(two_inner_nodes(), thin(28 * 5..28 * 21));
@@ -137,6 +155,11 @@ fn simulate_edges_of(counting: Counting, edges: Vec<Edge>) {
 #[test]
 fn every_kind_of_insertion_survives_crashes() {
     simulate_edges(insertions);
+}
+
+#[test]
+fn every_kind_of_run_survives_crashes() {
+    simulate_edges(runs);
 }
 
 #[test]

@@ -30,6 +30,8 @@ enum Edit {
     Extend(Vec<u8>),
     PopLast,
     RemoveRange(Vec<u8>, Vec<u8>),
+    /// Many keys, and the value that they all get.
+    PutMany(Vec<Vec<u8>>, Vec<u8>),
 }
 
 /// The operation of one transaction, or of a reader.
@@ -167,6 +169,11 @@ impl State {
                 Edit::RemoveRange(low, high) => {
                     _ = self.tree.remove_range::<Vec<u8>>(tx, low..high).map_err(text)?
                 }
+                Edit::PutMany(keys, value) => {
+                    let (keys, value) =
+                        (keys.iter().map(Vec::as_slice), [weight(value), value.clone()].concat());
+                    self.tree.put_many_without_undo(tx, keys, |_, _| Some(&value)).map_err(text)?;
+                }
             }
         }
         Ok(())
@@ -239,6 +246,7 @@ fn edit_model(model: &mut Model, edits: &[Edit]) {
             },
             Edit::PopLast => _ = model.pop_last(),
             Edit::RemoveRange(low, high) => model.retain(|key, _| !(low..high).contains(&key)),
+            Edit::PutMany(keys, value) => model.extend(keys.iter().map(|key| (key.clone(), value.clone()))),
         }
     }
 }

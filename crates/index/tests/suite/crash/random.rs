@@ -35,6 +35,15 @@ impl Trees {
                         1 => return Edit::PopLast,
                         2..5 => return Edit::Extend(key),
                         5..8 => return Edit::Insert(key, vec![7; 20]),
+                        8..10 => {
+                            let more = rng.random_range(0..30);
+                            let mut keys: Vec<_> =
+                                (0..more).map(|_| random_key(&mut rng, family, range)).collect();
+                            if more % 3 > 0 {
+                                keys.sort();
+                            }
+                            return Edit::PutMany(keys, vec![9; more % 20]);
+                        }
                         _ => {}
                     }
                     let bytes = if rng.random_bool(0.05) { 900 } else { rng.random_range(0..60) };
