@@ -271,6 +271,56 @@ impl Batch<'_> {
         }
     }
 
+    /// Gives new values to many keys, one after the other: `decide` gets the number of each key and its
+    /// present value, and returns the new one, or `None` if the key is to stay as it is. Keys in ascending
+    /// order take the least time; in a map that keeps no versions, neighbours are found and put together.
+    ///
+    /// After an error the batch is as it was, as after other changes. A panic of `decide` leaves any number
+    /// of the keys changed.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tembo::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let pool = tembo::Options::new().create(true).open(dir.path().join("a.pool"))?;
+    /// let words = pool.open_map("words")?;
+    /// let mut batch = pool.batch()?;
+    /// let (names, mut new) = (["left", "right"], 0);
+    /// batch.put_many(&words, names.map(str::as_bytes), |number, old| {
+    ///     new += usize::from(old.is_none());
+    ///     Some([number as u8])
+    /// })?;
+    /// assert_eq!(new, 2);
+    /// assert_eq!(batch.get(&words, b"right")?, Some(&[1][..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`Map::put`].
+    pub fn put_many<'k, V: AsRef<[u8]>>(
+        &mut self,
+        map: &Map,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        mut decide: impl FnMut(usize, Option<&[u8]>) -> Option<V>,
+    ) -> Result<()> {
+        let before = if self.nested.is_none() { Some(self.savepoint()) } else { None };
+        let outcome =
+            match self.changed_tree(map)? {
+                Tree::Plain(tree) => self.change_plain(|tx| tree.put_many_without_undo(tx, keys, decide)),
+                Tree::Versioned(tree) => keys.into_iter().enumerate().try_for_each(|(number, key)| {
+                    match decide(number, self.part(tree)?.get(&self.tx, key)?) {
+                        Some(value) => self.put_parts(map, key, &[value.as_ref()]).map(drop),
+                        None => Ok(()),
+                    }
+                }),
+            };
+        if let (Err(_), Some(before)) = (&outcome, before) {
+            self.rollback_to(before);
+        }
+        outcome
+    }
+
     /// Gives `key` a value if it has none; returns whether it did.
     ///
     /// # Errors

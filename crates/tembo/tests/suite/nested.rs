@@ -70,6 +70,12 @@ fn change(
                 model.remove(&first);
             }
         }
+        14..16 => {
+            let mut keys: Vec<_> = (0..rng.random_range(0..80)).map(|_| self::key(rng)).collect();
+            keys.sort();
+            batch.put_many(map, keys.iter().map(Vec::as_slice), |_, _| Some(&value))?;
+            model.extend(keys.into_iter().map(|key| (key, Rc::from(&value[..]))));
+        }
         13 => {
             batch.put(map, &[b'k'; MAX_KEY_BYTES as usize + 1], &value)?;
         }
@@ -183,4 +189,29 @@ fn a_map_of_another_pool_takes_a_nested_transaction_back() {
     assert_eq!(keys(&maps[0]), [&b"before"[..], b"kept"]);
     assert_eq!(keys(&maps[2]), [b"after"]);
     pool.check().unwrap();
+}
+
+/// Outside of a nested transaction the call takes back what it did itself, and no more.
+#[test]
+fn many_keys_of_which_one_fails_leave_the_batch_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = new_pool(&dir.path().join("a.pool"));
+    for map in &open_maps(&pool)[1..] {
+        let mut batch = pool.batch().unwrap();
+        batch.put(map, b"before", b"1").unwrap();
+        let long = vec![b'k'; MAX_KEY_BYTES as usize + 1];
+        let outcome = batch.put_many(map, [&b"a"[..], b"before", &long], |_, _| Some(b"2"));
+        assert!(matches!(outcome, Err(Error::KeyTooLong { .. })), "{outcome:?}");
+        let mut seen = Vec::new();
+        batch
+            .put_many(map, [&b"a"[..], b"before"], |number, old| {
+                seen.push((number, old.map(<[u8]>::to_vec)));
+                (number == 0).then_some(b"3")
+            })
+            .unwrap();
+        assert_eq!(seen, [(0, None), (1, Some(b"1".to_vec()))]);
+        batch.commit().unwrap();
+        let all: Vec<_> = map.iter().map(|entry| entry.unwrap().key().to_vec()).collect();
+        assert_eq!(all, [b"a".to_vec(), b"before".to_vec()]);
+    }
 }
