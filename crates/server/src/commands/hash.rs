@@ -11,6 +11,7 @@ use super::{element_scan, sampling};
 use crate::config::Encodings;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::Keyspace;
+use crate::keyspace::collection::places::Many;
 use crate::keyspace::collection::value::Collection;
 use crate::keyspace::format::Kind;
 
@@ -48,6 +49,27 @@ pub(super) fn put(
     Ok(replaced)
 }
 
+/// Gives many fields of a large hash their values; returns how many are new.
+fn put_many<'e>(
+    keys: &mut Keyspace<'_>,
+    hash: &mut Collection,
+    limits: &Encodings,
+    fields: &Many<impl Fn(usize) -> &'e [u8]>,
+    value: impl Fn(usize) -> &'e [u8],
+) -> Answer<i64> {
+    let (mut created, mut longest) = (0, 0);
+    keys.put_many(hash, fields, |number, old| {
+        let value = value(number);
+        created += i64::from(old.is_none());
+        longest = longest.max((fields.field)(number).len()).max(value.len());
+        Some(value)
+    })?;
+    if longest as u64 > limits.hash_value_bytes || hash.len() > limits.hash_entries {
+        hash.convert();
+    }
+    Ok(created)
+}
+
 fn hset(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let created = put_all(ctx, request, "hset")?;
     ctx.out.write().integer(created);
@@ -69,8 +91,14 @@ fn put_all(ctx: &mut Context<'_, '_>, request: &Request<'_>, name: &str) -> Answ
     let (database, key) = (ctx.database(), &request[1]);
     let mut hash = ctx.keys.collection(database, key, Kind::Hash)?.in_parts();
     let mut created = 0;
+    let limits = &ctx.state.config.encodings;
     for at in (2..request.arg_count()).step_by(2) {
-        let limits = &ctx.state.config.encodings;
+        let count = (request.arg_count() - at) / 2;
+        if hash.takes_many(count) {
+            let fields = Many { count, field: |n| &request[at + 2 * n] };
+            created += put_many(ctx.keys, &mut hash, limits, &fields, |n| &request[at + 2 * n + 1])?;
+            break;
+        }
         created += i64::from(!put(ctx.keys, &mut hash, limits, &request[at], &request[at + 1])?);
     }
     ctx.keys.store_changed(key, hash, "hset")?;

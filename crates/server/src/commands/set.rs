@@ -11,6 +11,7 @@ use super::{element_scan, sampling};
 use crate::config::Encodings;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::Keyspace;
+use crate::keyspace::collection::places::Many;
 use crate::keyspace::collection::value::Collection;
 use crate::keyspace::format::Kind;
 
@@ -44,14 +45,39 @@ pub(super) fn add(
     Ok(true)
 }
 
+/// Adds many members to a large set; returns how many are new.
+fn add_many<'e>(
+    keys: &mut Keyspace<'_>,
+    set: &mut Collection,
+    limits: &Encodings,
+    members: &Many<impl Fn(usize) -> &'e [u8]>,
+) -> Answer<i64> {
+    let (mut added, mut converts) = (0, set.is_converted());
+    keys.put_many(set, members, |number, old| {
+        if old.is_some() {
+            return None;
+        }
+        added += 1;
+        converts = converts || parse_i64((members.field)(number)).is_none();
+        Some([])
+    })?;
+    if converts || set.len() > limits.set_intset_entries {
+        set.convert();
+    }
+    Ok(added)
+}
+
 fn sadd(ctx: &mut Context<'_, '_>, request: &Request<'_>) -> Answer {
     let (database, key) = (ctx.database(), &request[1]);
     let mut set = ctx.keys.collection(database, key, Kind::Set)?.in_parts();
-    let mut added = 0;
-    let places = ctx.keys.order_of_places(&set, request.args().skip(2));
-    for number in 2..request.arg_count() {
-        let member = &request[places.get(number - 2).map_or(number, |place| 2 + place.number())];
-        added += i64::from(add(ctx.keys, &mut set, &ctx.state.config.encodings, member)?);
+    let (mut added, limits) = (0, &ctx.state.config.encodings);
+    for at in 2..request.arg_count() {
+        let count = request.arg_count() - at;
+        if set.takes_many(count) {
+            added += add_many(ctx.keys, &mut set, limits, &Many { count, field: |n| &request[at + n] })?;
+            break;
+        }
+        added += i64::from(add(ctx.keys, &mut set, limits, &request[at])?);
     }
     if added > 0 {
         ctx.keys.store_changed(key, set, "sadd")?;

@@ -10,6 +10,7 @@ use crate::config::Encodings;
 use crate::fault::{Answer, Fault, SYNTAX};
 use crate::keyspace::Keyspace;
 use crate::keyspace::collection::ordered::{Cut, Score};
+use crate::keyspace::collection::places::Many;
 use crate::keyspace::collection::value::Collection;
 use crate::keyspace::format::Kind;
 
@@ -135,7 +136,13 @@ pub(super) fn add_members(
     let database = ctx.database();
     let mut sorted = ctx.keys.collection(database, key, Kind::SortedSet)?.in_parts();
     let (mut added, mut updated, mut last) = (0, 0, None);
-    for &(given, member) in pairs {
+    for (at, &(given, member)) in pairs.iter().enumerate() {
+        let rest = &pairs[at..];
+        if sorted.takes_many(rest.len()) {
+            let (more, others) = add_many(ctx, &mut sorted, options, rest)?;
+            (added, updated) = (added + more, updated + others);
+            break;
+        }
         let old = ctx.keys.score(&sorted, member)?;
         last = options.score(old.map(Score::number), given)?;
         let Some(new) = last.map(Score::new).filter(|new| Some(*new) != old) else {
@@ -155,6 +162,35 @@ pub(super) fn add_members(
         (true, None) => ctx.out.write().null(),
     }
     Ok(())
+}
+
+/// Adds many members to a large sorted set; returns how many are new, and how many have another score.
+fn add_many(
+    ctx: &mut Context<'_, '_>,
+    sorted: &mut Collection,
+    options: Adding,
+    pairs: &[(f64, &[u8])],
+) -> Answer<(i64, i64)> {
+    let (mut added, mut updated, mut longest, mut failed) = (0, 0, 0, None);
+    let members = Many { count: pairs.len(), field: |number: usize| pairs[number].1 };
+    ctx.keys.put_many_scores(sorted, &members, |number, old| {
+        let (given, member) = pairs[number];
+        let new = options.score(old.map(Score::number), given).map_err(|e| failed = Some(e)).ok()?;
+        let new = new.map(Score::new).filter(|new| Some(*new) != old)?;
+        match old {
+            Some(_) => updated += 1,
+            None => (added, longest) = (added + 1, longest.max(member.len())),
+        }
+        Some(new)
+    })?;
+    if let Some(failed) = failed {
+        return Err(failed);
+    }
+    let limits = &ctx.state.config.encodings;
+    if added > 0 && (sorted.len() > limits.zset_entries || longest as u64 > limits.zset_value_bytes) {
+        sorted.convert();
+    }
+    Ok((added, updated))
 }
 
 /// The sorted set that a command reads.

@@ -544,6 +544,10 @@ fn large() -> Script {
         run(Command::Zunionstore(name("z1"), [name("z0"), name("z2")])),
         run(Command::Copy(name("l0"), name("l1"))),
         run(Command::Copy(name("h1"), name("h0"))),
+        // So many elements are put in the order of their records.
+        run(Command::Hset(name("h1"), pairs(20))),
+        run(Command::Sadd(name("s1"), fields(20))),
+        run(Command::Zadd(name("z1"), fields(20).into_iter().rev().zip(0..).collect())),
         run(Command::Sunionstore(name("s0"), [name("s0"), name("s1")])),
         run(Command::Zremrangebyrank(name("z1"), 1, 9)),
         run(Command::Ltrim(name("l1"), 20, 29)),
@@ -553,7 +557,7 @@ fn large() -> Script {
         run(Command::SpopAll(name("s0"))),
         run(Command::Flushdb(0)),
     ];
-    let continuation = vec![run(Command::Hset(name("h2"), pairs(12))), Op::ReclaimAll];
+    let continuation = vec![run(Command::Hset(name("h2"), pairs(24))), Op::ReclaimAll];
     Script::new(name("large collections"), [start, ops, continuation])
 }
 

@@ -43,6 +43,19 @@ impl Batch<'_> {
         self.inner.put_parts(map, key, value)
     }
 
+    /// As [`tembo::Batch::put_many`].
+    pub(crate) fn put_many<'k, V: AsRef<[u8]>>(
+        &mut self,
+        map: &Map,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        decide: impl FnMut(usize, Option<&[u8]>) -> Option<V>,
+    ) -> Result<()> {
+        if self.point.is_some() {
+            keys.clone().try_for_each(|key| self.keep(map, key))?;
+        }
+        self.inner.put_many(map, keys, decide)
+    }
+
     pub(crate) fn put_to_free(&mut self, map: &Map, key: &[u8], value: &[u8]) -> Result<bool> {
         self.keep(map, key)?;
         self.inner.put_to_free(map, key, value)

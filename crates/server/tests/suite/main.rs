@@ -45,6 +45,7 @@ mod list_ends;
 mod lists;
 mod lists_differential;
 mod logged;
+mod many_differential;
 mod metrics;
 mod notifications;
 mod peer;

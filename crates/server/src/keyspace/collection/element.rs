@@ -20,6 +20,7 @@ use std::ops::ControlFlow;
 
 use tembo::Map;
 
+use super::keys::Keys;
 use super::ordered::{self, Score};
 use super::position::{FIELD_BYTES_MAX, Secret};
 use crate::fault::{Answer, Fault};
@@ -31,6 +32,10 @@ const PLACE_BYTES: usize = ID_BYTES + 4;
 const DIGEST_BYTES: usize = 16;
 const LONG_KEY_BYTES: usize = PLACE_BYTES + FIELD_BYTES_MAX + DIGEST_BYTES + 1;
 const LENGTH_BYTES: usize = 4;
+
+/// Keys that are put together: as many as stay in the processor's cache from when they are made, with the
+/// arguments that they are made of.
+const KEYS_TOGETHER: usize = if cfg!(test) { 16 } else { 1024 };
 
 /// No two fields are known whose digests are equal.
 const TOO_MANY_ALIKE: Fault = Fault::Error("ERR too many long fields have the same digest");
@@ -184,6 +189,25 @@ impl<'a> Elements<'a, '_> {
         self.find_long(&mut key, rest)?;
         let len = (rest.len() as u32).to_le_bytes();
         Ok(self.batch.put_parts(self.map, &key, &[&len, rest, value])?)
+    }
+
+    /// Gives new values to elements of short fields, as [`tembo::Batch::put_many`]; none of a sorted set.
+    pub(super) fn put_many<'e, V: AsRef<[u8]>>(
+        &mut self,
+        id: u64,
+        fields: impl Iterator<Item = (u32, &'e [u8])>,
+        mut decide: impl FnMut(usize, Option<&[u8]>) -> Option<V>,
+    ) -> Answer {
+        let (mut fields, mut keys, mut before) = (fields.peekable(), Keys::default(), 0);
+        while fields.peek().is_some() {
+            keys.clear();
+            for (position, field) in fields.by_ref().take(KEYS_TOGETHER) {
+                keys.push([&id.to_be_bytes()[..], &position.to_be_bytes(), field]);
+            }
+            self.batch.put_many(self.map, keys.iter(), |number, old| decide(before + number, old))?;
+            before += KEYS_TOGETHER;
+        }
+        Ok(())
     }
 
     fn score(&mut self, id: u64, member: &[u8]) -> Answer<Option<Score>> {

@@ -26,6 +26,7 @@ pub(crate) mod construction;
 pub(in crate::keyspace) mod counts;
 pub(crate) mod element;
 mod end_store;
+mod keys;
 pub(crate) mod list;
 pub(crate) mod list_end;
 #[cfg(test)]

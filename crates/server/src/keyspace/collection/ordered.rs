@@ -29,6 +29,7 @@ use std::ops::ControlFlow;
 
 use tembo::Map;
 
+use super::keys::Keys;
 use super::position::{FIELD_BYTES_MAX, Secret, id_range};
 use crate::fault::{Answer, Fault};
 use crate::keyspace::batch::Batch;
@@ -101,6 +102,12 @@ pub(super) struct ScoreValue {
 impl ScoreValue {
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+}
+
+impl AsRef<[u8]> for ScoreValue {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
     }
 }
 
@@ -210,6 +217,42 @@ pub(super) fn put(
     }
     batch.put(map, &key, rest)?;
     Ok(())
+}
+
+/// A change of the record that a short member has, or had, by a score.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Change<'e> {
+    pub(super) score: Score,
+    pub(super) member: &'e [u8],
+    /// Changes of one record have ascending numbers.
+    pub(super) number: usize,
+    pub(super) is_there: bool,
+}
+
+/// Makes many changes. Of those of one record, the last one counts.
+pub(super) fn change_many(
+    batch: &mut Batch<'_>,
+    map: &Map,
+    (id, secret): (u64, Secret),
+    changes: &mut Vec<Change<'_>>,
+) -> Answer {
+    changes.sort_unstable();
+    changes.dedup_by(|next, kept| {
+        let is_same = (next.score, next.member) == (kept.score, kept.member);
+        if is_same {
+            *kept = *next;
+        }
+        is_same
+    });
+    let mut keys = Keys::default();
+    for &Change { score, member, is_there, .. } in &*changes {
+        if is_there {
+            keys.push([&id.to_be_bytes()[..], &score.to_bytes(), member]);
+        } else {
+            remove(batch, map, secret, (id, score, member))?;
+        }
+    }
+    Ok(batch.put_many(map, keys.iter(), |_, _| Some([]))?)
 }
 
 pub(super) fn remove(
