@@ -1,7 +1,7 @@
 //! Masters that end: what three Sentinels see of one that is started again at once, how long one that stays
 //! away is missed, and what one finds that comes back later.
 //!
-//! Times are printed, not judged. The long campaign has `TEMBO_KILLS=100 TEMBO_FAILOVERS=5` before
+//! Times are printed, not judged. The long campaign has `TEMBO_KILLS=100 TEMBO_FAILOVERS=20` before
 //! `cargo test --release -p tembo-cli --test suite -- sentinels --nocapture`.
 
 use std::io::Write;
