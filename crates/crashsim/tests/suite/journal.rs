@@ -582,3 +582,29 @@ fn a_device_that_fails_ends_every_promise() {
         assert!(region.journal().unwrap().make_durable().is_err());
     }
 }
+
+/// A file that records tell of is synchronised in front of them, and behind their writes.
+#[test]
+fn what_comes_before_a_synchronisation_of_records_comes_before_each() {
+    let (memory, ring) = (256 << 10, RING_MIN_BYTES);
+    let (disk, place) =
+        (SectorDisk::new(vec![0; (memory + ring) as usize]), JournalPlace { off: memory, seed: 3 });
+    Journal::format(&disk, place, ring, ring).unwrap();
+    let journal = Journal::open(Box::new(disk.clone()), place, Some(Duration::from_secs(3600))).unwrap();
+    let region = Region::journaled(&vec![0; memory as usize], memory, journal).unwrap();
+    let journal = region.journal().unwrap();
+    let marked = disk.clone();
+    journal.set_before(Some(Box::new(move || marked.mark(1))));
+    let begun = disk.history().events.len();
+    for number in 0..5 {
+        region.store_words(number * 64, &[number + 1; 8]).unwrap();
+        region.persist(number * 64, 64).unwrap();
+        journal.make_durable().unwrap();
+    }
+    let events = disk.history().events.split_off(begun);
+    let synchronised = events.iter().filter(|event| matches!(event, DiskEvent::Synchronised(_))).count();
+    let right = events.windows(3).filter(|three| {
+        matches!(three, [DiskEvent::Write { .. }, DiskEvent::Mark(1), DiskEvent::Synchronised(_)])
+    });
+    assert_eq!((right.count(), synchronised), (5, 5), "{events:?}");
+}

@@ -544,7 +544,7 @@ fn large() -> Script {
         run(Command::Zunionstore(name("z1"), [name("z0"), name("z2")])),
         run(Command::Copy(name("l0"), name("l1"))),
         run(Command::Copy(name("h1"), name("h0"))),
-        // So many elements are put in the order of their records.
+        // Elements of this number are put in the order of their records.
         run(Command::Hset(name("h1"), pairs(20))),
         run(Command::Sadd(name("s1"), fields(20))),
         run(Command::Zadd(name("z1"), fields(20).into_iter().rev().zip(0..).collect())),

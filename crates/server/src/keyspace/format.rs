@@ -105,7 +105,7 @@
 //! - **I11** The records of "db.replication" are well formed: an id has 40 letters and digits, a database is
 //!   below 16, a host has 1 to 255 bytes.
 //! - **I12** The records of "db.backlog" are not empty and follow each other without gaps up to the offset of
-//!   `'p'`.
+//!   `'p'`. There are none if `'p'` has the extent of a file.
 //! - **I13** In cluster mode each key lies behind its slot, and only database 0 has keys. There are no maps
 //!   "dbN".
 //! - **I14** The records of "db.cluster" are well formed: an id has 40 letters and digits, and a topology and

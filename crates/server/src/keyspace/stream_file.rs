@@ -1,6 +1,6 @@
 //! The kept bytes of the stream in a file beside the pool, where the pool has a journal.
 //!
-//! In a journal each byte is written twice, and the ring turns the faster. Here it is written once.
+//! A journal would write each byte twice, and its ring would be full sooner. Here it is written once.
 //!
 //! # Media layout
 //!
@@ -27,9 +27,10 @@
 //!
 //! * F1: bytes are written before the commit that names them; so a killed process loses none of them.
 //! * F2: a slot is used again only after the commit that gave up its block.
-//! * F3: the file is synchronised before the records of the journal are, by the journal's own thread. So a
-//!   failure of power usually leaves the bytes up to the offset that it leaves in the pool. It need not: the
-//!   system may write the journal first.
+//! * F3: whichever thread synchronises records of the journal synchronises the file before. So a failure of
+//!   power usually leaves the bytes up to the offset that it leaves in the pool. It need not: the system may
+//!   write the journal first.
+//! * F4: after a failed synchronisation no opening trusts the file without checking all sums.
 //!
 //! # Commit point
 //!
@@ -79,9 +80,9 @@ pub(crate) struct Extent {
     /// From here on, commands change nothing.
     pub(super) harmless: u64,
     stamp: u64,
-    /// Of the last block; 0 if there is none.
+    /// The slot of the last block; 0 if there is none.
     slot: u32,
-    /// Of all bytes since `base`.
+    /// The sum of all bytes since `base`.
     sum: u32,
 }
 
@@ -160,6 +161,9 @@ impl Synchronised {
     /// Makes the bytes durable that were written before the call (F3).
     pub(super) fn synchronise(&self) {
         if self.is_dirty.swap(false, Ordering::AcqRel) && self.medium.synchronise().is_err() {
+            // PERSIST(F4): the stamp is another one from now on. If this write fails, too, only the next append
+            // helps, which drops all blocks.
+            let _ = write_head(&*self.medium, 0, &[]);
             self.has_failed.store(true, Ordering::Release);
         }
     }
@@ -175,7 +179,7 @@ enum Step {
 /// The open file.
 pub(super) struct StreamFile {
     shared: Arc<Synchronised>,
-    /// Of the blocks from the first byte on.
+    /// The slots of the blocks from the first byte on.
     slots: VecDeque<u32>,
     free: BTreeSet<u32>,
     /// Slots of the file, the head's included.

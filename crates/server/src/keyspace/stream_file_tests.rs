@@ -17,6 +17,8 @@ struct Disk {
     changed: Vec<usize>,
     /// Bytes from which on the disk is full.
     room: Option<u64>,
+    /// Nothing that is synchronised reaches the device.
+    fails: bool,
 }
 
 #[derive(Clone, Default)]
@@ -56,6 +58,9 @@ impl Medium for SharedDisk {
 
     fn synchronise(&self) -> io::Result<()> {
         let mut disk = self.0.lock().unwrap();
+        if disk.fails {
+            return Err(io::Error::other("the device is gone"));
+        }
         (disk.device, disk.changed) = (disk.cache.clone(), Vec::new());
         Ok(())
     }
@@ -85,7 +90,7 @@ struct Model {
     pool: Option<(Extent, u64)>,
     /// The positions that a failure of power may leave: the last one that is durable, and all later ones.
     possible: Vec<Option<(Extent, u64)>>,
-    /// So much was written since then that blocks may have been given up and written again.
+    /// Blocks may have been given up and written again since then.
     is_reused: bool,
 }
 
@@ -266,4 +271,20 @@ fn a_full_disk_and_a_foreign_file_are_errors() {
         assert!(error.to_string().contains("is not a backlog"), "{error}");
         assert_eq!(disk.0.lock().unwrap().cache, foreign);
     }
+}
+
+/// The page cache may lose what the device refused, also in the same boot: no block is trusted after that.
+#[test]
+fn a_failed_synchronisation_drops_the_blocks_and_the_trust() {
+    let disk = SharedDisk::default();
+    let mut file = open(&disk, None, b"boot");
+    file.append(300_000, &[5; 300_000], 0).unwrap();
+    file.note_end(true);
+    let pool = Some((file.extent(), 300_000));
+    disk.0.lock().unwrap().fails = true;
+    file.shared().synchronise();
+    // A block in the middle, which an opening that trusts the file does not check.
+    disk.0.lock().unwrap().cache[2 * BLOCK as usize + 100] = 6;
+    assert!(open(&disk, pool, b"boot").extent().first >= 2 * (BLOCK - 16));
+    assert!(file.append(300_100, &[5; 100], 0).is_err());
 }

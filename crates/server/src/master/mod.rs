@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   effects             what commands did, in words (crate::effects)
-//!   keyspace/backlog    the stream's last bytes in the pool, in the commit of their data
+//!   keyspace/backlog    the stream's last bytes, in the commit of their data
 //!   master/propagation  from commands to effects
 //!   |- copy             a whole copy for a replica that cannot go on where it is
 //!   |- failover, handover    a master and a replica change places
@@ -19,9 +19,9 @@
 //! # A replica costs no memory
 //!
 //! Its connection gets bytes as it takes them, from the backlog, which all replicas share and which is in the
-//! pool. While one that is connected is behind, the backlog keeps what it lacks, up to a limit (the class
-//! `replica` of `client-output-buffer-limit`, and a share of the pool); beyond that the replica is
-//! disconnected.
+//! pool or in a file beside it. While one that is connected is behind, the backlog keeps what it lacks, up to
+//! a limit (the class `replica` of `client-output-buffer-limit`, and a share of the pool); beyond that the
+//! replica is disconnected.
 //!
 //! # The stream begins with the first replica
 //!

@@ -50,7 +50,7 @@ impl Draw<'_> {
     }
 }
 
-/// What a client finds in the collection of a command, in an order that is not chance.
+/// The collection of a command as a client finds it, in an order that is not chance.
 fn contents(client: &mut Client, command: &str) -> Vec<String> {
     let key = command.split(' ').nth(1).expect("a key");
     let read = match &command[..1] {

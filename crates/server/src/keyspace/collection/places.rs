@@ -150,7 +150,7 @@ impl<'p> Keyspace<'p> {
     }
 }
 
-/// What was put.
+/// The outcome of putting elements.
 #[derive(Default)]
 struct Tally {
     new: u64,
