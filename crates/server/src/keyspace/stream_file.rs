@@ -161,8 +161,8 @@ impl Synchronised {
     /// Makes the bytes durable that were written before the call (F3).
     pub(super) fn synchronise(&self) {
         if self.is_dirty.swap(false, Ordering::AcqRel) && self.medium.synchronise().is_err() {
-            // PERSIST(F4): the stamp is another one from now on. If this write fails, too, only the next append
-            // helps, which drops all blocks.
+            // PERSIST(F4): the stamp is another one from now on. If this write fails, too, only the next
+            // append helps, which drops all blocks.
             let _ = write_head(&*self.medium, 0, &[]);
             self.has_failed.store(true, Ordering::Release);
         }
