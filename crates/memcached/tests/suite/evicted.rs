@@ -111,7 +111,8 @@ fn a_full_pool_gets_room_for_each_item() {
     let before = stat(&mut client, "curr_items");
     let large = "w".repeat(1 << 20);
     assert_eq!(client.says(&format!("set large 0 0 {}\n{large}", large.len())), "STORED");
-    let gone = before - stat(&mut client, "curr_items");
+    // None goes if compactions for the small ones left a piece that is long enough.
+    let gone = before + 1 - stat(&mut client, "curr_items");
     assert!(gone < before * 2 / 3, "{gone} of {before}");
     assert!(client.says("get large").starts_with("VALUE large"));
     drop(served);
