@@ -14,7 +14,6 @@ use crate::map::{Sharing, round_up};
 use crate::region::Region;
 use crate::{Domain, PAGE_BYTES, RegionError};
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 /// After a cut, the first word behind the end of a simulated region has this value. A crash image with this
 /// word in front of its end stands for a file that is shorter than it should be.
@@ -105,19 +104,27 @@ impl Region {
     fn mark_cut(&self, bytes: u64) -> Result<(), crate::SyncError> {
         // The word is in the region, so the store cannot fail.
         let _ = self.store_u64(bytes, CUT_MARK);
-        self.marked_at.store(bytes, Ordering::Relaxed);
+        self.marked_at.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
         // PERSIST: as a file that was cut may be short on the device at once.
         self.persist(bytes, 8)
     }
 
-    /// For the simulator: the region has grown from this length.
-    pub(crate) fn clear_cut_mark(&self, from: u64) -> Result<(), crate::SyncError> {
-        if self.marked_at.swap(0, Ordering::Relaxed) != from {
-            return Ok(());
+    /// For the simulator: an image has marks from this byte on.
+    pub(crate) fn find_cut_marks(&self, from: u64) {
+        let is_mark = |at: &u64| self.load_u64(*at) == Ok(CUT_MARK);
+        let found = (from..self.len()).step_by(PAGE_BYTES as usize).filter(is_mark);
+        self.marked_at.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+    }
+
+    /// For the simulator: the region has grown over the ends of these cuts.
+    pub(crate) fn clear_cut_marks(&self) -> Result<(), crate::SyncError> {
+        let mut marks = self.marked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        for mark in marks.extract_if(.., |mark| *mark < self.len()) {
+            let _ = self.store_u64(mark, 0);
+            // PERSIST: as the length of a file that has grown.
+            self.persist(mark, 8)?;
         }
-        let _ = self.store_u64(from, 0);
-        // PERSIST: as the length of a file that has grown.
-        self.persist(from, 8)
+        Ok(())
     }
 }
 

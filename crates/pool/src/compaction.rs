@@ -166,9 +166,21 @@ impl Pool {
     ///
     /// As for a commit. If the file cannot be cut, it stays longer than the pool.
     pub fn cut(&self, least_bytes: u64, slack_bytes: u64) -> Result<u64> {
+        self.cut_by(least_bytes, slack_bytes, u64::MAX)
+    }
+
+    /// As [`cut`](Self::cut), by about `most_bytes` at most, for a thread that others wait for: to free a
+    /// gibibyte may take tmpfs a third of a second. Where there is a journal, all goes at once, since each
+    /// step would write the journal home.
+    ///
+    /// # Errors
+    ///
+    /// As for [`cut`](Self::cut).
+    pub fn cut_by(&self, least_bytes: u64, slack_bytes: u64, most_bytes: u64) -> Result<u64> {
         self.inner.check_usable()?;
         let (region, alloc) = (self.region(), &self.inner.alloc);
-        let rule = CutRule { floor_bytes: self.min_bytes(), slack_bytes, least_bytes };
+        let most_bytes = if self.journal().is_some() { u64::MAX } else { most_bytes };
+        let rule = CutRule { floor_bytes: self.min_bytes(), slack_bytes, least_bytes, most_bytes };
         if !region.can_shrink() || alloc.length_to_cut(region, rule).is_none() {
             return Ok(0);
         }
@@ -229,6 +241,13 @@ impl Pool {
     /// Bytes of free blocks in slabs that also have allocated ones, as far as this process knows them.
     pub fn spare_bytes(&self) -> u64 {
         self.inner.alloc.spare_bytes()
+    }
+
+    /// As [`spare_bytes`](Self::spare_bytes), for a thread that others wait for: looks at some slabs only, and
+    /// returns the bytes that the last whole survey found, and whether this call has ended one. Exact in a
+    /// pool of at most 1,024 slabs with holes.
+    pub fn survey_spare(&self) -> (u64, bool) {
+        self.inner.alloc.survey_spare()
     }
 
     /// Reads up to `limit` slabs that this process does not know yet; returns whether there may be more.

@@ -119,7 +119,7 @@ pub use inner::Pool;
 pub use layout::{Geometry, TAG_BYTES, tag_off};
 pub use log::recover::Recovery;
 pub use pin::{BriefPin, OpenGuard, Pin};
-pub use pool::Stats;
+pub use pool::{Stats, TrimPlace};
 pub use tx::lane::{KeptSpace, Lane};
 pub use tx::writer::Writer;
 pub use tx::{LineStores, Savepoint, StoredLines, Tx, TxView};

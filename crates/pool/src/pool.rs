@@ -1,7 +1,7 @@
 //! An open pool as its user sees it: opening, creating, lanes, roots and figures.
 
-use crate::alloc::Allocator;
 use crate::alloc::check::Marks;
+use crate::alloc::{Allocator, SlabPlace};
 use crate::ending::Ending;
 use crate::feature::{Feature, has_unknown_classes};
 use crate::file::create::{self, NewPool};
@@ -29,6 +29,8 @@ use uuid::Uuid;
 
 /// The shortest run of free space that is returned to the file system.
 const RUN_BYTES_MIN: u64 = 1 << 20;
+/// So much is given back while others wait for the allocator's lock.
+const STEP_BYTES: u64 = 4 << 20;
 
 /// Sizes of a pool that are known without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -370,7 +372,7 @@ impl Pool {
         self.inner.reclaim_all()?;
         lane.dissolve_empty_slabs(true)?;
         drop(lane);
-        self.punch(least_bytes)
+        self.punch_all(least_bytes)
     }
 
     /// As [`trim`](Self::trim), in the lane of a transaction that has changed nothing. A pool with one writer
@@ -383,7 +385,40 @@ impl Pool {
         self.inner.reclaim_all()?;
         tx.dissolve_empty_slabs()?;
         drop(tx);
-        self.punch(RUN_BYTES_MIN)
+        self.punch_all(RUN_BYTES_MIN)
+    }
+
+    /// The beginning of a [`trim`](Self::trim) in steps, for a thread that others wait for.
+    ///
+    /// # Errors
+    ///
+    /// As for a commit.
+    pub fn begin_trim(&self) -> Result<TrimPlace> {
+        self.inner.reclaim_all()?;
+        Ok(TrimPlace(Stage::Slabs(SlabPlace::default())))
+    }
+
+    /// A step of about a millisecond, in the lane of a transaction that has changed nothing, if there is one.
+    /// Returns the bytes given back, and the place to go on at, if there may be more to do. Where there is a
+    /// journal, the step that gives back takes as long as all: each would write the journal home.
+    ///
+    /// # Errors
+    ///
+    /// As for a commit.
+    pub fn trim_step(&self, tx: Option<Tx<'_>>, place: TrimPlace) -> Result<(u64, Option<TrimPlace>)> {
+        let stage = match place.0 {
+            Stage::Slabs(place) => {
+                let next = match tx {
+                    Some(mut tx) => tx.dissolve_some(place)?,
+                    None => self.lane()?.dissolve_some(place)?,
+                };
+                return Ok((0, Some(TrimPlace(next.map_or(Stage::Runs(0), Stage::Slabs)))));
+            }
+            Stage::Runs(from) => from,
+        };
+        drop(tx);
+        let (bytes, next) = self.punch(RUN_BYTES_MIN, stage)?;
+        Ok((bytes, next.map(|from| TrimPlace(Stage::Runs(from)))))
     }
 
     /// Whether commits need not look for lines of other lanes. Once a thread has written in a second lane, or
@@ -392,12 +427,22 @@ impl Pool {
         !self.inner.log.line_owners.is_on()
     }
 
-    fn punch(&self, least_bytes: u64) -> Result<u64> {
-        if !self.inner.alloc.has_free_run(least_bytes) {
-            return Ok(0);
+    fn punch_all(&self, least_bytes: u64) -> Result<u64> {
+        let (mut sum, mut next) = (0, Some(0));
+        while let Some(from) = next {
+            let (bytes, then) = self.punch(least_bytes, from)?;
+            (sum, next) = (sum + bytes, then);
         }
+        Ok(sum)
+    }
+
+    fn punch(&self, least_bytes: u64, from: u64) -> Result<(u64, Option<u64>)> {
+        if !self.inner.alloc.has_free_run(least_bytes, from) {
+            return Ok((0, None));
+        }
+        let most_bytes = if self.journal().is_some() { u64::MAX } else { STEP_BYTES };
         self.write_journal_home()?;
-        Ok(self.inner.alloc.punch(self.region(), least_bytes))
+        Ok(self.inner.alloc.punch(self.region(), (least_bytes, most_bytes), from))
     }
 
     /// Bytes of freed blocks that wait for readers or records before they can be used again.
@@ -408,5 +453,24 @@ impl Pool {
     pub fn limbo_bytes(&self) -> u64 {
         self.assert_process();
         self.inner.log.limbo_bytes()
+    }
+}
+
+/// The place at which a trim in steps goes on ([`Pool::begin_trim`]).
+#[derive(Debug, Clone, Copy)]
+pub struct TrimPlace(Stage);
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// Empty slabs become unused space.
+    Slabs(SlabPlace),
+    /// Unused space from this offset on goes to the file system.
+    Runs(u64),
+}
+
+impl TrimPlace {
+    /// Whether empty slabs may be left that are no unused space yet.
+    pub fn has_slabs(&self) -> bool {
+        matches!(self.0, Stage::Slabs(_))
     }
 }

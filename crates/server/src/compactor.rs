@@ -14,14 +14,14 @@
 
 use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};
-use tembo::{Compaction, MissedRun, Pool};
+use tembo::{Compaction, MissedRun, Pool, Trimming};
 
 const STEP: Duration = Duration::from_millis(1);
 /// The same when a pool has grown over its holes.
 const OUTGROWN_STEP: Duration = Duration::from_millis(2);
 /// The percentage of time that steps take while clients rest. Others may use the pool beside the server.
 const IDLE_PERCENT: u64 = 60;
-/// The holes are looked at this often. That takes time in proportion to the number of slabs.
+/// The holes are looked at this often, some at a time.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Slabs that are looked at in a step after a start, until the holes of all are known.
 const SLABS_PER_STEP: usize = 1024;
@@ -41,6 +41,10 @@ const RESTING_PERCENT: u64 = 40;
 const RESTING_COMMANDS: u128 = 100;
 /// The share of the pool by which it may grow in spite of holes while a compaction yields to clients.
 const GROWTH_SHARE: u64 = 16;
+/// The file is cut by so much in a step: to free as much takes tmpfs a millisecond.
+const CUT_STEP_BYTES: u64 = 4 << 20;
+/// The percentage of time beside clients in which space may go to the file system.
+const GIVING_PERCENT: u64 = 20;
 /// As `WORTH_BYTES`, for a write that finds no space.
 const WORTH_BYTES_IF_FULL: u64 = 1 << 20;
 
@@ -64,6 +68,10 @@ pub(crate) struct Compactor {
     /// for the one that is running.
     is_wanted: bool,
     is_asked: bool,
+    /// The file is being cut, but for so much of its free end.
+    cutting: Option<u64>,
+    /// Empty space is being given back to the file system.
+    trimming: Option<Trimming>,
     next: Instant,
     /// After a compaction that gained nothing: it is not repeated before this much lies in holes.
     not_below: u64,
@@ -98,6 +106,8 @@ impl Compactor {
             is_eager: false,
             is_wanted: false,
             is_asked: false,
+            cutting: None,
+            trimming: None,
             next: Instant::now() + LOOK_PERIOD,
             not_below: 0,
             not_below_if_full: 0,
@@ -165,6 +175,14 @@ impl Compactor {
         if settings.is_on && !self.knows_all && !self.learn(pool) {
             return;
         }
+        let began = Instant::now();
+        if !has_outgrown && self.give_back(pool) {
+            self.rest_after(began, GIVING_PERCENT);
+            return;
+        }
+        if self.running.is_none() && !has_outgrown && !self.is_wanted && !self.survey(pool) {
+            return;
+        }
         let has_begun = self.running.is_none();
         if has_begun && !self.begin(pool, settings, now) {
             return;
@@ -175,11 +193,40 @@ impl Compactor {
         let began = Instant::now();
         // Clients that write make holes, too. A pool that has grown over its holes has longer steps.
         let budget = if self.cycle == 100 { OUTGROWN_STEP } else { STEP };
-        if self.step(pool, budget) {
-            let ended = Instant::now();
-            let cycle = if self.rests { self.cycle.max(IDLE_PERCENT) } else { self.cycle };
-            self.next = ended + pause(ended - began, cycle);
+        if self.step(pool, budget) || self.cutting.is_some() || self.trimming.is_some() {
+            self.rest_after(began, self.cycle);
         }
+    }
+
+    /// Does a little of the work that follows a compaction; returns whether there was any. Empty slabs become
+    /// free space, which goes to the file system: first the end of the file, which costs less than holes.
+    fn give_back(&mut self, pool: &Pool) -> bool {
+        let has_slabs = self.has_slabs();
+        if !has_slabs && let Some(slack_bytes) = self.cutting.take() {
+            self.cut_step(pool, 1, slack_bytes);
+            return true;
+        }
+        let Some(trimming) = &mut self.trimming else { return false };
+        let outcome = trimming.step();
+        if !matches!(outcome, Ok(true)) {
+            self.trimming = None;
+        }
+        if has_slabs && !self.has_slabs() {
+            self.note_gain(pool, outcome.is_ok());
+        }
+        true
+    }
+
+    /// Whether a compaction has left empty slabs that are no free space yet.
+    fn has_slabs(&self) -> bool {
+        self.trimming.as_ref().is_some_and(Trimming::has_slabs)
+    }
+
+    /// The next step comes after a pause, so that steps take this percentage of time beside clients.
+    fn rest_after(&mut self, began: Instant, cycle: u64) {
+        let ended = Instant::now();
+        let cycle = if self.rests { cycle.max(IDLE_PERCENT) } else { cycle };
+        self.next = ended + pause(ended - began, cycle);
     }
 
     /// Learns whether clients rest, from the number of their commands. Settings that are above their defaults
@@ -244,6 +291,9 @@ impl Compactor {
         self.unused_before = pool.stats().unused_bytes;
         let before = (self.finished, self.unused_before);
         while self.step(pool, Duration::MAX) {}
+        while self.has_slabs() {
+            self.give_back(pool);
+        }
         // A run of free chunks for a large value may have been made of as many pieces.
         let has_made_run = pool.has_made_run();
         self.run.note_compaction(pool, missed_bytes);
@@ -263,8 +313,19 @@ impl Compactor {
         self.knows_all
     }
 
+    /// Looks at some holes; returns whether all were looked at. A step every now and then suffices.
+    fn survey(&mut self, pool: &Pool) -> bool {
+        let began = Instant::now();
+        let (_, has_ended) = pool.survey_spare();
+        if !has_ended {
+            let ended = Instant::now();
+            self.next = ended + pause(ended - began, LEARNING_PERCENT);
+        }
+        has_ended
+    }
+
     fn begin(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
-        let (stats, spare) = (pool.stats(), pool.spare_bytes());
+        let (stats, (spare, _)) = (pool.stats(), pool.survey_spare());
         let (percent, worth_of_end) = (self.percent_of_thresholds(), self.worth_of_end(stats.pool_bytes));
         let live = stats.used_bytes().saturating_sub(spare).max(1);
         let waste_percent = (u128::from(spare) * 100 / u128::from(live)) as u64;
@@ -276,8 +337,10 @@ impl Compactor {
         let is_long = settings.is_on
             && stats.pool_bytes > pool.min_bytes()
             && stats.unused_bytes >= worth_of_end.max(self.unused_not_below);
-        if is_long || self.is_asked {
-            self.cut(pool);
+        if (is_long || self.is_asked) && self.cut(pool) {
+            // A compaction, if one is still worth it, begins when the file is as short as it can be.
+            (self.is_wanted, self.next) = (self.is_asked, now);
+            return false;
         }
         if !is_due && !self.is_asked && !is_long {
             return false;
@@ -315,24 +378,39 @@ impl Compactor {
         let Some(running) = self.running.take() else { return };
         self.moved_bytes += running.moved_bytes();
         self.finished += 1;
-        let is_done = running.finish().is_ok();
+        self.trimming = running.begin_finish().ok();
+        if self.trimming.is_none() {
+            self.note_gain(pool, false);
+        }
+    }
+
+    /// Decides from the space that a compaction has freed when another one is worth it, and begins to cut the
+    /// file.
+    fn note_gain(&mut self, pool: &Pool, is_done: bool) {
         let unused = pool.stats().unused_bytes;
         let gained = is_done && (unused > self.unused_before) | self.cut(pool);
-        self.not_below = if gained { 0 } else { pool.spare_bytes() + WORTH_BYTES };
+        self.not_below = if gained { 0 } else { pool.survey_spare().0 + WORTH_BYTES };
         self.unused_not_below = if gained { 0 } else { unused + self.worth_of_end(pool.stats().pool_bytes) };
     }
 
-    /// Cuts the file, if its end is free; returns whether it became shorter. On request, to the last block in
-    /// use; otherwise some room for growth is left.
+    /// Begins to cut the file, if its end is free; returns whether it became shorter. On request, to the last
+    /// block in use; otherwise some room for growth is left. Further steps follow.
     fn cut(&mut self, pool: &Pool) -> bool {
-        let room = (pool.stats().pool_bytes / 64).max(RESTING_ROOM_BYTES);
-        let outcome = match (self.is_asked, self.is_eager) {
-            (true, _) => pool.cut(1 << 20, 0),
-            (false, true) => pool.cut(room, room),
-            (false, false) => pool.cut_unasked(),
+        let (least, slack) = match (self.is_asked, self.is_eager) {
+            (true, _) => (1 << 20, 0),
+            (false, true) => {
+                let room = (pool.stats().pool_bytes / 64).max(RESTING_ROOM_BYTES);
+                (room, room)
+            }
+            (false, false) => (pool.room_for_growth(), pool.room_for_growth()),
         };
-        let bytes = outcome.unwrap_or(0);
+        self.cut_step(pool, least, slack)
+    }
+
+    fn cut_step(&mut self, pool: &Pool, least_bytes: u64, slack_bytes: u64) -> bool {
+        let bytes = pool.cut_by(least_bytes, slack_bytes, CUT_STEP_BYTES).unwrap_or(0);
         self.cut_bytes += bytes;
+        self.cutting = (bytes > 0).then_some(slack_bytes);
         bytes > 0
     }
 }
@@ -436,6 +514,33 @@ mod tests {
         let unused = stats.unused_bytes + spare;
         println!("{before} bytes before, {} after, {unused} of them unused", stats.pool_bytes);
         assert!(unused < stats.pool_bytes / 8, "{unused} unused of {}", stats.pool_bytes);
+    }
+
+    /// To free a gibibyte takes tmpfs a third of a second, in which no client would be served: no call frees
+    /// more than a millisecond's worth.
+    #[test]
+    fn the_file_becomes_shorter_in_short_steps() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = tembo::Options::new().durability(tembo::Durability::PageCache).create(true);
+        let options = options.initial_bytes(1 << 20).compact_unasked(false);
+        let pool = options.open(directory.path().join("pool")).unwrap();
+        let map = pool.open_map("map").unwrap();
+        let key = |i: u32| i.to_be_bytes();
+        (0..200_000).for_each(|i| _ = map.put(key(i), [1; 1000]).unwrap());
+        (1000..200_000).for_each(|i| _ = map.remove(key(i)).unwrap());
+        let blocks = || std::os::unix::fs::MetadataExt::blocks(&pool.path().unwrap().metadata().unwrap());
+        let (settings, mut compactor) = (CompactionSettings::default(), Compactor::new());
+        let (mut now, mut most) = (Instant::now(), 0);
+        let before = blocks() * 512;
+        for _ in 0..1000 {
+            now += LOOK_PERIOD;
+            let was = blocks();
+            compactor.run(&pool, &settings, now, 1);
+            most = most.max(was.saturating_sub(blocks()) * 512);
+        }
+        println!("{before} bytes before, {} after, {most} in a step at most", blocks() * 512);
+        assert!(before > 200 << 20 && blocks() * 512 < before / 8, "{before}, {}", blocks() * 512);
+        assert!(most > 0 && most <= CUT_STEP_BYTES + (1 << 20), "{most} bytes in a step");
     }
 
     /// A compaction that is under way when the pool becomes full has slabs that were chosen long ago, and

@@ -192,7 +192,7 @@ fn memory(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
     let pool = facts.pool.stats();
     let used = pool.used_bytes();
     let peak = facts.state.used_bytes_peak;
-    let spare = facts.pool.spare_bytes();
+    let (spare, _) = facts.pool.survey_spare();
     let ratio = used as f64 / used.saturating_sub(spare).max(1) as f64;
     fields!(out,
         used_memory: used,
@@ -401,7 +401,7 @@ fn tembo(facts: &Facts<'_>, out: &mut String) -> std::fmt::Result {
         pool_bytes: pool.pool_bytes,
         pool_bytes_max: pool.max_bytes,
         pool_unused_bytes: pool.unused_bytes,
-        pool_spare_bytes: facts.pool.spare_bytes(),
+        pool_spare_bytes: facts.pool.survey_spare().0,
         pool_compactions: facts.state.compactor.finished(),
         pool_compaction_moved_bytes: facts.state.compactor.moved_bytes(),
         pool_cut_bytes: facts.state.compactor.cut_bytes(),

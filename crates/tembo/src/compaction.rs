@@ -2,6 +2,7 @@
 
 use crate::auto_compaction::{AutoCompaction, MissedRun};
 use crate::kinds::Kind;
+use crate::pool::Trimming;
 use crate::{Error, FixedMap, HashTable, Listed, Map, Pool, Result};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -191,11 +192,25 @@ impl Compaction {
     ///
     /// As for [`Pool::trim`].
     pub fn finish(self) -> Result<()> {
+        self.complete()?.trim().map(drop)
+    }
+
+    /// As [`finish`](Self::finish), for a thread that others wait for: the space becomes free with the steps
+    /// of the trim that this begins.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Pool::trim`].
+    pub fn begin_finish(self) -> Result<Trimming> {
+        self.complete()?.begin_trim()
+    }
+
+    fn complete(self) -> Result<Pool> {
         let Compaction { pool, chosen, left, is_partial, .. } = self;
         if !is_partial && left.is_empty() {
             chosen.complete()?;
         }
-        pool.trim().map(drop)
+        Ok(pool)
     }
 }
 
@@ -344,6 +359,17 @@ impl Pool {
         Ok(self.shared.pool.cut(least_bytes, slack_bytes)?)
     }
 
+    /// As [`cut`](Self::cut), by about `most_bytes` at most, for a thread that others wait for: to free a
+    /// gibibyte may take the file system a third of a second. Where there is a journal, all goes at once,
+    /// since each step would write the journal home. Returns 0 once nothing is left to cut.
+    ///
+    /// # Errors
+    ///
+    /// As for [`cut`](Self::cut).
+    pub fn cut_by(&self, least_bytes: u64, slack_bytes: u64, most_bytes: u64) -> Result<u64> {
+        Ok(self.shared.pool.cut_by(least_bytes, slack_bytes, most_bytes)?)
+    }
+
     /// As [`cut`](Self::cut), for programs that nobody asked to cut: leaves room for the next growth, and
     /// does nothing if less would be gained than that room.
     ///
@@ -351,8 +377,13 @@ impl Pool {
     ///
     /// As for [`cut`](Self::cut).
     pub fn cut_unasked(&self) -> Result<u64> {
-        let step = (self.stats().pool_bytes / 16).clamp(16 << 20, 1 << 30);
-        self.cut(step, step)
+        let room = self.room_for_growth();
+        self.cut(room, room)
+    }
+
+    /// The free bytes that [`cut_unasked`](Self::cut_unasked) leaves at the end.
+    pub fn room_for_growth(&self) -> u64 {
+        (self.stats().pool_bytes / 16).clamp(16 << 20, 1 << 30)
     }
 
     /// The length below which the file is not cut.
@@ -381,6 +412,13 @@ impl Pool {
     /// this process knows the slabs.
     pub fn spare_bytes(&self) -> u64 {
         self.shared.pool.spare_bytes()
+    }
+
+    /// As [`spare_bytes`](Self::spare_bytes), for a thread that others wait for: looks at some slabs only, and
+    /// returns the bytes that the last whole survey found, and whether this call has ended one. Exact in a
+    /// pool of at most 1,024 slabs with holes.
+    pub fn survey_spare(&self) -> (u64, bool) {
+        self.shared.pool.survey_spare()
     }
 
     /// Reads up to `slabs` slabs that this process does not know yet; returns whether there may be more. Then

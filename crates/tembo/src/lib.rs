@@ -195,7 +195,7 @@ pub use hash::{HashTable, TableBatch, TableIter, TableSnapshot};
 pub use kinds::{Kind, Listed, Unknown};
 pub use map::Map;
 pub use options::{MapOptions, Options};
-pub use pool::Pool;
+pub use pool::{Pool, Trimming};
 pub use records::{Cursor, Entry, Iter, Value};
 pub use snapshot::Snapshot;
 pub use tembo_index::Error as IndexError;

@@ -14,7 +14,7 @@ use tembo_heap::{Description, Heap, NamedBrand, Persist};
 use tembo_index::{U64Tree, VersionedHash, VersionedTree, WbTree, Writers};
 use tembo_pmem::journal::JournalStats;
 use tembo_pmem::{Domain, FlushInstruction, OfProcess};
-use tembo_pool::{Ending, Recovery, Stats, Tx};
+use tembo_pool::{Ending, Recovery, Stats, TrimPlace, Tx};
 use tembo_store::Store;
 
 /// An open pool: a file that holds named maps. Cheap to clone; closed with its last clone, map and
@@ -392,13 +392,52 @@ impl Pool {
     /// As for a commit.
     pub fn trim(&self) -> Result<u64> {
         let pool = &self.shared.pool;
-        // The trim gets the lane of the writers: a second lane would make all later commits slower.
-        if self.shared.has_writers()
-            && pool.has_one_lane()
-            && let Ok(tx) = self.shared.begin("a turn to trim the pool")
-        {
-            return Ok(pool.trim_in(tx)?);
+        match self.turn_to_trim() {
+            Some(tx) => Ok(pool.trim_in(tx)?),
+            None => Ok(pool.trim()?),
         }
-        Ok(pool.trim()?)
+    }
+
+    /// Begins a [`trim`](Self::trim), for a thread that others wait for.
+    ///
+    /// # Errors
+    ///
+    /// As for a commit.
+    pub fn begin_trim(&self) -> Result<Trimming> {
+        let next = self.shared.pool.begin_trim()?;
+        Ok(Trimming { pool: self.clone(), next: Some(next) })
+    }
+
+    /// The lane of the writers, if it is the only one: a second lane would make all later commits slower.
+    fn turn_to_trim(&self) -> Option<Tx<'_>> {
+        let is_theirs = self.shared.has_writers() && self.shared.pool.has_one_lane();
+        is_theirs.then(|| self.shared.begin("a turn to trim the pool").ok()).flatten()
+    }
+}
+
+/// A trim under way ([`Pool::begin_trim`]). Dropping it ends it at any point.
+#[derive(Debug)]
+pub struct Trimming {
+    pool: Pool,
+    next: Option<TrimPlace>,
+}
+
+impl Trimming {
+    /// Does a part of about a millisecond, or in a pool with a journal gives all free space back at once;
+    /// returns whether there is more to do.
+    ///
+    /// # Errors
+    ///
+    /// As for a commit.
+    pub fn step(&mut self) -> Result<bool> {
+        let Some(place) = self.next else { return Ok(false) };
+        let turn = if place.has_slabs() { self.pool.turn_to_trim() } else { None };
+        (_, self.next) = self.pool.shared.pool.trim_step(turn, place)?;
+        Ok(self.next.is_some())
+    }
+
+    /// Whether empty slabs may be left that are no unused space yet, which comes first.
+    pub fn has_slabs(&self) -> bool {
+        self.next.is_some_and(|next| next.has_slabs())
     }
 }

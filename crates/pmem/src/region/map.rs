@@ -156,7 +156,7 @@ impl Region {
             sync_failed: AtomicBool::new(false),
             keeps_lock: AtomicBool::new(false),
             growing: Mutex::default(),
-            marked_at: AtomicU64::new(0),
+            marked_at: Mutex::default(),
         }
     }
 }

@@ -71,8 +71,8 @@ pub struct Region {
     /// Another descriptor of the file has taken over the lock.
     pub(crate) keeps_lock: AtomicBool,
     pub(crate) growing: Mutex<()>,
-    /// In a simulated region, where [`CUT_MARK`](crate::CUT_MARK) lies; 0: nowhere.
-    pub(crate) marked_at: AtomicU64,
+    /// In a simulated region, where each [`CUT_MARK`](crate::CUT_MARK) lies.
+    pub(crate) marked_at: Mutex<Vec<u64>>,
 }
 
 impl Region {

@@ -5,6 +5,7 @@ use super::block::{Block, Home, Room, Wanted};
 use super::classes::Classes;
 use super::primitives::{AtomicBool, AtomicU64, Mutex, Ordering};
 use super::slab::{Slab, SlabRef};
+use super::sparse::Survey;
 use super::table::SlabTable;
 use super::zone::{NEWEST_AT, UnreadSlab, Zone};
 use crate::layout::{ChunkWord, Geometry};
@@ -14,6 +15,18 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use tembo_pmem::Region;
+
+/// A place among the slabs with free blocks, at which a walk over all of them goes on. Slabs come and go
+/// meanwhile: a walk may miss some of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SlabPlace {
+    class: usize,
+    passed: usize,
+}
+
+/// The slabs that a step of such a walk looks at, and that it takes, at most: about a millisecond.
+const LOOKS_PER_STEP: usize = 1024;
+const TAKEN_PER_STEP: usize = 128;
 
 /// Everything that the allocator's lock guards.
 #[derive(Debug)]
@@ -45,6 +58,9 @@ pub(super) struct Shared {
     /// The zone that last supplied new chunks, and the zone that the media word names as such.
     pub(super) newest: usize,
     pub(super) noted_newest: u64,
+    /// The pool's length when its growth was last compared with its holes.
+    pub(super) noted_bytes: u64,
+    pub(super) survey: Survey,
 }
 
 /// Blocks that a compaction could not move out of a slab, or an extent.
@@ -93,6 +109,8 @@ impl Allocator {
         let shared = Shared {
             newest: usize::try_from(newest).unwrap_or(0).min(zones.len().saturating_sub(1)),
             noted_newest: newest,
+            noted_bytes: 0,
+            survey: Survey::default(),
             partial: vec![VecDeque::new(); classes.len()],
             unread: vec![Vec::new(); classes.len()],
             scan_next: zones.len(),
@@ -493,6 +511,38 @@ impl Allocator {
             taken.extend(spare);
         }
         Ok(taken)
+    }
+
+    /// As [`take_empty_slabs`](Self::take_empty_slabs), of a few slabs from this place on. Returns the place to
+    /// go on at, if there may be more.
+    pub(crate) fn take_some_empty_slabs(
+        &self,
+        region: &Region,
+        from: SlabPlace,
+    ) -> Result<(Vec<Arc<Slab>>, Option<SlabPlace>)> {
+        let mut shared = self.shared.lock();
+        self.read_all(&mut shared, region)?;
+        let Shared { zones, partial, stuck, .. } = &mut *shared;
+        let Some(list) = partial.get_mut(from.class) else { return Ok((Vec::new(), None)) };
+        let (mut place, mut looked, mut taken, mut unknown) = (0, 0, Vec::new(), Vec::new());
+        list.retain(|slab| {
+            place += 1;
+            if place <= from.passed || looked == LOOKS_PER_STEP || taken.len() == TAKEN_PER_STEP {
+                return true;
+            }
+            looked += 1;
+            if !slab.is_empty() || slab.is_published() && !zones[slab.zone as usize].scanned {
+                return true;
+            }
+            if slab.is_published() { &mut taken } else { &mut unknown }.push(slab.clone());
+            false
+        });
+        unknown.iter().for_each(|slab| _ = stuck.remove(&slab.off));
+        self.free_chunks_of(zones, &unknown);
+        let passed = from.passed + looked - taken.len() - unknown.len();
+        let next = SlabPlace { passed, ..from };
+        let next = if passed < list.len() { next } else { SlabPlace { class: from.class + 1, passed: 0 } };
+        Ok((taken, (next.class < partial.len()).then_some(next)))
     }
 
     /// Reads every slab of the pool that is not known yet.

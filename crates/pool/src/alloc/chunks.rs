@@ -38,7 +38,7 @@ impl Allocator {
                 shared.evacuated = Some(evacuated);
             }
             let committed = region.len();
-            let (least, wanted) = self.growth(shared, chunks, room.kept_chunks, committed);
+            let (least, wanted) = self.growth(shared, region, chunks, room.kept_chunks);
             (room.grow)(least, wanted).inspect_err(|_| {
                 shared.missed_chunks = shared.missed_chunks.max(chunks);
             })?;
@@ -175,7 +175,7 @@ impl Allocator {
 
     /// The least length at which the pool has room for `chunks` more besides `kept`, and the length that it
     /// should grow to.
-    fn growth(&self, shared: &Shared, chunks: u64, kept: u64, committed: u64) -> (u64, u64) {
+    fn growth(&self, shared: &Shared, region: &Region, chunks: u64, kept: u64) -> (u64, u64) {
         let g = &self.geometry;
         let (header, zone_chunks) = (g.zone_header_chunks(), u64::from(g.zone_chunks));
         let last = shared.zones.last().map_or(0, |z| z.number);
@@ -187,8 +187,7 @@ impl Allocator {
         } else {
             g.chunk_off(last + 2, header + kept)
         };
-        let step = (committed / 16).clamp(16 << 20, 1 << 30);
-        let wanted = committed + step;
+        let wanted = region.len() + region.growth_step(region.len());
         (least, least.max(wanted.div_ceil(g.chunk()) * g.chunk()))
     }
 
@@ -212,28 +211,46 @@ impl Allocator {
         shared.zones.iter_mut().map(unused).sum::<u64>() * self.geometry.chunk()
     }
 
-    /// Gives the space of free runs of at least `least_bytes` back to the file system; returns the bytes.
-    pub(crate) fn punch(&self, region: &Region, least_bytes: u64) -> u64 {
+    /// Gives the space of free runs of at least `least_bytes` back to the file system, from this offset on,
+    /// and `most_bytes` of it at most. Returns the bytes, and the offset to go on at, if there may be more.
+    pub(crate) fn punch(
+        &self,
+        region: &Region,
+        (least_bytes, most_bytes): (u64, u64),
+        from: u64,
+    ) -> (u64, Option<u64>) {
         let shared = self.shared.lock();
-        region.punch(self.free_runs(&shared, least_bytes))
+        let (mut pieces, mut left) = (Vec::new(), most_bytes);
+        for (off, bytes) in self.free_runs(&shared, least_bytes, from) {
+            let start = off.max(from);
+            let piece = (off + bytes - start).min(left);
+            pieces.push((start, piece));
+            left -= piece;
+            if left == 0 {
+                return (region.punch(pieces), Some(start + piece));
+            }
+        }
+        (region.punch(pieces), None)
     }
 
     /// Whether [`punch`](Self::punch) would find a run.
-    pub(crate) fn has_free_run(&self, least_bytes: u64) -> bool {
-        self.free_runs(&self.shared.lock(), least_bytes).next().is_some()
+    pub(crate) fn has_free_run(&self, least_bytes: u64, from: u64) -> bool {
+        self.free_runs(&self.shared.lock(), least_bytes, from).next().is_some()
     }
 
-    /// The free runs of at least `least_bytes`: offsets and bytes.
-    fn free_runs(&self, shared: &Shared, least_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
-        let chunk = self.geometry.chunk();
-        let of_zone = move |zone: &Zone| {
-            let number = zone.number;
-            let runs =
-                zone.runs().map(|(start, chunks)| (self.geometry.chunk_off(number, start), chunks * chunk));
-            runs.collect::<Vec<_>>()
-        };
-        let runs: Vec<_> = shared.zones.iter().flat_map(of_zone).collect();
-        runs.into_iter().filter(move |(_, bytes)| *bytes >= least_bytes)
+    /// The free runs of at least `least_bytes` that end behind this offset: offsets and bytes.
+    fn free_runs<'s>(
+        &'s self,
+        shared: &'s Shared,
+        least_bytes: u64,
+        from: u64,
+    ) -> impl Iterator<Item = (u64, u64)> + 's {
+        let g = &self.geometry;
+        let zones = shared.zones.iter().skip_while(move |zone| g.zone_off(zone.number + 1) <= from);
+        let runs = zones.flat_map(|zone| {
+            zone.runs().map(|(start, chunks)| (g.chunk_off(zone.number, start), chunks * g.chunk()))
+        });
+        runs.filter(move |(off, bytes)| *bytes >= least_bytes && off + bytes > from)
     }
 }
 

@@ -73,7 +73,7 @@ mod table;
 mod tail;
 pub(crate) mod zone;
 
-pub(crate) use allocator::Allocator;
+pub(crate) use allocator::{Allocator, SlabPlace};
 pub(crate) use arena::Arena;
 pub(crate) use block::{Block, Home, Room, Wanted};
 pub(crate) use chunks::full;

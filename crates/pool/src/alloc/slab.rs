@@ -255,6 +255,11 @@ impl Slab {
         self.class.blocks - u64::from(used)
     }
 
+    /// The bytes of the blocks that are free.
+    pub(super) fn spare_bytes(&self) -> u64 {
+        self.free_blocks() * self.class.block_bytes
+    }
+
     /// The bits of the blocks that are not free.
     pub(super) fn busy_words(&self) -> Vec<u64> {
         self.words.iter().map(|word| word.busy.load(Ordering::SeqCst)).collect()

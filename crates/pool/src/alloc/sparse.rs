@@ -26,6 +26,21 @@ const CLOSED_AT_MOST_PERCENT: u64 = 75;
 /// The share of the other slabs' free blocks that the blocks of closed ones may fill.
 const FILLED_AT_MOST_PERCENT: u64 = 90;
 
+/// The slabs that a call of a survey looks at: some tenths of a millisecond.
+const SURVEYED_PER_CALL: usize = 1024;
+
+/// A survey of the holes, some slabs at a time.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    /// The list that is looked at, by its class, or that of closed slabs behind all classes; and how many of
+    /// it were passed.
+    list: usize,
+    passed: usize,
+    sum: u64,
+    /// The outcome of the last one.
+    found: Option<u64>,
+}
+
 /// The limits of a compaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CloseLimits {
@@ -194,8 +209,46 @@ impl Allocator {
         self.shared.lock().spare_bytes()
     }
 
+    /// As [`spare_bytes`](Self::spare_bytes), by a survey that each call continues: returns the bytes that the
+    /// last one has found, and whether this call has ended one. Exact where there are few slabs.
+    pub(crate) fn survey_spare(&self) -> (u64, bool) {
+        let mut shared = self.shared.lock();
+        let Shared { partial, closed, survey, .. } = &mut *shared;
+        if partial.iter().map(VecDeque::len).sum::<usize>() + closed.len() <= SURVEYED_PER_CALL {
+            *survey = Survey::default();
+            return (shared.spare_bytes(), true);
+        }
+        let mut left = SURVEYED_PER_CALL;
+        while left > 0 && survey.list <= partial.len() {
+            let list = partial.get_mut(survey.list).map_or(&closed[..], |list| list.make_contiguous());
+            let rest = list.get(survey.passed..).unwrap_or(&[]);
+            let looked = &rest[..rest.len().min(left)];
+            survey.sum += looked.iter().map(|slab| slab.spare_bytes()).sum::<u64>();
+            left -= looked.len();
+            survey.passed += looked.len();
+            if looked.len() == rest.len() {
+                (survey.list, survey.passed) = (survey.list + 1, 0);
+            }
+        }
+        let has_ended = survey.list > partial.len();
+        if has_ended {
+            *survey = Survey { found: Some(survey.sum), ..Survey::default() };
+        }
+        (survey.found.unwrap_or(survey.sum), has_ended)
+    }
+
+    /// Whether the slabs are worth a look before the pool grows. It takes time in proportion to their number,
+    /// so a look serves until the pool has grown by a sixteenth.
+    pub(crate) fn is_look_due(&self, region: &Region) -> bool {
+        self.shared.lock().is_look_due(region.len() - self.set_aside_bytes.min(region.len()))
+    }
+
     /// Notes that the pool has grown, if a compaction could have made the room.
     pub(super) fn note_growth(&self, shared: &mut Shared, bytes_before: u64) {
+        if !shared.is_look_due(bytes_before) {
+            return;
+        }
+        shared.noted_bytes = bytes_before;
         shared.stuck.clear();
         let spare = shared.spare_bytes();
         if spare >= WASTE_BYTES && spare >= (bytes_before - spare.min(bytes_before)) / 100 * WASTE_PERCENT {
@@ -225,9 +278,14 @@ impl Shared {
         }
     }
 
+    fn is_look_due(&self, bytes: u64) -> bool {
+        let step = (bytes / 16).clamp(WASTE_BYTES, 1 << 30);
+        !(self.noted_bytes..self.noted_bytes + step).contains(&bytes)
+    }
+
     fn spare_bytes(&self) -> u64 {
         let slabs = self.partial.iter().flatten().chain(&self.closed);
-        slabs.map(|slab| slab.free_blocks() * slab.class.block_bytes).sum()
+        slabs.map(|slab| slab.spare_bytes()).sum()
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct CutRule {
     pub slack_bytes: u64,
     /// Nothing is done for less than this.
     pub least_bytes: u64,
+    /// The pool becomes shorter by about this much at most.
+    pub most_bytes: u64,
 }
 
 impl Allocator {
@@ -104,8 +106,16 @@ impl Allocator {
         let length = with_spare.max(g.zones_off() + floor).max(g.min_bytes());
         // A zone has its whole head, or nothing.
         let (zone, chunk) = g.locate(length)?;
-        let length = if (1..=header).contains(&chunk) { g.chunk_off(zone, header + 1) } else { length };
-        (length < committed && committed - length >= rule.least_bytes.max(1)).then_some(length)
+        let in_head = 1..=header;
+        let length = if in_head.contains(&chunk) { g.chunk_off(zone, header + 1) } else { length };
+        if length >= committed || committed - length < rule.least_bytes.max(1) {
+            return None;
+        }
+        let stop = committed.saturating_sub(rule.most_bytes).max(length);
+        let (zone, chunk) = g.locate(stop)?;
+        // A zone of which only the head would stay goes.
+        let chunk = if in_head.contains(&chunk) { 0 } else { chunk };
+        Some(g.chunk_off(zone, chunk).max(length))
     }
 }
 

@@ -179,6 +179,14 @@ impl State {
     }
 }
 
+fn trim_in_steps(pool: &Pool) -> crate::Result<()> {
+    let mut next = Some(pool.begin_trim()?);
+    while let Some(place) = next {
+        (_, next) = pool.trim_step(None, place)?;
+    }
+    Ok(())
+}
+
 /// Fails if the file of this image was cut although its header still has the length from before.
 fn refuse_short_file(region: &Region) -> Result<(), String> {
     let committed = region.load_u64(offset_of!(PmHeader, committed) as u64).map_err(|e| e.to_string())?;
@@ -234,8 +242,11 @@ impl Scenario for Transactions {
             Op::Commit { lane, edits } => state.run(*lane, edits, &[], true),
             Op::Partly { lane, undone, kept } => state.run(*lane, std::slice::from_ref(kept), undone, true),
             Op::Abort { lane, edits } => state.run(*lane, edits, &[], false),
-            Op::Trim => state.pool.trim().map(drop),
-            Op::Cut => state.pool.trim().and_then(|_| state.pool.cut(1, 0)).map(drop),
+            Op::Trim => trim_in_steps(&state.pool),
+            Op::Cut => {
+                let pool = &state.pool;
+                pool.trim().and_then(|_| pool.cut_by(1, 0, 16 << 10)).and_then(|_| pool.cut(1, 0)).map(drop)
+            }
         }
         .map_err(|e| e.to_string())
     }

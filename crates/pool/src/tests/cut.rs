@@ -90,6 +90,78 @@ fn the_file_follows_what_is_alive() {
     }
 }
 
+/// A cut in steps ends where one at once does, also across zones, and each step is short.
+#[test]
+fn steps_lead_where_one_cut_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let geometry = Geometry::tiny();
+    let zone = geometry.zone_bytes();
+    for most in [geometry.chunk(), 5 * geometry.chunk(), zone / 2, zone, 3 * zone] {
+        let lengths = [most, u64::MAX].map(|most| {
+            let pool =
+                Pool::open(dir.path().join(format!("{most}.pool")), &options(Durability::PageCache)).unwrap();
+            let table = new_table(&pool);
+            put(&pool, table, 0, 4, 100);
+            put(&pool, table, 10, 40, 20_000);
+            remove(&pool, table, 10..50);
+            pool.trim().unwrap();
+            let mut steps = 0;
+            loop {
+                let before = pool.stats().pool_bytes;
+                let gone = pool.cut_by(1, 0, most).unwrap();
+                assert_eq!(before - gone, pool.stats().pool_bytes);
+                if gone == 0 {
+                    break;
+                }
+                steps += 1;
+                let head = geometry.zone_header_chunks() * geometry.chunk();
+                assert!(gone <= most.saturating_add(head + geometry.chunk()), "{gone} bytes, not {most}");
+                pool.marks().unwrap();
+            }
+            assert!(steps > 1 || most > zone, "{most}");
+            put(&pool, table, 10, 40, 20_000);
+            remove(&pool, table, 10..50);
+            pool.marks().unwrap();
+            cut(&pool);
+            pool.stats().pool_bytes
+        });
+        assert_eq!(lengths[0], lengths[1], "{most}");
+    }
+}
+
+/// A trim in steps gives back as much as one at once does.
+#[test]
+fn a_trim_in_steps_gives_all_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let given_back = [false, true].map(|in_steps| {
+        let path = dir.path().join(format!("{in_steps}.pool"));
+        let pool = Pool::open(&path, &options(Durability::PageCache)).unwrap();
+        let table = new_table(&pool);
+        put(&pool, table, 0, 40, 20_000);
+        put(&pool, table, 40, 16, 900_000);
+        put(&pool, table, 60, 4, 40);
+        remove(&pool, table, 0..56);
+        let blocks = allocated(&path);
+        let (mut sum, mut steps) = (0, 0);
+        if in_steps {
+            let mut next = Some(pool.begin_trim().unwrap());
+            while let Some(place) = next {
+                let bytes;
+                (bytes, next) = pool.trim_step(None, place).unwrap();
+                assert!(bytes <= 4 * MIB, "{bytes} in a step");
+                (sum, steps) = (sum + bytes, steps + 1);
+            }
+            assert!(steps > 4, "{steps}");
+        } else {
+            sum = pool.trim().unwrap();
+        }
+        assert!(sum > 12 * MIB && allocated(&path) + sum <= blocks + MIB, "{sum} of {blocks}");
+        pool.marks().unwrap();
+        (sum, pool.stats().unused_bytes, allocated(&path))
+    });
+    assert_eq!(given_back[0], given_back[1]);
+}
+
 /// The records of a journal have no lines of a part that was cut off, or given back: a later write-back does
 /// not make the file longer, or fill the hole, and a kill leaves the pool as it was.
 #[test]
@@ -147,7 +219,7 @@ fn a_kill_inside_of_a_cut_leaves_a_pool_that_opens() {
     remove(&pool, table, 20..24);
     let expected = model::read(&pool).unwrap();
     pool.inner.reclaim_all().unwrap();
-    let rule = CutRule { floor_bytes: 0, slack_bytes: 0, least_bytes: 1 };
+    let rule = CutRule { floor_bytes: 0, slack_bytes: 0, least_bytes: 1, most_bytes: u64::MAX };
     let killed_here = pool.inner.log.while_quiet(|| {
         pool.inner.alloc.cut(pool.region(), rule, |length| {
             assert!(length + (60 << 10) < pool.region().len());

@@ -145,7 +145,7 @@ impl Workload {
         if self.bug != Bug::CutTooFar {
             return pool.cut(1, 0).unwrap() > 0;
         }
-        let rule = CutRule { floor_bytes: 0, slack_bytes: 0, least_bytes: 1 };
+        let rule = CutRule { floor_bytes: 0, slack_bytes: 0, least_bytes: 1, most_bytes: u64::MAX };
         let cut = pool.inner.log.while_quiet(|| {
             pool.inner.alloc.cut(pool.region(), rule, |length| {
                 let too_far = length - 8192;

@@ -35,6 +35,7 @@ pub(crate) mod writer;
 pub use lines::{LineStores, StoredLines};
 pub use savepoint::Savepoint;
 
+use crate::alloc::SlabPlace;
 use crate::inner::{Pool, PoolInner};
 use crate::{Error, Result};
 use commit::commit;
@@ -246,6 +247,12 @@ impl Tx<'_> {
     /// Frees the chunks of all slabs without blocks, at once, whether the transaction commits or not.
     pub(crate) fn dissolve_empty_slabs(&mut self) -> Result<()> {
         self.lane.dissolve_empty_slabs(true).map(drop)
+    }
+
+    /// As [`dissolve_empty_slabs`](Self::dissolve_empty_slabs), of some slabs from this place on; returns the
+    /// place to go on at, if there may be more.
+    pub(crate) fn dissolve_some(&mut self, from: SlabPlace) -> Result<Option<SlabPlace>> {
+        self.lane.dissolve_some(from)
     }
 }
 

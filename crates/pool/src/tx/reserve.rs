@@ -4,10 +4,11 @@
 use super::commit::commit;
 use super::lane::{KeptSpace, Lane};
 use crate::alloc::classes::MAX_SLAB_CHUNKS;
-use crate::alloc::{Block, Room, Wanted};
+use crate::alloc::{Block, Room, SlabPlace, Wanted, slab::Slab};
 use crate::inner::PoolInner;
 use crate::layout::{PmEntry, PmRecord};
 use crate::{Error, ErrorKind, Result};
+use std::sync::Arc;
 use tembo_pmem::size_of;
 
 impl Lane {
@@ -33,7 +34,8 @@ impl Lane {
             Err(e) if e.is_full() => {}
             outcome => return outcome,
         }
-        if self.dissolve_empty_slabs(false)? > 0
+        if inner.alloc.is_look_due(region)
+            && self.dissolve_empty_slabs(false)? > 0
             && let Ok(block) = inner.alloc.reserve(region, &mut self.arena, wanted, &refuse)
         {
             return Ok(block);
@@ -102,8 +104,24 @@ impl Lane {
     pub(crate) fn dissolve_empty_slabs(&mut self, all: bool) -> Result<usize> {
         let pool = self.pool.clone();
         let inner: &PoolInner = &pool.inner;
-        let geometry = &inner.log.geometry;
         let slabs = inner.alloc.take_empty_slabs(&inner.log.region, all)?;
+        self.dissolve(slabs)
+    }
+
+    /// As [`dissolve_empty_slabs`](Self::dissolve_empty_slabs), of some slabs from this place on; returns the
+    /// place to go on at, if there may be more.
+    pub(crate) fn dissolve_some(&mut self, from: SlabPlace) -> Result<Option<SlabPlace>> {
+        let pool = self.pool.clone();
+        let (slabs, next) = pool.inner.alloc.take_some_empty_slabs(&pool.inner.log.region, from)?;
+        self.dissolve(slabs)?;
+        Ok(next)
+    }
+
+    /// Makes the chunks of slabs that were taken free; returns the number of slabs.
+    fn dissolve(&mut self, slabs: Vec<Arc<Slab>>) -> Result<usize> {
+        let pool = self.pool.clone();
+        let inner: &PoolInner = &pool.inner;
+        let geometry = &inner.log.geometry;
         let mut done = 0;
         // Each record dissolves a few slabs only, so that it fits into its lane.
         let room = geometry.half_bytes() - size_of::<PmRecord>() as u64;

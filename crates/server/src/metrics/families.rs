@@ -149,7 +149,7 @@ fn pool(facts: &Facts<'_>, out: &mut Gathered) {
     out.gauge("tembo_pool_bytes", "Length of the pool", stats.pool_bytes);
     out.gauge("tembo_pool_max_bytes", "Length up to which the pool may grow", stats.max_bytes);
     let allocated = stats.used_bytes();
-    let waste = pool.spare_bytes().min(allocated);
+    let waste = pool.survey_spare().0.min(allocated);
     let waiting = pool.waiting_bytes().min(allocated - waste);
     let kinds = [
         ("alive", allocated - waste - waiting),
