@@ -233,6 +233,26 @@ impl Batch<'_> {
         })
     }
 
+    /// A record that lies near `key`, as this batch sees the map: one of its leaf, number `choice` modulo their
+    /// count, in no particular order. With random keys and choices that is about a random record. `None` if
+    /// there is none there. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get); [`Error::KeepsVersions`](crate::Error::KeepsVersions) if the map keeps
+    /// versions.
+    pub fn neighbour<'b>(
+        &'b self,
+        map: &'b Map,
+        key: &[u8],
+        choice: u64,
+    ) -> Result<Option<(&'b [u8], &'b [u8])>> {
+        match self.tree(map)? {
+            Tree::Plain(tree) => Ok(tree.neighbour_in(&self.tx, key, choice)?),
+            Tree::Versioned(_) => Err(crate::Error::KeepsVersions),
+        }
+    }
+
     /// A hint that `keys` will be read or written soon: prefetches their nodes, for all keys at once. Pays
     /// from a few keys on, for maps larger than the processor's cache. Has no effect for maps that keep
     /// versions. At most [`PREFETCH_KEYS_MAX`](crate::PREFETCH_KEYS_MAX) keys are used.

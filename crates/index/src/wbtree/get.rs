@@ -2,7 +2,7 @@
 
 use super::WbTree;
 use super::layout::LeafState;
-use super::node::{Leaf, Media, View};
+use super::node::{Leaf, Media, Record, View};
 use super::search::{Found, Goal, Probe, descend, descend_together, find, likely_record};
 use crate::error::Result;
 use tembo_pool::{Pin, Tx};
@@ -53,6 +53,41 @@ impl WbTree {
     pub fn get_in<'t>(&'t self, tx: &'t Tx<'_>, key: &[u8]) -> Result<Option<&'t [u8]>> {
         self.assert_writes(tx);
         Ok(self.find_place(tx, Probe::new(key))?.found.map(|found| found.entry.value()))
+    }
+
+    /// A record of the leaf in which `key` lies, or would lie: number `choice`, modulo their count, in no
+    /// particular order. With random keys and choices that is about a random record, at the price of a
+    /// lookup. `None` if the leaf is empty. O(log n).
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the transaction is not of this tree's pool.
+    pub fn neighbour_in<'t>(
+        &'t self,
+        tx: &'t Tx<'_>,
+        key: &[u8],
+        choice: u64,
+    ) -> Result<Option<(&'t [u8], &'t [u8])>> {
+        self.assert_writes(tx);
+        let view = self.pending(tx);
+        let tree = self.root(view)?;
+        if tree.is_empty() {
+            return Ok(None);
+        }
+        let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
+        let mut live = leaf.state(view)?.bitmap();
+        if live == 0 {
+            return Ok(None);
+        }
+        for _ in 0..choice % u64::from(live.count_ones()) {
+            live &= live - 1;
+        }
+        let found = Record::read(self.region(), view.load(leaf.record_off(live.trailing_zeros() as usize))?)?;
+        Ok(Some((found.key, found.value())))
     }
 
     /// Prefetches the memory that looking up or writing `keys` will touch. It arrives during other work, and

@@ -67,7 +67,7 @@ fn pop(
 ) -> Answer<Vec<Member>> {
     let from = if highest { sorted.len().saturating_sub(1) } else { 0 };
     let popped = ctx.keys.members_from(&sorted, from, highest, count.min(sorted.len()))?;
-    ctx.keys.remove_elements(&mut sorted, popped.iter().map(|(member, _)| &member[..]))?;
+    ctx.keys.remove_members(&mut sorted, &popped)?;
     if !popped.is_empty() {
         ctx.keys.store_changed(key, sorted, if highest { "zpopmax" } else { "zpopmin" })?;
     }

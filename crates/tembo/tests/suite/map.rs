@@ -408,3 +408,26 @@ fn a_walk_of_a_batch_sees_the_changes_of_the_batch() {
     let refused = batch.walk::<&[u8]>(&versioned, .., |_, _| std::ops::ControlFlow::Continue(()));
     assert!(matches!(refused, Err(tembo::Error::KeepsVersions)));
 }
+
+/// Choices reach every record of a leaf, and what the batch itself has written.
+#[test]
+fn neighbours_are_all_records_near_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = Options::new().create(true).open(dir.path().join("near.pool")).unwrap();
+    let map = pool.open_map("near").unwrap();
+    let mut batch = pool.batch().unwrap();
+    assert_eq!(batch.neighbour(&map, b"x", 7).unwrap(), None);
+    for number in 0..500_u32 {
+        batch.put(&map, &number.to_be_bytes(), &number.to_le_bytes()).unwrap();
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for number in 0..500_u32 {
+        for choice in 0..64 {
+            let (key, value) = batch.neighbour(&map, &number.to_be_bytes(), choice).unwrap().unwrap();
+            let found = u32::from_be_bytes(key.try_into().unwrap());
+            assert!(found.abs_diff(number) < 64 && value == found.to_le_bytes(), "{found} near {number}");
+            seen.insert(found);
+        }
+    }
+    assert_eq!(seen.len(), 500);
+}

@@ -224,6 +224,18 @@ impl<'a> Elements<'a, '_> {
             };
             ordered::remove(self.batch, ordered, self.secret, (id, old, field))?;
         }
+        self.remove_unordered(id, field)
+    }
+
+    /// Removes a member with this score, which was found in the order of scores.
+    pub(crate) fn remove_scored(&mut self, id: u64, field: &[u8], score: Score) -> Answer<bool> {
+        if let Some(ordered) = self.ordered {
+            ordered::remove(self.batch, ordered, self.secret, (id, score, field))?;
+        }
+        self.remove_unordered(id, field)
+    }
+
+    fn remove_unordered(&mut self, id: u64, field: &[u8]) -> Answer<bool> {
         if field.len() <= FIELD_BYTES_MAX {
             let key = self.short_key(id, field);
             return Ok(self.batch.remove(self.map, &key)?);
@@ -268,6 +280,17 @@ impl<'a> Elements<'a, '_> {
             ControlFlow::Continue(())
         })?;
         Ok(part)
+    }
+
+    /// An element near a position, about a random one if both numbers are; `None` if another collection's lies
+    /// there.
+    pub(super) fn near(&self, id: u64, position: u32, choice: u64) -> Answer<Option<(Vec<u8>, Vec<u8>)>> {
+        let found = self.batch.neighbour(self.map, &begin(id, position, &[]), choice)?;
+        let Some((key, content)) = found.filter(|(key, _)| key.starts_with(&id.to_be_bytes())) else {
+            return Ok(None);
+        };
+        let element = Decoded::read(key, content)?;
+        Ok(Some((element.with_field(<[u8]>::to_vec), element.value.to_vec())))
     }
 
     /// Gives the elements of a collection from a position on to `visit`, in order, until it breaks.

@@ -158,10 +158,24 @@ impl<'p> Keyspace<'p> {
 
     /// Removes an element; returns whether it was there.
     pub(crate) fn remove_element(&mut self, collection: &mut Collection, field: &[u8]) -> Answer<bool> {
+        self.remove_element_by(collection, field, None)
+    }
+
+    /// As [`remove_element`](Self::remove_element), of a sorted set's member whose score may be known.
+    pub(super) fn remove_element_by(
+        &mut self,
+        collection: &mut Collection,
+        field: &[u8],
+        score: Option<Score>,
+    ) -> Answer<bool> {
         let removed = match &mut collection.body {
             CollectionBody::Packed(packed) => packed.remove(field),
             CollectionBody::Large { id, count } => {
-                let removed = self.elements(collection.database, collection.meta.kind)?.remove(*id, field)?;
+                let mut elements = self.elements(collection.database, collection.meta.kind)?;
+                let removed = match score {
+                    Some(score) => elements.remove_scored(*id, field, score)?,
+                    None => elements.remove(*id, field)?,
+                };
                 *count = count.saturating_sub(u64::from(removed));
                 removed
             }

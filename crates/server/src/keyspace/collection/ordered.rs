@@ -25,7 +25,7 @@
 //! member whose head, digest and score are those of another is refused; no two are known.
 
 use std::cmp::Ordering;
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 
 use tembo::Map;
 
@@ -300,17 +300,22 @@ impl Ordered<'_, '_> {
             return Ok(());
         };
         let mut malformed = false;
-        let visit = |key: &[u8], content: &[u8]| match Decoded::read(key, content) {
+        let mut visit = |key: &[u8], content: &[u8]| match Decoded::read(key, content) {
             Ok(record) => record.with_member(|member| visit(member, record.score)),
             Err(Malformed) => {
                 malformed = true;
                 ControlFlow::Break(())
             }
         };
-        if downwards {
-            self.batch.walk_back(self.map, self.id.to_be_bytes().to_vec()..=first.key.to_vec(), visit)?;
-        } else {
-            self.batch.walk(self.map, first.key.to_vec()..(self.id + 1).to_be_bytes().to_vec(), visit)?;
+        // A walk sorts a leaf, which a caller that takes one member need not wait for.
+        if visit(first.key, first.value).is_continue() {
+            let rest = first.key.to_vec();
+            if downwards {
+                self.batch.walk_back(self.map, self.id.to_be_bytes().to_vec()..rest, visit)?;
+            } else {
+                let end = Bound::Excluded((self.id + 1).to_be_bytes().to_vec());
+                self.batch.walk(self.map, (Bound::Excluded(rest), end), visit)?;
+            }
         }
         if malformed { Err(Fault::Malformed) } else { Ok(()) }
     }

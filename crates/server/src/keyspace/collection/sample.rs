@@ -1,14 +1,15 @@
 //! Random elements.
 //!
 //! Positions are hashes, so the element behind a random position is a random one, but one behind a wide gap
-//! is the more likely. A step over a random number of further elements evens the gaps out: an element's
-//! chance is in proportion to the sum of the [`STEPS_MAX`] gaps before it, and differs by some 20 percent.
-//! Where a walk through all elements is short, each is exactly as likely as the others.
+//! is the more likely. So a draw takes any element of the leaf of the tree that a random position lies in: an
+//! element's chance is in proportion to the mean of the leaf's gaps, and differs by some 20 percent. At the
+//! ends of a collection, whose leaves others share, a walk steps over a random number of elements. Where a
+//! walk through all elements is short, each is exactly as likely as the others.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::value::Collection;
+use super::value::{Collection, CollectionBody};
 use crate::fault::Answer;
 use crate::keyspace::Keyspace;
 use crate::keyspace::format::Kind;
@@ -42,6 +43,15 @@ impl Keyspace<'_> {
             ..=WALKED_MAX => (0, random.below(len)),
             _ => (random.next() as u32, random.below(STEPS_MAX)),
         };
+        if let CollectionBody::Large { id, .. } = collection.body
+            && collection.meta.kind != Kind::List
+            && len > WALKED_MAX
+        {
+            let elements = self.elements(collection.database, collection.meta.kind)?;
+            if let Some(element) = elements.near(id, from, random.next())? {
+                return Ok(Some(element));
+            }
+        }
         let (found, passed) = self.element_behind(collection, from, skip)?;
         // The first element follows the last.
         match found {

@@ -118,6 +118,17 @@ impl<'p> Keyspace<'p> {
         }
     }
 
+    /// Removes members that were found in their order. The whole command ends, as with
+    /// [`remove_elements`](Self::remove_elements).
+    pub(crate) fn remove_members(&mut self, sorted: &mut Collection, members: &[Member]) -> Answer {
+        match members {
+            [(member, score)] if sorted.len() > 1 => {
+                self.remove_element_by(sorted, member, Some(*score)).map(drop)
+            }
+            _ => self.remove_elements(sorted, members.iter().map(|(member, _)| &member[..])),
+        }
+    }
+
     /// Up to `count` members from a rank on, upwards or downwards.
     pub(crate) fn members_from(
         &mut self,

@@ -319,9 +319,13 @@ fn random_elements_of_a_large_collection_are_all_drawn() {
         for number in 0..500 {
             keys.put_element(&mut set, format!("{number}").as_bytes(), &[]).unwrap();
         }
-        let drawn: HashSet<_> =
-            (0..20_000).map(|_| keys.draw_element(&set, &mut random).unwrap().unwrap().0).collect();
+        let mut drawn = BTreeMap::<_, u32>::new();
+        for _ in 0..20_000 {
+            *drawn.entry(keys.draw_element(&set, &mut random).unwrap().unwrap().0).or_default() += 1;
+        }
         assert!(drawn.len() > 495, "{}", drawn.len());
+        let often = drawn.values().max().unwrap();
+        assert!(*often < 4 * 20_000 / 500, "one was drawn {often} times");
         for count in [0, 1, 100, 124, 125, 400, 500, 501] {
             let sample = keys.sample(&set, count, &mut random).unwrap();
             let different: HashSet<_> = sample.iter().collect();
