@@ -233,9 +233,9 @@ impl Batch<'_> {
         })
     }
 
-    /// A record that lies near `key`, as this batch sees the map: one of its leaf, number `choice` modulo their
-    /// count, in no particular order. With random keys and choices that is about a random record. `None` if
-    /// there is none there. O(log n).
+    /// A record that lies near `key`, as this batch sees the map: one of its leaf, number `choice` modulo
+    /// their count, in no particular order. With random keys and choices that is about a random record.
+    /// `None` if there is none there. O(log n).
     ///
     /// # Errors
     ///

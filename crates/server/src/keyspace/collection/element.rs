@@ -282,8 +282,8 @@ impl<'a> Elements<'a, '_> {
         Ok(part)
     }
 
-    /// An element near a position, about a random one if both numbers are; `None` if another collection's lies
-    /// there.
+    /// An element near a position, about a random one if both numbers are; `None` if another collection's
+    /// lies there.
     pub(super) fn near(&self, id: u64, position: u32, choice: u64) -> Answer<Option<(Vec<u8>, Vec<u8>)>> {
         let found = self.batch.neighbour(self.map, &begin(id, position, &[]), choice)?;
         let Some((key, content)) = found.filter(|(key, _)| key.starts_with(&id.to_be_bytes())) else {
