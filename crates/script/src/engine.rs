@@ -129,6 +129,16 @@ impl Engine {
         self.shared.aborted_at.borrow().clone()
     }
 
+    /// Drops what a script has left. To do so takes a little memory, of which the script may have left none.
+    fn tidy(&self) {
+        self.shared.with_limit(&self.lua, false, || {
+            self.sandbox.clean();
+            if self.lua.used_memory() > KEPT_BYTES.min(self.shared.memory_max / 2) {
+                let _ = self.lua.gc_collect();
+            }
+        });
+    }
+
     /// Runs a script, and appends its reply to `out` if it is done.
     pub fn run(
         &mut self,
@@ -142,10 +152,7 @@ impl Engine {
         let ran = self.run_raising(script, run, host, out);
         *self.shared.ask.borrow_mut() = None;
         self.shared.next_tick.set(None);
-        self.sandbox.clean();
-        if self.lua.used_memory() > KEPT_BYTES {
-            let _ = self.lua.gc_collect();
-        }
+        self.tidy();
         let outcome = match ran {
             _ if self.shared.is_aborted.get() => Outcome::Stopped,
             Ok(outcome) => outcome,
