@@ -50,8 +50,8 @@ impl Compaction {
     }
 
     /// Ends it once every structure has moved its blocks. Later ones leave alone what stayed there, until
-    /// some of it is freed or the pool's length changes. Of a run of chunks whose compaction was called off,
-    /// because there was no room elsewhere, that is the lower half; of sparse slabs nothing.
+    /// some of it is freed or the pool has grown by a sixteenth. Of a run of chunks whose compaction was
+    /// called off, because there was no room elsewhere, that is the lower half; of sparse slabs nothing.
     ///
     /// # Errors
     ///

@@ -398,9 +398,10 @@ impl Pool {
         Ok(TrimPlace(Stage::Slabs(SlabPlace::default())))
     }
 
-    /// A step of about a millisecond, in the lane of a transaction that has changed nothing, if there is one.
-    /// Returns the bytes given back, and the place to go on at, if there may be more to do. Where there is a
-    /// journal, the step that gives back takes as long as all: each would write the journal home.
+    /// A step of about a millisecond, or of 16 commits that wait for the device, in the lane of a transaction
+    /// that has changed nothing, if there is one. Returns the bytes given back, and the place to go on at, if
+    /// there may be more to do. Where there is a journal, the step that gives back takes as long as all: each
+    /// would write the journal home.
     ///
     /// # Errors
     ///

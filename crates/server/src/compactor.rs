@@ -68,8 +68,8 @@ pub(crate) struct Compactor {
     /// for the one that is running.
     is_wanted: bool,
     is_asked: bool,
-    /// The file is being cut, but for so much of its free end.
-    cutting: Option<u64>,
+    /// The file is being cut, but for so much of its free end; and the pool's length after the last step.
+    cutting: Option<(u64, u64)>,
     /// Empty space is being given back to the file system.
     trimming: Option<Trimming>,
     next: Instant,
@@ -163,14 +163,15 @@ impl Compactor {
     /// Does the work that is due, after this many commands of clients. No batch is open. If the pool refuses,
     /// it is tried again later.
     pub(crate) fn run(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant, commands: u64) {
-        let has_outgrown = settings.is_on && self.knows_all && pool.take_outgrown_waste();
+        let may_outgrow = settings.is_on && self.knows_all && !self.has_slabs();
+        let has_outgrown = may_outgrow && pool.take_outgrown_waste();
         if now < self.next && !has_outgrown {
             return;
         }
         self.next = now + LOOK_PERIOD;
         self.look_at_clients(now, commands, settings);
         if !settings.is_on && !self.is_asked {
-            (self.running, self.since) = (None, None);
+            (self.running, self.since, self.cutting, self.trimming) = (None, None, None, None);
         }
         if settings.is_on && !self.knows_all && !self.learn(pool) {
             return;
@@ -184,7 +185,7 @@ impl Compactor {
             return;
         }
         let has_begun = self.running.is_none();
-        if has_begun && !self.begin(pool, settings, now) {
+        if has_begun && !self.begin(pool, settings, now, true) {
             return;
         }
         if has_outgrown && (has_begun || self.has_grown(pool)) {
@@ -202,7 +203,11 @@ impl Compactor {
     /// free space, which goes to the file system: first the end of the file, which costs less than holes.
     fn give_back(&mut self, pool: &Pool) -> bool {
         let has_slabs = self.has_slabs();
-        if !has_slabs && let Some(slack_bytes) = self.cutting.take() {
+        // A pool that grows meanwhile needs what is left.
+        if !has_slabs
+            && let Some((slack_bytes, length)) = self.cutting.take()
+            && pool.stats().pool_bytes <= length
+        {
             self.cut_step(pool, 1, slack_bytes);
             return true;
         }
@@ -232,8 +237,15 @@ impl Compactor {
     /// Learns whether clients rest, from the number of their commands. Settings that are above their defaults
     /// mean what they say in any case.
     fn look_at_clients(&mut self, now: Instant, commands: u64, settings: &CompactionSettings) {
-        let count = commands.saturating_sub(std::mem::replace(&mut self.commands, commands));
-        let time = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
+        let count = commands.saturating_sub(self.commands);
+        let time = now.saturating_duration_since(self.looked);
+        if time < LOOK_PERIOD / 2 {
+            // So short a time shows only that clients do not rest.
+            let is_few = u128::from(count) * 2 <= RESTING_COMMANDS;
+            (self.rests, self.is_eager) = (self.rests && is_few, self.is_eager && is_few);
+            return;
+        }
+        (self.commands, self.looked) = (commands, now);
         self.rests = u128::from(count) * 1000 <= time.as_millis() * RESTING_COMMANDS;
         let most = CompactionSettings::default();
         self.is_eager = self.rests
@@ -275,7 +287,7 @@ impl Compactor {
                 break;
             }
             self.is_wanted = true;
-            self.begin(pool, settings, now);
+            self.begin(pool, settings, now, false);
             has_room = self.make_room_by_running(pool);
             if pool.missed_run_bytes() == 0 {
                 break;
@@ -324,7 +336,9 @@ impl Compactor {
         has_ended
     }
 
-    fn begin(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant) -> bool {
+    /// Begins a compaction, if one is due; returns whether it has. `may_cut`: the file may become shorter
+    /// first.
+    fn begin(&mut self, pool: &Pool, settings: &CompactionSettings, now: Instant, may_cut: bool) -> bool {
         let (stats, (spare, _)) = (pool.stats(), pool.survey_spare());
         let (percent, worth_of_end) = (self.percent_of_thresholds(), self.worth_of_end(stats.pool_bytes));
         let live = stats.used_bytes().saturating_sub(spare).max(1);
@@ -337,9 +351,10 @@ impl Compactor {
         let is_long = settings.is_on
             && stats.pool_bytes > pool.min_bytes()
             && stats.unused_bytes >= worth_of_end.max(self.unused_not_below);
-        if (is_long || self.is_asked) && self.cut(pool) {
+        let may_cut = may_cut && (is_long || self.is_asked);
+        if may_cut && self.cut(pool) && !self.is_asked {
             // A compaction, if one is still worth it, begins when the file is as short as it can be.
-            (self.is_wanted, self.next) = (self.is_asked, now);
+            self.next = now;
             return false;
         }
         if !is_due && !self.is_asked && !is_long {
@@ -377,7 +392,6 @@ impl Compactor {
     fn finish(&mut self, pool: &Pool) {
         let Some(running) = self.running.take() else { return };
         self.moved_bytes += running.moved_bytes();
-        self.finished += 1;
         self.trimming = running.begin_finish().ok();
         if self.trimming.is_none() {
             self.note_gain(pool, false);
@@ -387,6 +401,7 @@ impl Compactor {
     /// Decides from the space that a compaction has freed when another one is worth it, and begins to cut the
     /// file.
     fn note_gain(&mut self, pool: &Pool, is_done: bool) {
+        self.finished += 1;
         let unused = pool.stats().unused_bytes;
         let gained = is_done && (unused > self.unused_before) | self.cut(pool);
         self.not_below = if gained { 0 } else { pool.survey_spare().0 + WORTH_BYTES };
@@ -410,7 +425,7 @@ impl Compactor {
     fn cut_step(&mut self, pool: &Pool, least_bytes: u64, slack_bytes: u64) -> bool {
         let bytes = pool.cut_by(least_bytes, slack_bytes, CUT_STEP_BYTES).unwrap_or(0);
         self.cut_bytes += bytes;
-        self.cutting = (bytes > 0).then_some(slack_bytes);
+        self.cutting = (bytes > 0).then_some((slack_bytes, pool.stats().pool_bytes));
         bytes > 0
     }
 }

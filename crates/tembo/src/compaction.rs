@@ -361,7 +361,8 @@ impl Pool {
 
     /// As [`cut`](Self::cut), by about `most_bytes` at most, for a thread that others wait for: to free a
     /// gibibyte may take the file system a third of a second. Where there is a journal, all goes at once,
-    /// since each step would write the journal home. Returns 0 once nothing is left to cut.
+    /// since each step would write the journal home. Returns 0 once nothing is left to cut; steps after the
+    /// first need a `least_bytes` of 1 to come to the end.
     ///
     /// # Errors
     ///

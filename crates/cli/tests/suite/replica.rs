@@ -152,6 +152,14 @@ impl Master {
         Client::connect(self.port).expect("the master serves")
     }
 
+    /// Kills it, and starts it again on the same port.
+    pub(crate) fn restart(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let again = Master::start_on(&self.program, &self.directory, self.port, &[]);
+        *self = again.expect("it could be run before");
+    }
+
     /// The digest that it has of the data of a file.
     pub(crate) fn digest_of(&self, file: &Path) -> Value {
         let directory = self.directory.join("other");

@@ -6,14 +6,14 @@
 
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tembo_wire::Value;
 
 use crate::master::{Node, Writing, kills, wait_until_equal};
-use crate::replica::{Client, PATIENCE};
+use crate::replica::{Client, Master, PATIENCE};
 use crate::support::Workspace;
 
 const DOWN_AFTER_MS: u64 = 3000;
@@ -28,6 +28,10 @@ struct Sentinels {
 
 impl Sentinels {
     fn start(master: u16, replicas: usize) -> Option<Sentinels> {
+        Sentinels::start_with(master, replicas, DOWN_AFTER_MS)
+    }
+
+    fn start_with(master: u16, replicas: usize, down_after_ms: u64) -> Option<Sentinels> {
         let workspace = Workspace::new();
         let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
@@ -37,7 +41,7 @@ impl Sentinels {
                 (workspace.path(&format!("{port}.conf")), workspace.path(&format!("{port}.log")));
             let lines = format!(
                 "port {port}\nbind 127.0.0.1\nsentinel monitor m 127.0.0.1 {master} 2\n\
-                 sentinel down-after-milliseconds m {DOWN_AFTER_MS}\nsentinel failover-timeout m 20000\n"
+                 sentinel down-after-milliseconds m {down_after_ms}\nsentinel failover-timeout m 20000\n"
             );
             std::fs::write(&file, lines).unwrap();
             let output = std::fs::File::create(&log).unwrap();
@@ -133,6 +137,102 @@ fn sentinels_do_not_see_a_master_that_is_started_again() {
     assert_eq!(events, [0, 0, 0], "with down-after {DOWN_AFTER_MS} ms");
     drop(sentinels);
     nodes.into_iter().for_each(Node::end);
+}
+
+/// A supervised master and its replica, of either kind, for a comparison.
+enum Pair {
+    Tembo([Node; 2]),
+    Redis([Master; 2]),
+}
+
+impl Pair {
+    fn tembo() -> Pair {
+        let nodes = [Node::start(), Node::start()];
+        nodes[0].client().line("SET before 1");
+        nodes[1].follow(nodes[0].port);
+        Pair::Tembo(nodes)
+    }
+
+    /// Without persistence, as in a cache: it comes back empty.
+    fn redis(workspace: &Workspace) -> Option<Pair> {
+        let start = |name| Master::start(Path::new("redis-server"), &workspace.path(name), &[]);
+        let servers = [start("first")?, start("second")?];
+        let port = servers[0].port;
+        servers[1].client().line(&format!("REPLICAOF 127.0.0.1 {port}"));
+        Some(Pair::Redis(servers))
+    }
+
+    fn ports(&self) -> [u16; 2] {
+        match self {
+            Pair::Tembo([first, second]) => [first.port, second.port],
+            Pair::Redis([first, second]) => [first.port, second.port],
+        }
+    }
+
+    fn kill_and_start(&mut self) {
+        match self {
+            Pair::Tembo([first, _]) => {
+                first.server.take().unwrap().kill();
+                first.restart();
+            }
+            Pair::Redis([first, _]) => first.restart(),
+        }
+    }
+}
+
+/// The port that takes writes.
+fn writable(ports: &[u16]) -> u16 {
+    until_written(ports);
+    ports.iter().copied().find(|port| is_ok(&write(*port))).unwrap_or(ports[0])
+}
+
+/// Kills the master, and starts it again at once, until Sentinels replace it. Prints what they saw, and how
+/// many of the keys that WAIT had counted are there; returns whether all are. `None` if there is nothing to
+/// run.
+fn count_events(mut pair: Pair, down_after_ms: u64) -> Option<bool> {
+    let (ports, is_redis) = (pair.ports(), matches!(pair, Pair::Redis(_)));
+    let sentinels = Sentinels::start_with(ports[0], 1, down_after_ms)?;
+    let (mut times, mut counted, mut kept) = (Vec::new(), 0, 0);
+    for kill in 0..kills(2) {
+        std::thread::sleep(Duration::from_millis(700 + 37 * (kill % 10)));
+        if sentinels.count("+switch-master") > 0 {
+            break;
+        }
+        let mut client = Client::connect(ports[0]).unwrap();
+        client.line(&format!("SET kept:{kill} 1"));
+        let is_counted = client.line("WAIT 1 1000") == Value::Integer(1);
+        pair.kill_and_start();
+        times.push(until_written(&ports));
+        let exists = Client::connect(writable(&ports))?.line(&format!("EXISTS kept:{kill}"));
+        counted += u64::from(is_counted);
+        kept += u64::from(is_counted && exists == Value::Integer(1));
+    }
+    let events = ["+sdown", "+odown", "+switch-master"].map(|event| sentinels.count(event));
+    let (name, count) = (if is_redis { "Redis, which comes back empty" } else { "Tembo" }, times.len());
+    println!(
+        "down-after {down_after_ms} ms, {name}: {count} kills, a write after {}; +sdown, +odown, +switch-master \
+         {events:?}; {kept} of {counted} keys kept",
+        shown(times)
+    );
+    drop(sentinels);
+    if let Pair::Tembo(nodes) = pair {
+        nodes.into_iter().for_each(Node::end);
+    }
+    Some(kept == counted)
+}
+
+/// Sentinels that are quicker to miss a master, and one that comes back without its data. Events are printed;
+/// those of Redis are its own.
+#[test]
+fn sentinels_that_wait_for_a_second_or_two_beside_redis() {
+    for down_after_ms in [1000, 2000] {
+        let Some(has_all) = count_events(Pair::tembo(), down_after_ms) else { return };
+        assert!(has_all, "a write that WAIT has counted is lost");
+        let directory = Workspace::new();
+        if let Some(redis) = Pair::redis(&directory) {
+            count_events(redis, down_after_ms);
+        }
+    }
 }
 
 /// A master stays away. When it comes back it takes no write, and has what the new master has.

@@ -58,8 +58,8 @@ pub(super) struct Shared {
     /// The zone that last supplied new chunks, and the zone that the media word names as such.
     pub(super) newest: usize,
     pub(super) noted_newest: u64,
-    /// The pool's length when its growth was last compared with its holes.
-    pub(super) noted_bytes: u64,
+    /// The pool's length when its slabs were last looked at before it grew.
+    pub(super) noted_bytes: Option<u64>,
     pub(super) survey: Survey,
 }
 
@@ -109,7 +109,7 @@ impl Allocator {
         let shared = Shared {
             newest: usize::try_from(newest).unwrap_or(0).min(zones.len().saturating_sub(1)),
             noted_newest: newest,
-            noted_bytes: 0,
+            noted_bytes: None,
             survey: Survey::default(),
             partial: vec![VecDeque::new(); classes.len()],
             unread: vec![Vec::new(); classes.len()],
@@ -524,22 +524,22 @@ impl Allocator {
         self.read_all(&mut shared, region)?;
         let Shared { zones, partial, stuck, .. } = &mut *shared;
         let Some(list) = partial.get_mut(from.class) else { return Ok((Vec::new(), None)) };
-        let (mut place, mut looked, mut taken, mut unknown) = (0, 0, Vec::new(), Vec::new());
-        list.retain(|slab| {
-            place += 1;
-            if place <= from.passed || looked == LOOKS_PER_STEP || taken.len() == TAKEN_PER_STEP {
-                return true;
-            }
-            looked += 1;
+        let (mut passed, mut taken, mut unknown) = (from.passed, Vec::new(), Vec::new());
+        for _ in 0..LOOKS_PER_STEP {
+            let Some(slab) = list.get(passed) else { break };
             if !slab.is_empty() || slab.is_published() && !zones[slab.zone as usize].scanned {
-                return true;
+                passed += 1;
+                continue;
             }
-            if slab.is_published() { &mut taken } else { &mut unknown }.push(slab.clone());
-            false
-        });
+            // The last one takes its place, and is looked at next.
+            let Some(slab) = list.swap_remove_back(passed) else { break };
+            if slab.is_published() { &mut taken } else { &mut unknown }.push(slab);
+            if taken.len() == TAKEN_PER_STEP {
+                break;
+            }
+        }
         unknown.iter().for_each(|slab| _ = stuck.remove(&slab.off));
         self.free_chunks_of(zones, &unknown);
-        let passed = from.passed + looked - taken.len() - unknown.len();
         let next = SlabPlace { passed, ..from };
         let next = if passed < list.len() { next } else { SlabPlace { class: from.class + 1, passed: 0 } };
         Ok((taken, (next.class < partial.len()).then_some(next)))

@@ -187,7 +187,8 @@ impl Allocator {
         } else {
             g.chunk_off(last + 2, header + kept)
         };
-        let wanted = region.len() + region.growth_step(region.len());
+        // Huge pages begin at multiples of their size.
+        let wanted = (region.len() + region.growth_step(region.len())).next_multiple_of(2 << 20);
         (least, least.max(wanted.div_ceil(g.chunk()) * g.chunk()))
     }
 

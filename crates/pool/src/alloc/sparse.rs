@@ -41,6 +41,13 @@ pub(super) struct Survey {
     found: Option<u64>,
 }
 
+impl Survey {
+    /// Slabs change their lists.
+    fn restart(&mut self) {
+        *self = Survey { found: self.found, ..Survey::default() };
+    }
+}
+
 /// The limits of a compaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CloseLimits {
@@ -108,6 +115,7 @@ impl Allocator {
             return Ok(None);
         }
         self.read_all(&mut shared, region)?;
+        shared.survey.restart();
         shared.made_chunks = 0;
         let mut spans = choose(&mut shared)?;
         spans.sort_unstable_by_key(|span| span.start);
@@ -161,6 +169,7 @@ impl Allocator {
         // ORDER: before any thread can allocate from these slabs.
         self.has_closed.store(false, Ordering::Release);
         shared.evacuated = None;
+        shared.survey.restart();
         for slab in std::mem::take(&mut shared.closed) {
             slab.let_go();
             if slab.has_free_block() && slab.hold() {
@@ -220,13 +229,15 @@ impl Allocator {
         }
         let mut left = SURVEYED_PER_CALL;
         while left > 0 && survey.list <= partial.len() {
-            let list = partial.get_mut(survey.list).map_or(&closed[..], |list| list.make_contiguous());
-            let rest = list.get(survey.passed..).unwrap_or(&[]);
-            let looked = &rest[..rest.len().min(left)];
-            survey.sum += looked.iter().map(|slab| slab.spare_bytes()).sum::<u64>();
+            let len = partial.get(survey.list).map_or(closed.len(), VecDeque::len);
+            let looked = survey.passed.min(len)..len.min(survey.passed.saturating_add(left));
+            survey.sum += match partial.get(survey.list) {
+                Some(list) => list.range(looked.clone()).map(|slab| slab.spare_bytes()).sum::<u64>(),
+                None => closed[looked.clone()].iter().map(|slab| slab.spare_bytes()).sum(),
+            };
             left -= looked.len();
             survey.passed += looked.len();
-            if looked.len() == rest.len() {
+            if looked.end == len {
                 (survey.list, survey.passed) = (survey.list + 1, 0);
             }
         }
@@ -248,7 +259,7 @@ impl Allocator {
         if !shared.is_look_due(bytes_before) {
             return;
         }
-        shared.noted_bytes = bytes_before;
+        shared.noted_bytes = Some(bytes_before);
         shared.stuck.clear();
         let spare = shared.spare_bytes();
         if spare >= WASTE_BYTES && spare >= (bytes_before - spare.min(bytes_before)) / 100 * WASTE_PERCENT {
@@ -280,7 +291,7 @@ impl Shared {
 
     fn is_look_due(&self, bytes: u64) -> bool {
         let step = (bytes / 16).clamp(WASTE_BYTES, 1 << 30);
-        !(self.noted_bytes..self.noted_bytes + step).contains(&bytes)
+        self.noted_bytes.is_none_or(|noted| !(noted..noted + step).contains(&bytes))
     }
 
     fn spare_bytes(&self) -> u64 {

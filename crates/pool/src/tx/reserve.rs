@@ -1,5 +1,6 @@
-//! Reserves blocks when the lane's own slabs have none: from other slabs, by dissolving empty slabs, by
-//! growing, and in a full pool from limbo and the kept space.
+//! Reserves blocks when the lane's own slabs have none: from other slabs, by dissolving empty slabs (which
+//! are looked for once in a sixteenth of growth), by growing, and in a full pool from limbo and the kept
+//! space.
 
 use super::commit::commit;
 use super::lane::{KeptSpace, Lane};

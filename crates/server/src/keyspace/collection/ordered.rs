@@ -289,16 +289,18 @@ impl Ordered<'_, '_> {
         Ok(rank.saturating_sub(self.first_rank()?))
     }
 
-    /// Gives the members from a rank on, upwards or downwards, to `visit`, until it breaks.
+    /// Gives the members from a rank on, upwards or downwards, to `visit`, until it breaks. Upwards there are
+    /// none behind the last, downwards it begins with that.
     pub(super) fn walk(
         &self,
         from: u64,
         downwards: bool,
         mut visit: impl FnMut(&[u8], Score) -> ControlFlow<()>,
     ) -> Answer {
-        let Some(first) = self.batch.nth(self.map, self.first_rank()?.saturating_add(from))? else {
-            return Ok(());
-        };
+        let (begin, end) = (self.id.to_be_bytes(), (self.id + 1).to_be_bytes());
+        let first = self.batch.nth(self.map, self.first_rank()?.saturating_add(from))?;
+        // Behind the last member comes another collection's.
+        let first = first.filter(|first| first.key.starts_with(&begin));
         let mut malformed = false;
         let mut visit = |key: &[u8], content: &[u8]| match Decoded::read(key, content) {
             Ok(record) => record.with_member(|member| visit(member, record.score)),
@@ -307,15 +309,14 @@ impl Ordered<'_, '_> {
                 ControlFlow::Break(())
             }
         };
-        // A walk sorts a leaf, which a caller that takes one member need not wait for.
-        if visit(first.key, first.value).is_continue() {
-            let rest = first.key.to_vec();
-            if downwards {
-                self.batch.walk_back(self.map, self.id.to_be_bytes().to_vec()..rest, visit)?;
-            } else {
-                let end = Bound::Excluded((self.id + 1).to_be_bytes().to_vec());
-                self.batch.walk(self.map, (Bound::Excluded(rest), end), visit)?;
-            }
+        // The first is visited without a walk, which sorts a leaf: many callers take one member.
+        let goes_on = first.as_ref().is_none_or(|first| visit(first.key, first.value).is_continue());
+        if goes_on && downwards {
+            let rest = first.map_or(end.to_vec(), |first| first.key.to_vec());
+            self.batch.walk_back(self.map, begin.to_vec()..rest, visit)?;
+        } else if goes_on && let Some(first) = first {
+            let rest = (Bound::Excluded(first.key.to_vec()), Bound::Excluded(end.to_vec()));
+            self.batch.walk(self.map, rest, visit)?;
         }
         if malformed { Err(Fault::Malformed) } else { Ok(()) }
     }
