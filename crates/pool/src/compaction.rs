@@ -171,7 +171,7 @@ impl Pool {
 
     /// As [`cut`](Self::cut), by about `most_bytes` at most, for a thread that others wait for: to free a
     /// gibibyte may take tmpfs a third of a second. Where there is a journal, all goes at once, since each
-    /// step would write the journal home.
+    /// step would write the journal home. Steps after the first need a `least_bytes` of 1 to come to the end.
     ///
     /// # Errors
     ///
@@ -243,9 +243,9 @@ impl Pool {
         self.inner.alloc.spare_bytes()
     }
 
-    /// As [`spare_bytes`](Self::spare_bytes), for a thread that others wait for: looks at some slabs only, and
-    /// returns the bytes that the last whole survey found, and whether this call has ended one. Exact in a
-    /// pool of at most 1,024 slabs with holes.
+    /// As [`spare_bytes`](Self::spare_bytes), for a thread that others wait for: looks at some slabs only,
+    /// and returns the bytes that the last whole survey found, and whether this call has ended one. Exact in
+    /// a pool of at most 1,024 slabs with holes.
     pub fn survey_spare(&self) -> (u64, bool) {
         self.inner.alloc.survey_spare()
     }

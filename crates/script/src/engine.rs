@@ -131,7 +131,7 @@ impl Engine {
 
     /// Drops what a script has left. To do so takes a little memory, of which the script may have left none.
     fn tidy(&self) {
-        self.shared.with_limit(&self.lua, false, || {
+        self.shared.without_limit(&self.lua, || {
             self.sandbox.clean();
             if self.lua.used_memory() > KEPT_BYTES.min(self.shared.memory_max / 2) {
                 let _ = self.lua.gc_collect();

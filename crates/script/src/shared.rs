@@ -71,7 +71,12 @@ impl Shared {
         self.with_limit(lua, true, run)
     }
 
-    pub(crate) fn with_limit<T>(&self, lua: &Lua, is_limited: bool, body: impl FnOnce() -> T) -> T {
+    /// Runs Lua's code without that limit.
+    pub(crate) fn without_limit<T>(&self, lua: &Lua, run: impl FnOnce() -> T) -> T {
+        self.with_limit(lua, false, run)
+    }
+
+    fn with_limit<T>(&self, lua: &Lua, is_limited: bool, body: impl FnOnce() -> T) -> T {
         let set = |is_unlimited| {
             // The state has the binding's allocator, so that there is no error.
             let _ = lua.set_memory_limit(if is_unlimited { 0 } else { self.memory_max });

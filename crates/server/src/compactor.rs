@@ -11,6 +11,8 @@
 //!
 //! Growth beside a compaction that is under way counts from a sixteenth of the pool on: writes and moves
 //! share the free space until the first slabs are empty.
+//!
+//! The space that a compaction frees goes to the file system in such steps, too, but with a journal at once.
 
 use crate::config::CompactionSettings;
 use std::time::{Duration, Instant};
@@ -449,6 +451,15 @@ fn cycle(settings: &CompactionSettings, waste_percent: u64) -> u64 {
 mod tests {
     use super::*;
 
+    fn new_pool(bytes: u64, most_bytes: Option<u64>) -> (tempfile::TempDir, Pool) {
+        let directory = tempfile::tempdir().unwrap();
+        let options = tembo::Options::new().durability(tembo::Durability::PageCache).create(true);
+        let options = options.initial_bytes(bytes).compact_unasked(false);
+        let options = most_bytes.map_or(options.clone(), |most_bytes| options.max_bytes(most_bytes));
+        let pool = options.open(directory.path().join("pool")).unwrap();
+        (directory, pool)
+    }
+
     #[test]
     fn the_share_of_time_rises_with_the_waste() {
         let settings = CompactionSettings::default();
@@ -465,10 +476,7 @@ mod tests {
     /// for each.
     #[test]
     fn a_little_growth_beside_a_compaction_does_not_give_it_all_of_the_time() {
-        let directory = tempfile::tempdir().unwrap();
-        let options = tembo::Options::new().durability(tembo::Durability::PageCache).create(true);
-        let options = options.initial_bytes(500 << 20).compact_unasked(false);
-        let pool = options.open(directory.path().join("pool")).unwrap();
+        let (_directory, pool) = new_pool(500 << 20, None);
         let map = pool.open_map("map").unwrap();
         let key = |i: u32| i.to_be_bytes();
         (0..400_000).for_each(|i| _ = map.put(key(i), [1; 1000]).unwrap());
@@ -500,10 +508,7 @@ mod tests {
     /// as its contents.
     #[test]
     fn a_pool_becomes_denser_while_clients_rest() {
-        let directory = tempfile::tempdir().unwrap();
-        let options = tembo::Options::new().durability(tembo::Durability::PageCache).create(true);
-        let options = options.initial_bytes(1 << 20).compact_unasked(false);
-        let pool = options.open(directory.path().join("pool")).unwrap();
+        let (_directory, pool) = new_pool(1 << 20, None);
         let map = pool.open_map("map").unwrap();
         let key = |i: u32| i.to_be_bytes();
         (0..100_000).for_each(|i| _ = map.put(key(i), [1; 1000]).unwrap());
@@ -535,10 +540,7 @@ mod tests {
     /// more than a millisecond's worth.
     #[test]
     fn the_file_becomes_shorter_in_short_steps() {
-        let directory = tempfile::tempdir().unwrap();
-        let options = tembo::Options::new().durability(tembo::Durability::PageCache).create(true);
-        let options = options.initial_bytes(1 << 20).compact_unasked(false);
-        let pool = options.open(directory.path().join("pool")).unwrap();
+        let (_directory, pool) = new_pool(1 << 20, None);
         let map = pool.open_map("map").unwrap();
         let key = |i: u32| i.to_be_bytes();
         (0..200_000).for_each(|i| _ = map.put(key(i), [1; 1000]).unwrap());
@@ -562,10 +564,7 @@ mod tests {
     /// clients have taken the space that it freed or needs. Writes are not refused for that.
     #[test]
     fn a_full_pool_is_compacted_anew_if_the_compaction_under_way_makes_no_room() {
-        let directory = tempfile::tempdir().unwrap();
-        let options = tembo::Options::new().durability(tembo::Durability::PageCache).create(true);
-        let options = options.initial_bytes(64 << 20).max_bytes(64 << 20).compact_unasked(false);
-        let pool = options.open(directory.path().join("pool")).unwrap();
+        let (_directory, pool) = new_pool(64 << 20, Some(64 << 20));
         let map = pool.open_map("map").unwrap();
         let settings = CompactionSettings { least_bytes: 4 << 20, ..CompactionSettings::default() };
         let (mut compactor, mut now) = (Compactor::new(), Instant::now());

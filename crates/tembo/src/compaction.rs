@@ -415,9 +415,9 @@ impl Pool {
         self.shared.pool.spare_bytes()
     }
 
-    /// As [`spare_bytes`](Self::spare_bytes), for a thread that others wait for: looks at some slabs only, and
-    /// returns the bytes that the last whole survey found, and whether this call has ended one. Exact in a
-    /// pool of at most 1,024 slabs with holes.
+    /// As [`spare_bytes`](Self::spare_bytes), for a thread that others wait for: looks at some slabs only,
+    /// and returns the bytes that the last whole survey found, and whether this call has ended one. Exact in
+    /// a pool of at most 1,024 slabs with holes.
     pub fn survey_spare(&self) -> (u64, bool) {
         self.shared.pool.survey_spare()
     }

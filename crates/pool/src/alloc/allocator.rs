@@ -513,8 +513,8 @@ impl Allocator {
         Ok(taken)
     }
 
-    /// As [`take_empty_slabs`](Self::take_empty_slabs), of a few slabs from this place on. Returns the place to
-    /// go on at, if there may be more.
+    /// As [`take_empty_slabs`](Self::take_empty_slabs), of a few slabs from this place on. Returns the place
+    /// to go on at, if there may be more.
     pub(crate) fn take_some_empty_slabs(
         &self,
         region: &Region,

@@ -218,8 +218,8 @@ impl Allocator {
         self.shared.lock().spare_bytes()
     }
 
-    /// As [`spare_bytes`](Self::spare_bytes), by a survey that each call continues: returns the bytes that the
-    /// last one has found, and whether this call has ended one. Exact where there are few slabs.
+    /// As [`spare_bytes`](Self::spare_bytes), by a survey that each call continues: returns the bytes that
+    /// the last one has found, and whether this call has ended one. Exact where there are few slabs.
     pub(crate) fn survey_spare(&self) -> (u64, bool) {
         let mut shared = self.shared.lock();
         let Shared { partial, closed, survey, .. } = &mut *shared;

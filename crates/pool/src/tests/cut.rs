@@ -93,10 +93,10 @@ fn the_file_follows_what_is_alive() {
 /// A cut in steps ends where one at once does, also across zones, and each step is short.
 #[test]
 fn steps_lead_where_one_cut_does() {
-    let dir = tempfile::tempdir().unwrap();
     let geometry = Geometry::tiny();
     let zone = geometry.zone_bytes();
     for most in [geometry.chunk(), 5 * geometry.chunk(), zone / 2, zone, 3 * zone] {
+        let dir = tempfile::tempdir().unwrap();
         let lengths = [most, u64::MAX].map(|most| {
             let pool =
                 Pool::open(dir.path().join(format!("{most}.pool")), &options(Durability::PageCache)).unwrap();

@@ -118,8 +118,7 @@ impl<'p> Keyspace<'p> {
         }
     }
 
-    /// Removes members that were found in their order. The whole command ends, as with
-    /// [`remove_elements`](Self::remove_elements).
+    /// Removes members, whose scores are these. The command has changed nothing before.
     pub(crate) fn remove_members(&mut self, sorted: &mut Collection, members: &[Member]) -> Answer {
         match members {
             [(member, score)] if sorted.len() > 1 => {
