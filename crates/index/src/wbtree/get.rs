@@ -13,6 +13,17 @@ pub const PREFETCH_KEYS_MAX: usize = 16;
 /// The part of a record that is requested if it may be on a disk only. Its length is in its first line.
 const ASKED_BYTES: u64 = 2048;
 
+/// A record that [`WbTree::neighbour_in`] chose.
+#[derive(Debug, Clone, Copy)]
+pub struct Neighbour<'t> {
+    /// The key.
+    pub key: &'t [u8],
+    /// The value.
+    pub value: &'t [u8],
+    /// The records of the leaf that it was chosen from, itself included.
+    pub leaf_len: u32,
+}
+
 impl WbTree {
     /// The value of `key`, borrowed in place. It stays readable as long as the pin lives. A concurrent change
     /// is seen in full or not at all. O(log n); no allocation, no lock.
@@ -57,7 +68,8 @@ impl WbTree {
 
     /// A record of the leaf in which `key` lies, or would lie: number `choice`, modulo their count, in no
     /// particular order. With random keys and choices that is about a random record, at the price of a
-    /// lookup. `None` if the leaf is empty. O(log n).
+    /// lookup; a leaf of few records makes each of them likelier, so their count is given, too. `None` if the
+    /// leaf is empty. O(log n).
     ///
     /// # Errors
     ///
@@ -71,7 +83,7 @@ impl WbTree {
         tx: &'t Tx<'_>,
         key: &[u8],
         choice: u64,
-    ) -> Result<Option<(&'t [u8], &'t [u8])>> {
+    ) -> Result<Option<Neighbour<'t>>> {
         self.assert_writes(tx);
         let view = self.pending(tx);
         let tree = self.root(view)?;
@@ -80,14 +92,15 @@ impl WbTree {
         }
         let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
         let mut live = leaf.state(view)?.bitmap();
-        if live == 0 {
+        let leaf_len = live.count_ones();
+        if leaf_len == 0 {
             return Ok(None);
         }
-        for _ in 0..choice % u64::from(live.count_ones()) {
+        for _ in 0..choice % u64::from(leaf_len) {
             live &= live - 1;
         }
         let found = Record::read(self.region(), view.load(leaf.record_off(live.trailing_zeros() as usize))?)?;
-        Ok(Some((found.key, found.value())))
+        Ok(Some(Neighbour { key: found.key, value: found.value(), leaf_len }))
     }
 
     /// Prefetches the memory that looking up or writing `keys` will touch. It arrives during other work, and

@@ -416,16 +416,20 @@ fn neighbours_are_all_records_near_a_key() {
     let pool = Options::new().create(true).open(dir.path().join("near.pool")).unwrap();
     let map = pool.open_map("near").unwrap();
     let mut batch = pool.batch().unwrap();
-    assert_eq!(batch.neighbour(&map, b"x", 7).unwrap(), None);
+    assert!(batch.neighbour(&map, b"x", 7).unwrap().is_none());
     for number in 0..500_u32 {
         batch.put(&map, &number.to_be_bytes(), &number.to_le_bytes()).unwrap();
     }
     let mut seen = std::collections::BTreeSet::new();
     for number in 0..500_u32 {
         for choice in 0..64 {
-            let (key, value) = batch.neighbour(&map, &number.to_be_bytes(), choice).unwrap().unwrap();
-            let found = u32::from_be_bytes(key.try_into().unwrap());
-            assert!(found.abs_diff(number) < 64 && value == found.to_le_bytes(), "{found} near {number}");
+            let near = batch.neighbour(&map, &number.to_be_bytes(), choice).unwrap().unwrap();
+            let found = u32::from_be_bytes(near.key.try_into().unwrap());
+            assert!(
+                found.abs_diff(number) < 64 && near.value == found.to_le_bytes(),
+                "{found} near {number}"
+            );
+            assert!((1..=64).contains(&near.leaf_len), "{}", near.leaf_len);
             seen.insert(found);
         }
     }

@@ -2,9 +2,10 @@
 //!
 //! Positions are hashes, so the element behind a random position is a random one, but one behind a wide gap
 //! is the more likely. So a draw takes any element of the leaf of the tree that a random position lies in: an
-//! element's chance is in proportion to the mean of the leaf's gaps, and differs by some 20 percent. At the
-//! ends of a collection, whose leaves others share, a walk steps over a random number of elements. Where a
-//! walk through all elements is short, each is exactly as likely as the others.
+//! element's chance is in proportion to the mean of the leaf's gaps, and differs by some 20 percent. In a leaf
+//! of few elements it differs more; such a leaf is not always taken, so that none is several times likelier
+//! than the mean. At the ends of a collection, whose leaves others share, a walk steps over a random number of
+//! elements. Where a walk through all elements is short, each is exactly as likely as the others.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -39,19 +40,19 @@ impl Keyspace<'_> {
             let members = self.members_from(collection, random.below(len), false, 1)?;
             return Ok(members.into_iter().next().map(|(member, score)| (member, score.to_bytes().to_vec())));
         }
-        let (from, skip) = match len {
-            ..=WALKED_MAX => (0, random.below(len)),
-            _ => (random.next() as u32, random.below(STEPS_MAX)),
-        };
         if let CollectionBody::Large { id, .. } = collection.body
             && collection.meta.kind != Kind::List
             && len > WALKED_MAX
         {
             let elements = self.elements(collection.database, collection.meta.kind)?;
-            if let Some(element) = elements.near(id, from, random.next())? {
+            if let Some(element) = elements.near(id, random)? {
                 return Ok(Some(element));
             }
         }
+        let (from, skip) = match len {
+            ..=WALKED_MAX => (0, random.below(len)),
+            _ => (random.next() as u32, random.below(STEPS_MAX)),
+        };
         let (found, passed) = self.element_behind(collection, from, skip)?;
         // The first element follows the last.
         match found {
