@@ -9,6 +9,7 @@
 
 use std::cell::Cell;
 use std::ops::Sub;
+use std::thread::LocalKey;
 
 /// The words, lines and fences of this thread so far, in counting regions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -57,12 +58,18 @@ pub fn write_backs() -> WriteBacks {
 
 #[inline(always)]
 pub(crate) fn note_write_back(lines: u64) {
-    LINES.set(LINES.get().wrapping_add(lines));
+    add_to(&LINES, lines);
 }
 
 #[inline(always)]
 pub(crate) fn note_fence() {
-    FENCES.set(FENCES.get().wrapping_add(1));
+    add_to(&FENCES, 1);
+}
+
+/// Adds in place: `LocalKey::set` is a call of a function that could initialise the variable.
+#[inline(always)]
+fn add_to(count: &'static LocalKey<Cell<u64>>, more: u64) {
+    count.with(|count| count.set(count.get().wrapping_add(more)));
 }
 
 /// The calling thread's counters. The cost of an operation is the difference of two snapshots.

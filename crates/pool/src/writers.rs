@@ -290,7 +290,9 @@ impl<L: Default> Writers<L> {
         for i in 0..count {
             let number = (preferred + i) % count;
             if let Some(tx) = self.writer(number).and_then(Writer::try_begin) {
-                PREFERRED.set(number);
+                if i > 0 {
+                    PREFERRED.set(number);
+                }
                 return Some(self.turn_with(tx, number));
             }
         }

@@ -38,7 +38,7 @@ pub(super) fn seems_quiet(shared: &HeapShared, now: ClockReading) -> bool {
     if !now.is_alone() {
         match UNTIL_PROBE.get() {
             0 => probe_other_commits(shared),
-            left => UNTIL_PROBE.set(left - 1),
+            left => UNTIL_PROBE.with(|until_probe| until_probe.set(left - 1)),
         }
         return false;
     }
@@ -67,7 +67,7 @@ fn probe_other_commits(shared: &HeapShared) {
 /// Keeps the clock of a transaction that ends.
 #[inline(always)]
 pub(super) fn note_clock(rv: u64) {
-    LAST_SEEN.set(rv);
+    LAST_SEEN.with(|last_seen| last_seen.set(rv));
 }
 
 /// The mode of a transaction's first attempt to write.
