@@ -82,7 +82,7 @@ impl VersionChecker<'_, '_> {
     pub(super) fn check_version<S: CheckNodes>(&mut self, walk: Walk, version: Version) -> Result<()> {
         (self.walk, self.version, self.keys) = (walk, version.number, 0);
         let (region, root, seed) = (self.region, version.root, self.seed);
-        S::check_version(self, View { region, version: version.number, root, seed })?;
+        S::check_version(self, View { region, version: version.number, root, seed, size_hint: None })?;
         if self.keys != version.length {
             return Err(corrupt("the length of a version", version.number, self.keys, version.length));
         }

@@ -109,6 +109,7 @@ mod node;
 mod old_scan;
 mod queue;
 mod readers;
+mod record_size_hint;
 mod requests;
 mod rollback;
 mod shared;

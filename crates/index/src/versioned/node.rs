@@ -1,6 +1,7 @@
 //! Records and names on media. They never change once they are published, so readers borrow them.
 
 use super::layout::KEPT_BYTES;
+use super::view::View;
 use crate::error::Result;
 use crate::record::RECORD_HEAD_BYTES;
 use tembo_pmem::Region;
@@ -22,6 +23,19 @@ impl<'m> Record<'m> {
         let all = unsafe { region.bytes(off.saturating_add(RECORD_HEAD_BYTES), key_bytes + value_bytes)? };
         let (key, value) = all.split_at(key_bytes as usize);
         Ok(Record { key, value })
+    }
+
+    /// As [`read`](Self::read), and prefetches the value.
+    #[inline]
+    pub(crate) fn read_with_hint(view: &View<'m>, off: u64) -> Result<Record<'m>> {
+        if let Some(size_hint) = view.size_hint {
+            size_hint.fetch(view.region, off);
+        }
+        let record = Record::read(view.region, off)?;
+        if let Some(size_hint) = view.size_hint {
+            size_hint.note(off, record.media_bytes());
+        }
+        Ok(record)
     }
 
     /// Bytes of the whole record.

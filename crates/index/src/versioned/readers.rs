@@ -4,6 +4,7 @@
 //! reader stores its slot and then loads `intent`; the writer stores `intent` and then loads the slots. All
 //! four accesses are sequentially consistent, so at least one of the two threads sees the other's store.
 
+use super::record_size_hint::RecordSizeHint;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ const EMPTY: u64 = 0;
 #[repr(align(128))]
 struct ReaderLine {
     version: AtomicU64,
+    /// The size hint of the slot's present or last reader, which loads this line anyway.
+    size_hint: RecordSizeHint,
 }
 
 /// The readers of one map.
@@ -45,7 +48,9 @@ thread_local! {
 impl Readers {
     pub(crate) fn new() -> Readers {
         Readers {
-            slots: (0..SLOTS).map(|_| ReaderLine { version: AtomicU64::new(EMPTY) }).collect(),
+            slots: (0..SLOTS)
+                .map(|_| ReaderLine { version: AtomicU64::new(EMPTY), size_hint: RecordSizeHint::default() })
+                .collect(),
             used: AtomicUsize::new(0),
             overflow: Mutex::default(),
         }
@@ -102,6 +107,15 @@ impl Readers {
                     }
                 }
             }
+        }
+    }
+
+    /// The size hint of the reader in a slot.
+    #[inline]
+    pub(crate) fn size_hint(&self, place: &ReaderSlot) -> Option<&RecordSizeHint> {
+        match place {
+            ReaderSlot::Slot(idx) => Some(&self.slots[*idx].size_hint),
+            ReaderSlot::Overflow(_) => None,
         }
     }
 

@@ -89,7 +89,13 @@ impl Shared {
     /// A version of this map, for reading.
     #[inline]
     pub(super) fn view(&self, version: Version) -> View<'_> {
-        View { region: self.region(), version: version.number, root: version.root, seed: self.seed }
+        View {
+            region: self.region(),
+            version: version.number,
+            root: version.root,
+            seed: self.seed,
+            size_hint: None,
+        }
     }
 
     #[inline]

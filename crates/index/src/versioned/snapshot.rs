@@ -104,7 +104,7 @@ impl<'t, S> VersionedReader<'t, S> {
     #[inline]
     pub(super) fn pinned_view(&self) -> View<'t> {
         let shared: &'t Shared = self.shared;
-        shared.view(self.version)
+        View { size_hint: shared.readers.size_hint(&self.hold.place), ..shared.view(self.version) }
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! A version, for reading.
 
 use super::layout::RootWord;
+use super::record_size_hint::RecordSizeHint;
 use tembo_pmem::Region;
 use tembo_pool::Tx;
 
@@ -11,6 +12,8 @@ pub struct View<'m> {
     pub(crate) version: u64,
     pub(crate) root: RootWord,
     pub(crate) seed: u64,
+    /// The size hint of the reader's slot, if there is one.
+    pub(crate) size_hint: Option<&'m RecordSizeHint>,
 }
 
 /// The region in which the maps of a transaction lie.

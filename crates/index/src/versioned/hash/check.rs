@@ -102,7 +102,7 @@ impl VersionChecker<'_, '_> {
             }
         };
         let (region, version, seed) = (self.region, self.version, self.seed);
-        let view = View { region, version, root: RootWord::EMPTY, seed };
+        let view = View { region, version, root: RootWord::EMPTY, seed, size_hint: None };
         self.check_node(&view, dead.off, path_to(hash, depth), depth, dead.death - 1)
     }
 

@@ -98,7 +98,13 @@ impl TreeBuilder {
 
     /// A leaf of the version before.
     fn leaf_before<'t>(&self, tx: &'t Tx<'_>, leaf: u64) -> View<'t> {
-        View { region: region(tx), version: self.before.number, root: RootWord::new(leaf, 0), seed: 0 }
+        View {
+            region: region(tx),
+            version: self.before.number,
+            root: RootWord::new(leaf, 0),
+            seed: 0,
+            size_hint: None,
+        }
     }
 
     /// The path to the leaf of a key, or to the last leaf.

@@ -84,7 +84,7 @@ fn value_if<'m>(
 ) -> Result<Option<VersionedBytes<'m>>> {
     Ok(match leaf.form(slot)? {
         Form::Block => {
-            let record = Record::read(view.region, leaf.field(slot, Field::Value))?;
+            let record = Record::read_with_hint(view, leaf.field(slot, Field::Value))?;
             (record.key == key).then(|| VersionedBytes::media(record.value))
         }
         Form::Inline { key_bytes, value_bytes } => {
