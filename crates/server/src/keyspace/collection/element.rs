@@ -288,8 +288,8 @@ impl<'a> Elements<'a, '_> {
 
     /// An element near a random position; `None` if another collection's lies there.
     ///
-    /// A leaf may hold few elements for its width: an insertion behind all others has just begun it, or it lost
-    /// most of them. Each of them is then taken as seldom as if there were [`LEAF_LEN_MIN`].
+    /// A leaf may hold few elements for its width: an insertion behind all others has just begun it, or it
+    /// lost most of them. Each of them is then taken as seldom as if there were [`LEAF_LEN_MIN`].
     pub(super) fn near(&self, id: u64, random: &mut Random) -> Answer<Option<(Vec<u8>, Vec<u8>)>> {
         loop {
             let begin = begin(id, random.next() as u32, &[]);

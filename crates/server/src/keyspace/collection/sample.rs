@@ -1,11 +1,11 @@
 //! Random elements.
 //!
 //! Positions are hashes, so the element behind a random position is a random one, but one behind a wide gap
-//! is the more likely. So a draw takes any element of the leaf of the tree that a random position lies in: an
-//! element's chance is in proportion to the mean of the leaf's gaps, and differs by some 20 percent. In a leaf
-//! of few elements it differs more; such a leaf is not always taken, so that none is several times likelier
-//! than the mean. At the ends of a collection, whose leaves others share, a walk steps over a random number of
-//! elements. Where a walk through all elements is short, each is exactly as likely as the others.
+//! is the more likely. So a draw takes any element of the leaf of the tree that a random position lies in:
+//! an element's chance is in proportion to the mean of the leaf's gaps, and differs by some 20 percent. In a
+//! leaf of few elements it differs more; such a leaf is not always taken, so that no element is several times
+//! likelier than the mean. At the ends of a collection, whose leaves others share, a walk steps over a random
+//! number of elements. Where a walk through all elements is short, each is exactly as likely as the others.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
