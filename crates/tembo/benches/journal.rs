@@ -5,10 +5,18 @@
 //!
 //! `cargo bench -p tembo --bench journal -- open DIRECTORY [MIB...]`: a process puts until the ring has so
 //! many MiB of records and dies; others open the pool and die. Then openings after a closing.
+//!
+//! `cargo bench -p tembo --bench journal -- cold DIRECTORY [MIB...]`: openings as after a failure of power: the
+//! file is not in the page cache, and the opener's boot has another id, which needs root. By turns with the
+//! floor, 32 threads that read as much of the file: the ring's records in order, and as many pages anywhere as
+//! the records change.
 
 use std::error::Error;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tembo::{Durability, Options, Pool};
 
@@ -18,6 +26,10 @@ const KEYS: u64 = 200_000;
 const FIXED_KEYS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 1000;
 const ROUNDS: usize = 5;
+const PAGE_BYTES: u64 = 4096;
+/// Threads that read at once, and what each reads of the ring at once.
+const QUEUE_DEPTH: usize = 32;
+const PART_BYTES: u64 = 256 << 10;
 const RELAXED: Durability = Durability::Relaxed { interval_ms: 1000 };
 
 fn open(path: &Path, durability: Durability) -> Outcome<Pool> {
@@ -93,7 +105,9 @@ fn compare_puts(path: &Path, seconds: u64) -> Outcome {
 fn child(path: &Path, ring_bytes: Option<u64>) -> Outcome {
     let begun = Instant::now();
     let pool = open(path, RELAXED)?;
-    println!("{}", begun.elapsed().as_secs_f64() * 1e3);
+    let elapsed = begun.elapsed();
+    let pages = pool.journal_stats().map_or(0, |stats| stats.private_bytes / PAGE_BYTES);
+    println!("{} {pages}", elapsed.as_secs_f64() * 1e3);
     if let Some(ring_bytes) = ring_bytes {
         let map = pool.open_map("bench")?;
         let used = || pool.journal_stats().map_or(u64::MAX, |stats| stats.used_bytes);
@@ -104,15 +118,92 @@ fn child(path: &Path, ring_bytes: Option<u64>) -> Outcome {
     std::process::abort();
 }
 
-fn openings(path: &Path, mib: u64) -> Outcome {
-    let child = |arguments: &[String]| -> Outcome<f64> {
-        let mut command = Command::new(std::env::current_exe()?);
-        let output = command.arg("child").arg(path).args(arguments).output()?;
-        Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+/// Milliseconds of an opening by a process that dies, and how many pages it changed; the ring has so many bytes
+/// of records then.
+fn open_and_die(path: &Path, ring_bytes: Option<u64>) -> Outcome<(f64, u64)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    outcome_of(command.arg("child").arg(path).args(ring_bytes.map(|bytes| bytes.to_string())))
+}
+
+/// As [`open_and_die`], by a process that sees the id of another boot.
+fn open_in_another_boot(path: &Path) -> Outcome<f64> {
+    let id = path.with_extension("boot");
+    std::fs::write(&id, "00000000-0000-4000-8000-000000000001\n")?;
+    let mut command = Command::new("unshare");
+    command.args([
+        "--mount",
+        "sh",
+        "-c",
+        "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"",
+    ]);
+    Ok(outcome_of(command.arg(id).arg(std::env::current_exe()?).arg("child").arg(path))?.0)
+}
+
+fn outcome_of(command: &mut Command) -> Outcome<(f64, u64)> {
+    let output = command.output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let numbers = text.trim().split_once(' ');
+    let (ms, pages) = numbers.ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    Ok((ms.parse()?, pages.parse()?))
+}
+
+/// Takes a file out of the page cache.
+fn forget(path: &Path) -> Outcome<File> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    Ok(file)
+}
+
+/// Milliseconds in which threads read `ring_bytes` in order, and `pages` anywhere.
+fn read_together(path: &Path, ring_bytes: u64, pages: u64) -> Outcome<f64> {
+    let file = forget(path)?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
+    let page_count = file.metadata()?.len() / PAGE_BYTES;
+    let (parts, next) = (ring_bytes / PART_BYTES, AtomicU64::new(0));
+    let read = || -> std::io::Result<()> {
+        let mut buffer = vec![0; PART_BYTES as usize];
+        loop {
+            let part = next.fetch_add(1, Ordering::Relaxed);
+            if part < parts {
+                file.read_exact_at(&mut buffer, part * PART_BYTES)?;
+            } else if part < parts + pages {
+                file.read_exact_at(&mut buffer[..PAGE_BYTES as usize], mix(part) % page_count * PAGE_BYTES)?;
+            } else {
+                return Ok(());
+            }
+        }
     };
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..QUEUE_DEPTH).map(|_| scope.spawn(read)).collect();
+        readers.into_iter().try_for_each(|reader| reader.join().expect("no reader panics"))
+    })?;
+    Ok(begun.elapsed().as_secs_f64() * 1e3)
+}
+
+fn cold_openings(path: &Path, mib: u64) -> Outcome {
     fill(path)?;
-    child(&[(mib << 20).to_string()])?;
-    let killed = (0..ROUNDS).map(|_| child(&[])).collect::<Outcome<Vec<f64>>>()?;
+    let (mut openings, mut floors, mut changed) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..ROUNDS {
+        open_and_die(path, Some(mib << 20))?;
+        changed = open_and_die(path, None)?.1;
+        forget(path)?;
+        openings.push(open_in_another_boot(path)?);
+        floors.push(read_together(path, mib << 20, changed)?);
+    }
+    let (opening, floor) = (median(openings), median(floors));
+    println!(
+        "{mib} MiB in the ring, {changed} pages: {opening:.0} ms, cold; {floor:.0} to read as much; ratio {:.2}",
+        opening / floor
+    );
+    Ok(())
+}
+
+fn openings(path: &Path, mib: u64) -> Outcome {
+    fill(path)?;
+    open_and_die(path, Some(mib << 20))?;
+    let killed = (0..ROUNDS).map(|_| Ok(open_and_die(path, None)?.0)).collect::<Outcome<Vec<_>>>()?;
     drop(open(path, RELAXED)?);
     let closed = (0..ROUNDS).map(|_| {
         let begun = Instant::now();
@@ -133,7 +224,7 @@ fn openings(path: &Path, mib: u64) -> Outcome {
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let number = |at: usize| arguments.get(at).map(|text| text.parse::<u64>()).transpose();
-    let [task, directory] = arguments.first_chunk().ok_or("put or open, and a directory on a disk")?;
+    let [task, directory] = arguments.first_chunk().ok_or("put, open or cold, and a directory on a disk")?;
     if task == "child" {
         return child(Path::new(directory), number(2)?);
     }
@@ -141,11 +232,12 @@ fn main() -> Outcome {
     let path = folder.path().join("bench.pool");
     match task.as_str() {
         "put" => compare_puts(&path, number(2)?.unwrap_or(2)),
-        "open" => {
+        "open" | "cold" => {
+            let measure = if task == "open" { openings } else { cold_openings };
             let given = (2..arguments.len()).filter_map(|at| number(at).transpose());
             let sizes = given.collect::<Result<Vec<_>, _>>()?;
             for mib in if sizes.is_empty() { vec![66, 110, 162] } else { sizes } {
-                openings(&path, mib)?;
+                measure(&path, mib)?;
                 std::fs::remove_file(&path)?;
             }
             Ok(())
