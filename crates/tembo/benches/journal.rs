@@ -6,10 +6,10 @@
 //! `cargo bench -p tembo --bench journal -- open DIRECTORY [MIB...]`: a process puts until the ring has so
 //! many MiB of records and dies; others open the pool and die. Then openings after a closing.
 //!
-//! `cargo bench -p tembo --bench journal -- cold DIRECTORY [MIB...]`: openings as after a failure of power: the
-//! file is not in the page cache, and the opener's boot has another id, which needs root. By turns with the
-//! floor, 32 threads that read as much of the file: the ring's records in order, and as many pages anywhere as
-//! the records change.
+//! `cargo bench -p tembo --bench journal -- cold DIRECTORY [MIB...]`: openings as after a failure of power:
+//! the file is not in the page cache, and the opener's boot has another id, for which root is needed. By
+//! turns with the floor: 32 threads read as much of the file, the ring's records in order, and as many pages
+//! anywhere as the records change.
 
 use std::error::Error;
 use std::fs::File;
@@ -118,8 +118,8 @@ fn child(path: &Path, ring_bytes: Option<u64>) -> Outcome {
     std::process::abort();
 }
 
-/// Milliseconds of an opening by a process that dies, and how many pages it changed; the ring has so many bytes
-/// of records then.
+/// Milliseconds of an opening by a process that dies, and how many pages it changed. Before it dies, it puts
+/// until the ring has `ring_bytes` of records.
 fn open_and_die(path: &Path, ring_bytes: Option<u64>) -> Outcome<(f64, u64)> {
     let mut command = Command::new(std::env::current_exe()?);
     outcome_of(command.arg("child").arg(path).args(ring_bytes.map(|bytes| bytes.to_string())))
