@@ -478,20 +478,33 @@ mod tests {
     use std::fs::File;
     use std::io::{Read, Seek};
     use std::os::unix::fs::FileExt;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
     use tembo::Durability;
     use tembo::heap::PArr;
     use tembo::store::{Keyspace, Retention};
 
     tembo::heap::brand!(Altered);
 
-    /// Fills the pool with a structure of each kind. Those that keep versions have a snapshot `old`.
-    fn fill(pool: &Pool) {
+    /// Held while a heap is open: one of a process has the brand.
+    static BRAND: Mutex<()> = Mutex::new(());
+
+    fn take_brand() -> MutexGuard<'static, ()> {
+        BRAND.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fill_heap(pool: &Pool) {
+        let _brand = take_brand();
         let heap = pool.open_heap::<Altered, PArr<u64>>().unwrap();
         let made = heap.write(|tx, root| {
             let numbers = tx.alloc_array(10, |i| i as u64)?;
             tx.link_array(*root, numbers)
         });
         made.unwrap();
+    }
+
+    /// Fills the pool with a structure of each kind. Those that keep versions have a snapshot `old`.
+    fn fill(pool: &Pool) {
+        fill_heap(pool);
         pool.open_map("map").unwrap().put(b"key", b"value").unwrap();
         let versioned = pool.open_map_with("versioned", MapOptions::new().versioned(true)).unwrap();
         versioned.put(b"key", b"old").unwrap();
@@ -585,6 +598,7 @@ mod tests {
             store.put(&store.keyspace("words").unwrap(), "key", "value").unwrap();
         }),
         ("Altered", |pool| {
+            let _brand = take_brand();
             let heap = pool.open_heap::<Altered, PArr<u64>>().unwrap();
             heap.write(|tx, root| tx.put(tx.follow_array(*root)?.at(3), 77)).unwrap();
         }),

@@ -3,6 +3,7 @@
 use crate::support::Workspace;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tembo::heap::collections::{PHashMap, PString};
 use tembo::heap::{PArr, PRc, PWeak, Persist};
@@ -28,6 +29,13 @@ enum Extra {
     Lines(PArr<PRc<Line>>),
 }
 
+/// Held while a heap is open: one of a process has the brand.
+static BRAND: Mutex<()> = Mutex::new(());
+
+fn take_brand() -> MutexGuard<'static, ()> {
+    BRAND.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[derive(Default, Persist)]
 #[repr(C)]
 struct Root {
@@ -41,6 +49,7 @@ struct Root {
 /// A ring of lines, one of which an array leads to, too; weak pointers to living and to dead ones; numbers,
 /// and names.
 fn fill_heap(pool: &Pool) {
+    let _brand = take_brand();
     let heap = pool.open_heap::<Rewritten, Root>().unwrap();
     let made = heap.write(|tx, root| {
         let line = |i: u64| Line { words: [i; 6], next: PRc::null(), first: PWeak::null() };
@@ -87,6 +96,7 @@ fn fill_heap(pool: &Pool) {
 
 /// All that a program reads of that heap.
 fn assert_heap(pool: &Pool) {
+    let _brand = take_brand();
     let heap = pool.open_heap::<Rewritten, Root>().unwrap();
     let read = heap.read(|tx, root| {
         let first = tx.follow(root.first())?;
