@@ -44,4 +44,4 @@ pub use wbtree::{
     CompactionStep, ConcurrentWriter, Cursor, Entry, InsertHeld, InsertHint, KeyPlace, OwnedRecord,
     PREFETCH_KEYS_MAX, Range, Value, WbTree, WriterLocks, Writers,
 };
-pub use wbtree::{Counting, Neighbour, Ranked, WEIGHT_BYTES};
+pub use wbtree::{Counting, NearRecord, Ranked, WEIGHT_BYTES};

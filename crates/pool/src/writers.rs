@@ -70,7 +70,7 @@ impl Drop for HeldBack<'_> {
 }
 
 thread_local! {
-    /// The number of the writer that this thread used last.
+    /// The number of the writer that this thread used last, modulo the number of the pool's writers.
     static PREFERRED: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -6,10 +6,10 @@
 //! `cargo bench -p tembo --bench journal -- open DIRECTORY [MIB...]`: a process puts until the ring has so
 //! many MiB of records and dies; others open the pool and die. Then openings after a closing.
 //!
-//! `cargo bench -p tembo --bench journal -- cold DIRECTORY [MIB...]`: openings as after a failure of power:
-//! the file is not in the page cache, and the opener's boot has another id, for which root is needed. By
-//! turns with the floor: 32 threads read as much of the file, the ring's records in order, and as many pages
-//! anywhere as the records change.
+//! `cargo bench -p tembo --bench journal -- cold DIRECTORY [MIB...]`: openings as after a failure of power.
+//! The file is not in the page cache, and the opener sees the id of another boot (a bind mount, which needs
+//! root). A floor is measured by turns: 32 threads read as many bytes from the beginning of the file as the
+//! ring has of records, and as many pages anywhere as these change.
 
 use std::error::Error;
 use std::fs::File;
@@ -26,6 +26,8 @@ const KEYS: u64 = 200_000;
 const FIXED_KEYS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 1000;
 const ROUNDS: usize = 5;
+/// Records of more than half of the ring are written back.
+const RING_MIB_MAX: u64 = 200;
 const PAGE_BYTES: u64 = 4096;
 /// Threads that read at once, and what each reads of the ring at once.
 const QUEUE_DEPTH: usize = 32;
@@ -106,7 +108,8 @@ fn child(path: &Path, ring_bytes: Option<u64>) -> Outcome {
     let begun = Instant::now();
     let pool = open(path, RELAXED)?;
     let elapsed = begun.elapsed();
-    let pages = pool.journal_stats().map_or(0, |stats| stats.private_bytes / PAGE_BYTES);
+    let stats = pool.journal_stats().ok_or("there is no journal: DIRECTORY has to be on a disk")?;
+    let pages = stats.private_bytes / PAGE_BYTES;
     println!("{} {pages}", elapsed.as_secs_f64() * 1e3);
     if let Some(ring_bytes) = ring_bytes {
         let map = pool.open_map("bench")?;
@@ -129,6 +132,7 @@ fn open_and_die(path: &Path, ring_bytes: Option<u64>) -> Outcome<(f64, u64)> {
 fn open_in_another_boot(path: &Path) -> Outcome<f64> {
     let id = path.with_extension("boot");
     std::fs::write(&id, "00000000-0000-4000-8000-000000000001\n")?;
+    // The mount is of the child's own namespace.
     let mut command = Command::new("unshare");
     command.args([
         "--mount",
@@ -140,7 +144,7 @@ fn open_in_another_boot(path: &Path) -> Outcome<f64> {
 }
 
 fn outcome_of(command: &mut Command) -> Outcome<(f64, u64)> {
-    let output = command.output()?;
+    let output = command.output().map_err(|e| format!("{}: {e}", command.get_program().display()))?;
     let text = String::from_utf8(output.stdout)?;
     let numbers = text.trim().split_once(' ');
     let (ms, pages) = numbers.ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
@@ -236,6 +240,9 @@ fn main() -> Outcome {
             let measure = if task == "open" { openings } else { cold_openings };
             let given = (2..arguments.len()).filter_map(|at| number(at).transpose());
             let sizes = given.collect::<Result<Vec<_>, _>>()?;
+            if let Some(mib) = sizes.iter().find(|mib| **mib > RING_MIB_MAX) {
+                return Err(format!("{mib} MiB: a write-back begins before; at most {RING_MIB_MAX}").into());
+            }
             for mib in if sizes.is_empty() { vec![66, 110, 162] } else { sizes } {
                 measure(&path, mib)?;
                 std::fs::remove_file(&path)?;

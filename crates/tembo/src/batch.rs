@@ -7,7 +7,7 @@ use crate::{Error, Map, Pool, Result};
 use std::ops::{Bound, ControlFlow, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use tembo_index::{HeldHere, Neighbour, Ranked, VersionedPart, VersionedTree, WbTree, Writers};
+use tembo_index::{HeldHere, NearRecord, Ranked, VersionedPart, VersionedTree, WbTree, Writers};
 use tembo_pool::{KeptSpace, Tx};
 
 /// A group of changes to any maps of a pool. A crash keeps all of them or none, and they share one fence.
@@ -234,15 +234,15 @@ impl Batch<'_> {
     }
 
     /// A record that lies near `key`, as this batch sees the map: one of its leaf, number `choice` modulo
-    /// their count, in no particular order. With random keys and choices that is about a random record; a
-    /// leaf of few records makes each of them likelier, so their count is given, too. `None` if there is
+    /// their count, in no particular order. With random keys and choices that is about a random record. A
+    /// leaf with few records favours them; `leaf_count` lets the caller correct that. `None` if there is
     /// none there. O(log n).
     ///
     /// # Errors
     ///
     /// As for [`get`](Self::get); [`Error::KeepsVersions`](crate::Error::KeepsVersions) if the map keeps
     /// versions.
-    pub fn neighbour<'b>(&'b self, map: &'b Map, key: &[u8], choice: u64) -> Result<Option<Neighbour<'b>>> {
+    pub fn neighbour<'b>(&'b self, map: &'b Map, key: &[u8], choice: u64) -> Result<Option<NearRecord<'b>>> {
         match self.tree(map)? {
             Tree::Plain(tree) => Ok(tree.neighbour_in(&self.tx, key, choice)?),
             Tree::Versioned(_) => Err(crate::Error::KeepsVersions),

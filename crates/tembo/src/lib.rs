@@ -200,7 +200,7 @@ pub use records::{Cursor, Entry, Iter, Value};
 pub use snapshot::Snapshot;
 pub use tembo_index::Error as IndexError;
 pub use tembo_index::Records;
-pub use tembo_index::{Counting, Neighbour, Ranked, WEIGHT_BYTES};
+pub use tembo_index::{Counting, NearRecord, Ranked, WEIGHT_BYTES};
 pub use tembo_index::{
     KeptVersion as KeptSnapshot, VersionedChange as Change, VersionedReport as VersionsReport,
     VersionedStats as VersionsStats,

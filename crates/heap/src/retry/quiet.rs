@@ -5,7 +5,8 @@ use crate::stm::hazards::ValidationMode;
 use crate::stm::shared::HeapShared;
 use std::cell::Cell;
 
-// A thread with several heaps has the same counters for all. They are then less useful, but harmless.
+// A thread with several heaps has the same counters for all. They are then less useful, but harmless. Those
+// that each transaction changes are changed within `with`: `LocalKey::set` is a call.
 thread_local! {
     /// Transactions that this thread still runs with validation from the start.
     static VALIDATED_LEFT: Cell<u32> = const { Cell::new(0) };

@@ -25,7 +25,7 @@ impl<'m> Record<'m> {
         Ok(Record { key, value })
     }
 
-    /// As [`read`](Self::read), and prefetches the value.
+    /// As [`read`](Self::read), and prefetches as many lines as the hint of the reader says.
     #[inline]
     pub(crate) fn read_with_hint(view: &View<'m>, off: u64) -> Result<Record<'m>> {
         if let Some(size_hint) = view.size_hint {

@@ -19,7 +19,7 @@ const EMPTY: u64 = 0;
 #[repr(align(128))]
 struct ReaderLine {
     version: AtomicU64,
-    /// The size hint of the slot's present or last reader, which loads this line anyway.
+    /// The size hint of the slot's present or last reader. A reader loads this line anyway.
     size_hint: RecordSizeHint,
 }
 

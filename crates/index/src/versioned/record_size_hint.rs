@@ -36,3 +36,24 @@ impl RecordSizeHint {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_falls_at_once_and_rises_gradually_to_its_maximum() {
+        let hint = RecordSizeHint::default();
+        let after = |off: u64, bytes: u64| {
+            hint.note(off, bytes);
+            hint.0.load(Ordering::Relaxed)
+        };
+        assert_eq!([after(0, 640), after(0, 640), after(0, 640)], [3, 5, 7]);
+        assert_eq!(after(60, 8), 2, "a record that begins in one line and ends in the next");
+        assert_eq!(after(0, 2 * LINES_MAX * LINE_BYTES), 18, "a quarter of the way to the maximum");
+        for _ in 0..30 {
+            hint.note(0, u64::MAX / 2);
+        }
+        assert_eq!(after(0, u64::MAX / 2), LINES_MAX);
+    }
+}

@@ -13,15 +13,15 @@ pub const PREFETCH_KEYS_MAX: usize = 16;
 /// The part of a record that is requested if it may be on a disk only. Its length is in its first line.
 const ASKED_BYTES: u64 = 2048;
 
-/// A record that [`WbTree::neighbour_in`] chose.
+/// A record that lies near a key.
 #[derive(Debug, Clone, Copy)]
-pub struct Neighbour<'t> {
+pub struct NearRecord<'t> {
     /// The key.
     pub key: &'t [u8],
     /// The value.
     pub value: &'t [u8],
-    /// The records of the leaf that it was chosen from, itself included.
-    pub leaf_len: u32,
+    /// How many records the leaf has from which it was chosen, itself included.
+    pub leaf_count: u32,
 }
 
 impl WbTree {
@@ -68,7 +68,7 @@ impl WbTree {
 
     /// A record of the leaf in which `key` lies, or would lie: number `choice`, modulo their count, in no
     /// particular order. With random keys and choices that is about a random record, at the price of a
-    /// lookup; a leaf of few records makes each of them likelier, so their count is given, too. `None` if the
+    /// lookup. A leaf with few records favours them; `leaf_count` lets the caller correct that. `None` if the
     /// leaf is empty. O(log n).
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl WbTree {
         tx: &'t Tx<'_>,
         key: &[u8],
         choice: u64,
-    ) -> Result<Option<Neighbour<'t>>> {
+    ) -> Result<Option<NearRecord<'t>>> {
         self.assert_writes(tx);
         let view = self.pending(tx);
         let tree = self.root(view)?;
@@ -92,15 +92,15 @@ impl WbTree {
         }
         let leaf = descend(view, tree, Goal::At(key), |_, _| ())?;
         let mut live = leaf.state(view)?.bitmap();
-        let leaf_len = live.count_ones();
-        if leaf_len == 0 {
+        let leaf_count = live.count_ones();
+        if leaf_count == 0 {
             return Ok(None);
         }
-        for _ in 0..choice % u64::from(leaf_len) {
+        for _ in 0..choice % u64::from(leaf_count) {
             live &= live - 1;
         }
         let found = Record::read(self.region(), view.load(leaf.record_off(live.trailing_zeros() as usize))?)?;
-        Ok(Some(Neighbour { key: found.key, value: found.value(), leaf_len }))
+        Ok(Some(NearRecord { key: found.key, value: found.value(), leaf_count }))
     }
 
     /// Prefetches the memory that looking up or writing `keys` will touch. It arrives during other work, and

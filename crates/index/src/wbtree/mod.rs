@@ -148,7 +148,7 @@ pub use concurrent::ConcurrentWriter;
 pub use counting::Ranked;
 pub use create::WbTree;
 pub use cursor::Cursor;
-pub use get::{Neighbour, PREFETCH_KEYS_MAX};
+pub use get::{NearRecord, PREFETCH_KEYS_MAX};
 pub use locks::Locks as WriterLocks;
 pub use scan::{Entry, Range, Value};
 pub use snapshot_scan::OwnedRecord;

@@ -429,7 +429,7 @@ fn neighbours_are_all_records_near_a_key() {
                 found.abs_diff(number) < 64 && near.value == found.to_le_bytes(),
                 "{found} near {number}"
             );
-            assert!((1..=64).contains(&near.leaf_len), "{}", near.leaf_len);
+            assert!((1..=64).contains(&near.leaf_count), "{}", near.leaf_count);
             seen.insert(found);
         }
     }

@@ -23,19 +23,16 @@ use tembo::Map;
 use super::keys::Keys;
 use super::ordered::{self, Score};
 use super::position::{FIELD_BYTES_MAX, Secret};
+use super::sample::Element;
 use crate::fault::{Answer, Fault};
 use crate::keyspace::batch::Batch;
 use crate::keyspace::format::Malformed;
-use crate::random::Random;
 
 const ID_BYTES: usize = 8;
 const PLACE_BYTES: usize = ID_BYTES + 4;
 const DIGEST_BYTES: usize = 16;
 const LONG_KEY_BYTES: usize = PLACE_BYTES + FIELD_BYTES_MAX + DIGEST_BYTES + 1;
 const LENGTH_BYTES: usize = 4;
-
-/// A leaf with fewer elements is drawn from less often.
-const LEAF_LEN_MIN: u32 = 4;
 
 /// Keys that are put together: as many as stay in the processor's cache from when they are made, with the
 /// arguments that they are made of.
@@ -286,23 +283,15 @@ impl<'a> Elements<'a, '_> {
         Ok(part)
     }
 
-    /// An element near a random position; `None` if another collection's lies there.
-    ///
-    /// A leaf may hold few elements for its width: an insertion behind all others has just begun it, or it
-    /// lost most of them. Each of them is then taken as seldom as if there were [`LEAF_LEN_MIN`].
-    pub(super) fn near(&self, id: u64, random: &mut Random) -> Answer<Option<(Vec<u8>, Vec<u8>)>> {
-        loop {
-            let begin = begin(id, random.next() as u32, &[]);
-            let found = self.batch.neighbour(self.map, &begin, random.next())?;
-            let Some(found) = found.filter(|found| found.key.starts_with(&id.to_be_bytes())) else {
-                return Ok(None);
-            };
-            if found.leaf_len < LEAF_LEN_MIN && random.below(LEAF_LEN_MIN.into()) >= found.leaf_len.into() {
-                continue;
-            }
-            let element = Decoded::read(found.key, found.value)?;
-            return Ok(Some((element.with_field(<[u8]>::to_vec), element.value.to_vec())));
-        }
+    /// An element near a position, and how many elements its leaf has; `None` if another collection's lies
+    /// there.
+    pub(super) fn near(&self, id: u64, position: u32, choice: u64) -> Answer<Option<(Element, u32)>> {
+        let found = self.batch.neighbour(self.map, &begin(id, position, &[]), choice)?;
+        let Some(found) = found.filter(|found| found.key.starts_with(&id.to_be_bytes())) else {
+            return Ok(None);
+        };
+        let element = Decoded::read(found.key, found.value)?;
+        Ok(Some(((element.with_field(<[u8]>::to_vec), element.value.to_vec()), found.leaf_count)))
     }
 
     /// Gives the elements of a collection from a position on to `visit`, in order, until it breaks.

@@ -2,10 +2,12 @@
 //!
 //! Positions are hashes, so the element behind a random position is a random one, but one behind a wide gap
 //! is the more likely. So a draw takes any element of the leaf of the tree that a random position lies in:
-//! an element's chance is in proportion to the mean of the leaf's gaps, and differs by some 20 percent. In a
-//! leaf of few elements it differs more; such a leaf is not always taken, so that no element is several times
-//! likelier than the mean. At the ends of a collection, whose leaves others share, a walk steps over a random
-//! number of elements. Where a walk through all elements is short, each is exactly as likely as the others.
+//! an element's chance is in proportion to the mean of the leaf's gaps, and differs by some 20 percent. It
+//! differs more in a leaf of few elements: one that an insertion at the end of a full leaf has just begun,
+//! or one that has lost most. Such a leaf is not always taken. In thousands of sets no element was then four
+//! times as likely as the mean; some are less than half as likely. Where another collection's element is
+//! met, as at the ends of a collection, a walk steps over a random number of elements from that position on.
+//! Where a walk through all elements is short, each is exactly as likely as the others.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -20,6 +22,8 @@ use crate::random::Random;
 const WALKED_MAX: u64 = 128;
 /// The most elements that a draw steps over.
 const STEPS_MAX: u64 = 24;
+/// The elements of a leaf that has fewer are drawn as seldom as if it had so many.
+const LEAF_COUNT_MIN: u64 = 4;
 
 /// A field and its value.
 pub(crate) type Element = (Vec<u8>, Vec<u8>);
@@ -40,19 +44,22 @@ impl Keyspace<'_> {
             let members = self.members_from(collection, random.below(len), false, 1)?;
             return Ok(members.into_iter().next().map(|(member, score)| (member, score.to_bytes().to_vec())));
         }
+        let (mut from, skip) = match len {
+            ..=WALKED_MAX => (0, random.below(len)),
+            _ => (random.next() as u32, random.below(STEPS_MAX)),
+        };
         if let CollectionBody::Large { id, .. } = collection.body
             && collection.meta.kind != Kind::List
             && len > WALKED_MAX
         {
             let elements = self.elements(collection.database, collection.meta.kind)?;
-            if let Some(element) = elements.near(id, random)? {
-                return Ok(Some(element));
+            while let Some((element, leaf_count)) = elements.near(id, from, random.next())? {
+                if random.below(LEAF_COUNT_MIN) < leaf_count.into() {
+                    return Ok(Some(element));
+                }
+                from = random.next() as u32;
             }
         }
-        let (from, skip) = match len {
-            ..=WALKED_MAX => (0, random.below(len)),
-            _ => (random.next() as u32, random.below(STEPS_MAX)),
-        };
         let (found, passed) = self.element_behind(collection, from, skip)?;
         // The first element follows the last.
         match found {
