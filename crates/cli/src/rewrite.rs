@@ -485,7 +485,7 @@ mod tests {
 
     tembo::heap::brand!(Altered);
 
-    /// Held while a heap is open: one of a process has the brand.
+    /// Held while a heap is open: a process can open one heap of a brand at a time.
     static BRAND: Mutex<()> = Mutex::new(());
 
     fn take_brand() -> MutexGuard<'static, ()> {

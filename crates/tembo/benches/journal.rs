@@ -26,7 +26,7 @@ const KEYS: u64 = 200_000;
 const FIXED_KEYS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 1000;
 const ROUNDS: usize = 5;
-/// Records of more than half of the ring are written back.
+/// The most MiB of records that are asked for. A write-back begins at half of the ring, 256.
 const RING_MIB_MAX: u64 = 200;
 const PAGE_BYTES: u64 = 4096;
 /// Threads that read at once, and what each reads of the ring at once.

@@ -17,7 +17,7 @@ use crate::keyspace::point::open_if_there_is_room;
 use crate::random::Random;
 
 const NEXT: &[u8] = b"n";
-const SECRET: &[u8] = b"s";
+pub(super) const SECRET: &[u8] = b"s";
 /// The key of the order of the databases.
 pub(crate) const ORDER: &[u8] = b"p";
 const HOME: u8 = b'h';

@@ -22,7 +22,7 @@ use crate::random::Random;
 const WALKED_MAX: u64 = 128;
 /// The most elements that a draw steps over.
 const STEPS_MAX: u64 = 24;
-/// The elements of a leaf that has fewer are drawn as seldom as if it had so many.
+/// The elements of a leaf with fewer are drawn as if it had this many.
 const LEAF_COUNT_MIN: u64 = 4;
 
 /// A field and its value.

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
+use super::position::Secret;
 use super::*;
 use crate::keyspace::check::check;
 use crate::keyspace::check_report::CheckReport;
+use crate::keyspace::format::COLLECTIONS;
 use crate::random::Random;
 
 type Model = BTreeMap<(usize, Vec<u8>), BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -310,13 +312,15 @@ fn each_kind_of_damage_of_a_collection_is_named() {
     says(damage(&|data, _, _| _ = data.put("p", b"\x01").unwrap()), "malformed");
 }
 
+/// Each set is the last of its tree while it grows. With this secret of the pool, the last leaf of sets 1
+/// and 5 holds few elements for its width: a draw that does not heed that takes one 180 and 269 times.
 #[test]
 fn random_elements_of_a_large_collection_are_all_drawn() {
     with_pool(|pool| {
+        pool.open_map(COLLECTIONS).unwrap().put(registry::SECRET, [4; Secret::BYTES]).unwrap();
         let mut keys = open(pool);
         let mut random = Random::seeded(5);
-        // Each set is the last of its tree while it grows, so the last leaf of some holds a single element.
-        for name in 0..300 {
+        for name in 0..10 {
             let name = format!("{name}");
             let mut set = keys.collection(0, name.as_bytes(), Kind::Set).unwrap();
             for number in 0..500 {
@@ -328,7 +332,7 @@ fn random_elements_of_a_large_collection_are_all_drawn() {
             }
             assert!(drawn.len() > 495, "{}", drawn.len());
             let often = drawn.values().max().unwrap();
-            assert!(*often < 5 * 20_000 / 500, "one was drawn {often} times");
+            assert!(*often < 4 * 20_000 / 500, "one was drawn {often} times");
             keys.store(name.as_bytes(), set).unwrap();
             keys.commit().unwrap();
         }
